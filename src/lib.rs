@@ -1,0 +1,3 @@
+//! Milepost.
+pub mod lines;
+pub mod transport;
