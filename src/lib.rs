@@ -1,3 +1,7 @@
-//! Milepost.
+//! Milepost: a transparent MCP proxy that adds progress to legacy servers.
+pub mod json;
+pub mod jsonrpc;
 pub mod lines;
+pub mod mcp;
+pub mod progress;
 pub mod transport;

@@ -1,1 +1,142 @@
-//! Newline-delimited JSON.
+//! Newline-delimited framing, as stdio speaks it: bytes in, frames out, every byte kept.
+//! Knows nothing of JSON, of streams or of time.
+
+use std::mem;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// The longest line that is held whole, in bytes: 4 MiB.
+///
+/// All that is ever changed is far shorter: a request, progress, an answer to be repaired. What is
+/// longer is a result that carries an image or a file, which passes in pieces instead of being
+/// held; each direction of a connection needs this much memory at worst.
+pub const INSPECT_MAX: usize = 4 << 20;
+
+/// U+FEFF in UTF-8, which some Windows runtimes write at the head of a stream.
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// What stands next in the stream.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Frame {
+    /// One line, its terminator included exactly as it came (`\n`, `\r\n`), never blank.
+    Line(Bytes),
+    /// The first bytes, as many as the limit allows, of a line longer than the limit; `Chunk`s and
+    /// one `End` follow. Such a line passes even if it is blank: it cannot be held to find out.
+    Start(Bytes),
+    /// More of a long line, never empty; the last one carries the terminator.
+    Chunk(Bytes),
+    /// The long line is over.
+    End {
+        /// Whether by its newline, not by the end of input.
+        terminated: bool,
+    },
+    /// What stood after the last newline when the input ended, never blank.
+    Rest(Bytes),
+}
+
+/// Cuts a stream of bytes into lines.
+///
+/// A line ends at the byte `\n` and nowhere else. Blank lines vanish, and so does one byte order
+/// mark at the very start. How the input is cut has no influence on the frames, except on where
+/// one `Chunk` ends and the next begins.
+#[derive(Debug)]
+pub struct Lines {
+    limit: usize,
+    /// How much of the input is known to hold no newline, so that no byte is searched twice.
+    searched: usize,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    /// Nothing has been read yet: a byte order mark may come.
+    Fresh,
+    /// In a line that may still turn out short enough.
+    Short,
+    /// In a line longer than the limit, some of which has been given out.
+    Long,
+    /// All of a long line has been given out, but not yet its end.
+    Over,
+}
+
+impl Lines {
+    /// `limit` is the longest line held whole, in bytes, its `\n` not counted; at least 1.
+    pub fn new(limit: usize) -> Self {
+        Self { limit: limit.max(1), searched: 0, state: State::Fresh }
+    }
+
+    /// Takes the next frame off the front of `input`, without copying; `None` if that needs more.
+    ///
+    /// The caller appends what it reads to the same `input` and takes nothing off it.
+    pub fn decode(&mut self, input: &mut BytesMut) -> Option<Frame> {
+        match self.state {
+            State::Fresh if BOM.starts_with(input) && input.len() < BOM.len() => return None,
+            State::Fresh => {
+                if input.starts_with(BOM) {
+                    input.advance(BOM.len());
+                }
+                self.state = State::Short;
+            }
+            State::Short | State::Long | State::Over => {}
+        }
+        match self.state {
+            State::Fresh | State::Short => self.short(input),
+            State::Long => self.long(input),
+            State::Over => Some(self.end(true)),
+        }
+    }
+
+    /// Takes what is left once the input has ended; to be called until it says `None`.
+    pub fn finish(&mut self, input: &mut BytesMut) -> Option<Frame> {
+        if let Some(frame) = self.decode(input) {
+            return Some(frame);
+        }
+        if self.state == State::Long {
+            return Some(self.end(false));
+        }
+        self.searched = 0;
+        let rest = mem::take(input).freeze();
+        (!is_blank(&rest)).then_some(Frame::Rest(rest))
+    }
+
+    fn short(&mut self, input: &mut BytesMut) -> Option<Frame> {
+        loop {
+            // A newline right behind `limit` bytes still ends a short line, hence the one more.
+            let window = input.len().min(self.limit + 1);
+            let from = self.searched.min(window);
+            let Some(found) = memchr::memchr(b'\n', &input[from..window]) else { break };
+            self.searched = 0;
+            let line = input.split_to(from + found + 1).freeze();
+            if !is_blank(&line) {
+                return Some(Frame::Line(line));
+            }
+        }
+        if input.len() <= self.limit {
+            self.searched = input.len();
+            return None;
+        }
+        self.searched = 0;
+        self.state = State::Long;
+        Some(Frame::Start(input.split_to(self.limit).freeze()))
+    }
+
+    fn long(&mut self, input: &mut BytesMut) -> Option<Frame> {
+        let chunk = match memchr::memchr(b'\n', input) {
+            Some(found) => {
+                self.state = State::Over;
+                input.split_to(found + 1)
+            }
+            None => input.split(),
+        };
+        (!chunk.is_empty()).then(|| Frame::Chunk(chunk.freeze()))
+    }
+
+    fn end(&mut self, terminated: bool) -> Frame {
+        self.state = State::Short;
+        Frame::End { terminated }
+    }
+}
+
+fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(u8::is_ascii_whitespace)
+}

@@ -1,1 +1,2 @@
 //! The two legs.
+pub mod child;

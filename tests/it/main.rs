@@ -1,1 +1,7 @@
-//! One test binary.
+//! One test binary: what Milepost does, as facts.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod checker;
+mod child;
+mod lines;
+mod script;

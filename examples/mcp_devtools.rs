@@ -1,0 +1,125 @@
+//! The `project_actions` tool of mcp-devtools, which reports every line a command prints.
+//!
+//! A notification for each line of output, without any limit: the number of the line, no total, and
+//! the raw line as the message, empty or colored as it may be. A test suite makes thousands.
+//!
+//! ```json
+//! {"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"--- PASS: TestParse (0.00s)","progress":7,"progressToken":"t"}}
+//! {"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"","progress":8,"progressToken":"t"}}
+//! ```
+//!
+//! The real one looks for the token in `arguments._meta`, where no client puts it, and takes only
+//! strings: so do as it does with `--token-from arguments`. And a goroutine apart from the answer's
+//! writes its notifications, so that some may come after the answer: so does `--late N`.
+//!
+//! Run it with `cargo run --example mcp_devtools -- --lines 5000`, and behind milepost with
+//! `milepost wrap -- target/debug/examples/mcp_devtools`.
+
+mod support;
+
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use serde_json::Value;
+use support::{Call, Cancelled, Server, Tool};
+
+/// How many times a command fills the pipe it prints to, by and large.
+const BURSTS: usize = 10;
+
+/// mcp-devtools with its project actions.
+#[derive(Parser)]
+struct McpDevtools {
+    /// Time between the ten bursts in which the output comes
+    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = support::duration)]
+    pace: Duration,
+    /// How many lines the command prints
+    #[arg(long, value_name = "N", default_value_t = 5000)]
+    lines: usize,
+    /// How many of the last notifications come after the answer
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    late: usize,
+    /// Where to look for the progress token: in `params._meta`, or as the real one in `arguments._meta`
+    #[arg(long, value_enum, default_value_t = TokenFrom::Meta)]
+    token_from: TokenFrom,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum TokenFrom {
+    Meta,
+    Arguments,
+}
+
+impl Server for McpDevtools {
+    fn identity(&self) -> (&'static str, &'static str) {
+        ("mcp-devtools", "0.0.0-dev")
+    }
+
+    fn tools(&self) -> &'static [Tool] {
+        &[Tool {
+            name: "project_actions",
+            description: "Runs a make target, reporting each line it prints",
+            arguments: &[
+                ("operation", "string", "The target"),
+                ("lines", "integer", "How many lines it prints"),
+            ],
+        }]
+    }
+
+    fn call(&self, call: &Call) -> Result<(), Cancelled> {
+        if call.tool == "project_actions" {
+            return self.make(call);
+        }
+        call.unknown_tool();
+        Ok(())
+    }
+}
+
+impl McpDevtools {
+    fn make(&self, call: &Call) -> Result<(), Cancelled> {
+        let target = call.text("operation").unwrap_or("test");
+        let lines = call.arguments["lines"].as_u64().map_or(self.lines, |lines| lines as usize);
+        let output: Vec<_> = (1..=lines).map(|number| printed(target, number, lines)).collect();
+        let token = self.token(call);
+        let reports = output.iter().zip(1..).map(|(line, number)| {
+            let message = support::quoted(line);
+            token.map(|token| format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"message":{message},"progress":{number},"progressToken":{token}}}}}"#
+            ))
+        });
+        let reports: Vec<_> = reports.collect();
+        let (timely, late) = reports.split_at(lines.saturating_sub(self.late));
+        for burst in timely.chunks(lines.div_ceil(BURSTS).max(1)) {
+            burst.iter().flatten().for_each(support::say);
+            call.wait(self.pace)?;
+        }
+        call.answer(&output.join("\n"));
+        late.iter().flatten().for_each(support::say);
+        Ok(())
+    }
+
+    fn token<'a>(&self, call: &'a Call) -> Option<&'a Value> {
+        match self.token_from {
+            TokenFrom::Meta => call.token.as_ref(),
+            TokenFrom::Arguments => {
+                call.arguments["_meta"].get("progressToken").filter(|token| token.is_string())
+            }
+        }
+    }
+}
+
+/// The line of that number, out of so many.
+fn printed(target: &str, number: usize, lines: usize) -> String {
+    match number % 8 {
+        _ if number == 1 => format!("make {target}"),
+        _ if number == lines => "ok  \texample.org/project\t0.412s".to_owned(),
+        0 => String::new(),
+        3 => format!("\u{1b}[32m✓\u{1b}[0m TestCase{number}"),
+        7 => format!("--- PASS: TestCase{number} (0.00s)"),
+        5 => format!("    case_test.go:{number}: \"quoted\" \\ and\ttabbed"),
+        _ => format!("=== RUN   TestCase{number}"),
+    }
+}
+
+fn main() {
+    support::serve(McpDevtools::parse());
+}

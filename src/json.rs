@@ -1,0 +1,307 @@
+//! JSON text read in place: where members and elements begin and end, and nothing more.
+//!
+//! Lenient on purpose: a middlebox has to find the `id` of a message that holds a bare `NaN`, bytes
+//! that are not UTF-8 or 200,000 nested arrays. Nothing here recurses, copies a value or judges it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+use memchr::memchr2;
+use serde::Deserializer;
+use serde::de::{Error, Visitor};
+
+/// What separates JSON tokens (RFC 8259 §2).
+pub const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+/// The first position at or after `at` that is no white space.
+pub fn skip_space(text: &[u8], mut at: usize) -> usize {
+    while at < text.len() && is_space(text[at]) {
+        at += 1;
+    }
+    at
+}
+
+/// The position after the string whose opening quote is at `at`; `None` if it never closes.
+fn skip_string(text: &[u8], at: usize) -> Option<usize> {
+    let mut at = at + 1;
+    loop {
+        let found = at + memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text[found] == b'"' {
+            return Some(found + 1);
+        }
+        at = found + 2;
+    }
+}
+
+/// The position after the value that begins at `at`; `None` if it is cut off or is no value.
+///
+/// Scalars are not checked: `NaN` and `1e400` are values here.
+pub fn skip_value(text: &[u8], at: usize) -> Option<usize> {
+    match *text.get(at)? {
+        b'"' => skip_string(text, at),
+        b'{' | b'[' => {
+            let mut depth = 0_usize;
+            let mut at = at;
+            loop {
+                match *text.get(at)? {
+                    b'"' => {
+                        at = skip_string(text, at)?;
+                        continue;
+                    }
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => depth -= 1,
+                    _ => {}
+                }
+                at += 1;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+        }
+        b'}' | b']' | b',' | b':' => None,
+        _ => {
+            let end = text[at..]
+                .iter()
+                .position(|&byte| is_space(byte) || matches!(byte, b',' | b'}' | b']' | b':'))
+                .map_or(text.len(), |length| at + length);
+            Some(end)
+        }
+    }
+}
+
+/// One member of an object, as ranges of the text it was found in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The key with its quotes.
+    pub key: Range<usize>,
+    /// The value.
+    pub value: Range<usize>,
+}
+
+/// The members of the object that begins at the start of a text, in order, repeats included.
+///
+/// Ends early where the text is no object any more; [`Members::end`] then stays `None`.
+#[derive(Debug)]
+pub struct Members<'a> {
+    text: &'a [u8],
+    at: usize,
+    end: Option<usize>,
+    done: bool,
+}
+
+impl<'a> Members<'a> {
+    /// Starts at the first byte of `text` that is no white space.
+    pub fn new(text: &'a [u8]) -> Self {
+        let at = skip_space(text, 0);
+        let is_object = text.get(at) == Some(&b'{');
+        Self { text, at: at + 1, end: None, done: !is_object }
+    }
+
+    /// The position after the closing brace, once the iterator has come to it.
+    pub fn end(&self) -> Option<usize> {
+        self.end
+    }
+
+    fn step(&mut self) -> Option<Member> {
+        let mut at = skip_space(self.text, self.at);
+        if self.text.get(at) == Some(&b',') {
+            at = skip_space(self.text, at + 1);
+        }
+        match self.text.get(at)? {
+            b'}' => {
+                self.end = Some(at + 1);
+                return None;
+            }
+            b'"' => {}
+            _ => return None,
+        }
+        let key = at..skip_string(self.text, at)?;
+        at = skip_space(self.text, key.end);
+        if self.text.get(at) != Some(&b':') {
+            return None;
+        }
+        at = skip_space(self.text, at + 1);
+        let value = at..skip_value(self.text, at)?;
+        self.at = value.end;
+        Some(Member { key, value })
+    }
+}
+
+impl Iterator for Members<'_> {
+    type Item = Member;
+
+    fn next(&mut self) -> Option<Member> {
+        if self.done {
+            return None;
+        }
+        let member = self.step();
+        self.done = member.is_none();
+        member
+    }
+}
+
+/// The elements of the array that begins at the start of a text, and the position after it;
+/// `None` if it is no whole array.
+pub fn elements(text: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
+    let mut at = skip_space(text, 0);
+    if text.get(at) != Some(&b'[') {
+        return None;
+    }
+    let mut found = Vec::new();
+    at += 1;
+    loop {
+        at = skip_space(text, at);
+        match text.get(at)? {
+            b']' => return Some((found, at + 1)),
+            b',' => at += 1,
+            _ => {
+                let end = skip_value(text, at)?;
+                found.push(at..end);
+                at = end;
+            }
+        }
+    }
+}
+
+/// Whether a quoted key spells `name`, escapes read.
+pub fn key_is(key: &[u8], name: &str) -> bool {
+    match key.get(1..key.len().saturating_sub(1)) {
+        Some(inner) if inner == name.as_bytes() => true,
+        Some(inner) if inner.contains(&b'\\') => {
+            unescape(key).is_some_and(|key| *key == *name.as_bytes())
+        }
+        _ => false,
+    }
+}
+
+/// The last value of the member `name` of the object `text`: where a key is repeated, readers of
+/// JSON take the last.
+pub fn member(text: &Bytes, name: &str) -> Option<Bytes> {
+    let found = Members::new(text).filter(|member| key_is(&text[member.key.clone()], name)).last();
+    found.map(|member| text.slice(member.value))
+}
+
+/// The bytes that a JSON string stands for; lone surrogates come out in their three-byte form.
+/// `None` if `text` is no string.
+pub fn unescape(text: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let inner = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    if !inner.contains(&b'\\') {
+        return Some(Cow::Borrowed(inner));
+    }
+    struct Raw;
+    impl<'de> Visitor<'de> for Raw {
+        type Value = Vec<u8>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a string")
+        }
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+            Ok(bytes.to_vec())
+        }
+    }
+    // serde_json reads a string as bytes without asking for UTF-8 or for paired surrogates.
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    reader.deserialize_bytes(Raw).ok().map(Cow::Owned)
+}
+
+/// The words of a JSON string, what is no Unicode replaced by U+FFFD. `None` if it is no string.
+pub fn words(text: &[u8]) -> Option<Cow<'_, str>> {
+    Some(match unescape(text)? {
+        Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+        Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+    })
+}
+
+/// `words` as a JSON string.
+pub fn quote(words: &str) -> Bytes {
+    // A `str` always has a JSON form.
+    serde_json::to_vec(words).map_or_else(|_| Bytes::from_static(b"\"\""), Bytes::from)
+}
+
+/// A finite number spelled as JSON has it, or `None`.
+pub fn number(text: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(text).ok()?;
+    number_parts(text)?;
+    text.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+/// Sign, significant digits and exponent of ten of a JSON number, without leading or trailing
+/// zeros (no digits: zero); `None` if `text` is not exactly one JSON number.
+pub fn number_parts(text: &str) -> Option<(bool, String, i64)> {
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let (mantissa, exponent) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, "0"));
+    let unsigned = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    if !is_digits(whole) || !is_digits(fraction) || !is_digits(unsigned) {
+        return None;
+    }
+    if whole.len() > 1 && whole.starts_with('0') {
+        return None;
+    }
+    let all = [whole, fraction].concat();
+    let significant = all.trim_end_matches('0');
+    let shift = (all.len() - significant.len()) as i64 - fraction.len() as i64;
+    // An exponent that does not fit is beyond every number all the same.
+    let beyond = if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 };
+    let power = exponent.parse::<i64>().unwrap_or(beyond);
+    Some((negative, significant.trim_start_matches('0').to_owned(), power.saturating_add(shift)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(text: &str) -> Vec<(&str, &str)> {
+        Members::new(text.as_bytes()).map(|m| (&text[m.key], &text[m.value])).collect()
+    }
+
+    #[test]
+    fn members_are_found_whatever_their_values_are() {
+        assert_eq!(
+            pairs(r#" { "a" : NaN , "b":[1,{"c":"}"}],"d":"\"}" ,"e":-1e400} tail"#),
+            [
+                (r#""a""#, "NaN"),
+                (r#""b""#, r#"[1,{"c":"}"}]"#),
+                (r#""d""#, r#""\"}""#),
+                (r#""e""#, "-1e400")
+            ]
+        );
+        assert_eq!(pairs("{}"), []);
+        assert_eq!(pairs(r#"{"a":1,"#), [(r#""a""#, "1")]);
+        assert_eq!(pairs(r#"{'a':1}"#), []);
+        assert_eq!(pairs("[1]"), []);
+    }
+
+    #[test]
+    fn nesting_is_a_counter_and_no_stack() {
+        let deep = format!(r#"{{"a":{}{},"b":1}}"#, "[".repeat(200_000), "]".repeat(200_000));
+        assert_eq!(pairs(&deep)[1], (r#""b""#, "1"));
+    }
+
+    #[test]
+    fn keys_are_compared_by_what_they_spell() {
+        assert!(key_is(br#""progress\u0054oken""#, "progressToken"));
+        assert!(key_is(br#""a\/b""#, "a/b"));
+        assert!(!key_is(br#""Method""#, "method"));
+    }
+
+    #[test]
+    fn only_json_numbers_are_numbers() {
+        for good in ["0", "-0.0", "1E2", "12.50e-3", "9007199254740993"] {
+            assert!(number(good.as_bytes()).is_some(), "{good}");
+        }
+        for bad in ["", "01", "1.", "+1", ".5", "NaN", "1e400", "-", "0x1", "inf", "1e", "1 "] {
+            assert!(number(bad.as_bytes()).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lone_surrogates_and_bad_utf8_are_read() {
+        assert_eq!(unescape(br#""a\ud83d""#).unwrap().as_ref(), b"a\xed\xa0\xbd");
+        assert!(words(b"\"a\xff\"").unwrap().starts_with('a'));
+        assert_eq!(words(br#""a\u0062""#).unwrap(), "ab");
+    }
+}

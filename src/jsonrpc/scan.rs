@@ -1,0 +1,146 @@
+//! The envelope of a message that is too large to be held: read while it passes.
+
+use bytes::Bytes;
+
+use super::{Key, Kind};
+use crate::json;
+
+/// The longest key or scalar of the envelope that is kept; ids and methods are short.
+const TOKEN_MAX: usize = 1 << 10;
+
+/// A scanner of the outermost object of a JSON text that arrives in pieces.
+///
+/// It keeps the current key and the scalar values of `id` and `method`, and which of `result`,
+/// `error`, `params` were seen: a few hundred bytes, whatever the length of the text.
+#[derive(Debug, Default)]
+pub struct Scan {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// The next token at depth 1 is a value.
+    after_colon: bool,
+    /// The text of the token that is being read at depth 1.
+    token: Vec<u8>,
+    key: Vec<u8>,
+    id: Option<Bytes>,
+    method: Option<Bytes>,
+    result: bool,
+    error: bool,
+    /// The outermost object has begun; anything else is no message.
+    object: bool,
+    closed: bool,
+}
+
+impl Scan {
+    /// Reads the next piece.
+    pub fn feed(&mut self, piece: &[u8]) {
+        let mut at = 0;
+        while at < piece.len() {
+            if self.in_string && !self.escaped && self.depth > 1 {
+                // Nothing inside a nested string matters but where it ends.
+                match memchr::memchr2(b'"', b'\\', &piece[at..]) {
+                    Some(offset) => at += offset,
+                    None => return,
+                }
+            }
+            self.byte(piece[at]);
+            at += 1;
+        }
+    }
+
+    fn byte(&mut self, byte: u8) {
+        if self.in_string {
+            self.keep(byte);
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_string = false,
+                _ => {}
+            }
+            return;
+        }
+        match byte {
+            b'"' => {
+                self.in_string = true;
+                self.keep(byte);
+            }
+            b'{' | b'[' => {
+                if self.depth == 0 {
+                    self.object = byte == b'{' && !self.closed;
+                } else if self.depth == 1 {
+                    self.settle();
+                }
+                self.depth += 1;
+            }
+            b'}' | b']' => {
+                if self.depth == 1 {
+                    self.settle();
+                    self.closed = true;
+                }
+                self.depth = self.depth.saturating_sub(1);
+            }
+            b':' if self.depth == 1 && !self.after_colon => {
+                self.key = std::mem::take(&mut self.token);
+                self.after_colon = true;
+                self.note_member();
+            }
+            b',' if self.depth == 1 => {
+                self.settle();
+                self.after_colon = false;
+                self.token.clear();
+            }
+            _ if json::is_space(byte) => {}
+            _ => self.keep(byte),
+        }
+    }
+
+    fn keep(&mut self, byte: u8) {
+        if self.depth == 1 && self.object && !self.closed && self.token.len() < TOKEN_MAX {
+            self.token.push(byte);
+        }
+    }
+
+    fn note_member(&mut self) {
+        self.result |= json::key_is(&self.key, "result");
+        self.error |= json::key_is(&self.key, "error");
+    }
+
+    /// A scalar value at depth 1 is over.
+    fn settle(&mut self) {
+        if !self.after_colon || self.token.is_empty() {
+            return;
+        }
+        let value = Bytes::from(std::mem::take(&mut self.token));
+        if json::key_is(&self.key, "id") {
+            self.id = Some(value);
+        } else if json::key_is(&self.key, "method") {
+            self.method = Some(value);
+        }
+    }
+
+    /// What the message is, as far as it has been read.
+    pub fn kind(&self) -> Kind {
+        match (&self.method, &self.id, self.result || self.error) {
+            _ if !self.object => Kind::Noise,
+            (None, _, true) => Kind::Response,
+            (Some(_), Some(_), _) => Kind::Request,
+            (Some(_), None, _) => Kind::Notification,
+            (None, ..) => Kind::Opaque,
+        }
+    }
+
+    /// The id, if it has passed and is a string or an integer.
+    pub fn id(&self) -> Option<Key> {
+        self.id.as_ref().and_then(Key::read)
+    }
+
+    /// The method, if it has passed.
+    pub fn method(&self) -> Option<String> {
+        self.method.as_ref().and_then(|method| json::words(method)).map(|words| words.into_owned())
+    }
+
+    /// Whether the outermost object has closed.
+    pub fn is_whole(&self) -> bool {
+        self.closed
+    }
+}

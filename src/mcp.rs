@@ -1,0 +1,77 @@
+//! Names and dates of the Model Context Protocol specification.
+
+/// The revisions of the specification, oldest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Revision {
+    /// 2024-11-05: HTTP+SSE; progress has no `message` yet.
+    V2024_11_05,
+    /// 2025-03-26: Streamable HTTP, and the only one with batches.
+    V2025_03_26,
+    /// 2025-06-18.
+    V2025_06_18,
+    /// 2025-11-25: tasks whose token outlives the first answer.
+    V2025_11_25,
+    /// 2026-07-28: no sessions, no `initialize`; the revision stands in each request.
+    V2026_07_28,
+}
+
+impl Revision {
+    /// Every revision with its date.
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::V2024_11_05, "2024-11-05"),
+        (Self::V2025_03_26, "2025-03-26"),
+        (Self::V2025_06_18, "2025-06-18"),
+        (Self::V2025_11_25, "2025-11-25"),
+        (Self::V2026_07_28, "2026-07-28"),
+    ];
+
+    /// The revision of a date; an unknown date counts as the newest revision that is not younger.
+    pub fn from_date(date: &str) -> Option<Self> {
+        let is_date = date.len() == 10 && date.starts_with("20");
+        let older = Self::ALL.iter().rev().find(|(_, known)| is_date && *known <= date);
+        older.map(|(revision, _)| *revision)
+    }
+}
+
+/// A client's first request up to 2025-11-25.
+pub const INITIALIZE: &str = "initialize";
+/// A call of a tool.
+pub const TOOLS_CALL: &str = "tools/call";
+/// Progress as the specification has it.
+pub const PROGRESS: &str = "notifications/progress";
+/// A requester gives up one of its requests.
+pub const CANCELLED: &str = "notifications/cancelled";
+/// A task of 2025-11-25 has changed its status.
+pub const TASK_STATUS: &str = "notifications/tasks/status";
+/// A stream of notifications (2026-07-28); carries no progress.
+pub const LISTEN: &str = "subscriptions/listen";
+/// Requests about a task.
+pub const TASKS_GET: &str = "tasks/get";
+/// The result of a task; its answer ends the task.
+pub const TASKS_RESULT: &str = "tasks/result";
+/// Cancels a task.
+pub const TASKS_CANCEL: &str = "tasks/cancel";
+/// All tasks.
+pub const TASKS_LIST: &str = "tasks/list";
+
+/// `_meta` key of a request of 2026-07-28 that names its revision.
+pub const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
+/// `_meta` key that ties a message to a task of 2025-11-25.
+pub const META_RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
+/// JSON-RPC's code for a fault of whoever answers.
+pub const INTERNAL_ERROR: i32 = -32603;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_between_revisions_count_as_the_older_one() {
+        assert_eq!(Revision::from_date("2025-06-18"), Some(Revision::V2025_06_18));
+        assert_eq!(Revision::from_date("2026-01-01"), Some(Revision::V2025_11_25));
+        assert_eq!(Revision::from_date("2031-01-01"), Some(Revision::V2026_07_28));
+        assert_eq!(Revision::from_date("0.1"), None);
+        assert_eq!(Revision::from_date("2024-01-01"), None);
+    }
+}

@@ -1,0 +1,236 @@
+//! The server's answers: which call they end, and the repairs that a client needs to accept them.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::call::{CallId, Outcome};
+use super::ledger::Tomb;
+use super::stream::{Guard, Item, ItemKind, Payload, StreamId};
+use super::verdict::{Reason, Repair, Repairs, Verdict};
+use super::{Filter, Origin};
+use crate::json;
+use crate::jsonrpc::{Key, Message};
+use crate::mcp::{self, INTERNAL_ERROR, Revision};
+
+/// The longest result or error that is rewritten, in bytes; larger ones pass as they are.
+const REWRITE_MAX: usize = 1 << 20;
+
+/// What becomes of an answer.
+pub(super) struct JudgedAnswer {
+    pub(super) payload: Option<Payload>,
+    pub(super) guard: Option<Guard>,
+    pub(super) verdict: Verdict,
+    pub(super) call: Option<CallId>,
+    pub(super) stream: Option<StreamId>,
+}
+
+impl JudgedAnswer {
+    fn withheld(reason: Reason) -> Self {
+        let verdict = Verdict::Withheld(reason);
+        Self { payload: None, guard: None, verdict, call: None, stream: None }
+    }
+
+    fn forwarded(message: &Message) -> Self {
+        let payload = Some(message.raw().clone().into());
+        Self { payload, guard: None, verdict: Verdict::Forwarded, call: None, stream: None }
+    }
+}
+
+impl Filter {
+    pub(super) fn answer(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        number: u64,
+        done: Repairs,
+    ) {
+        let judged = self.judge_answer(now, message);
+        let Some(payload) = judged.payload else {
+            self.record(number, judged.call, judged.verdict);
+            return;
+        };
+        let mut repairs = done;
+        if let Verdict::Repaired(own) = judged.verdict {
+            repairs.join(own);
+        }
+        let verdict =
+            if repairs.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(repairs) };
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Answer,
+            payload,
+            guards: judged.guard.into_iter().collect(),
+            verdicts: vec![(number, verdict)],
+        };
+        self.enqueue(judged.stream.or_else(|| self.home_of(origin)), item);
+    }
+
+    /// Finds the call that is answered, ends it and mends the answer.
+    pub(super) fn judge_answer(&mut self, now: Instant, message: &Message) -> JudgedAnswer {
+        let switches = self.policy.answers;
+        let Some(key) = message.id_key() else {
+            // An error without id is legal: the request could not be read. A result is not.
+            let withhold = message.result().is_some() && switches.missing_id;
+            return if withhold {
+                JudgedAnswer::withheld(Reason::MissingId)
+            } else {
+                JudgedAnswer::forwarded(message)
+            };
+        };
+        let exact = self.ledger.by_id(&key);
+        let Some(id) = exact.or_else(|| self.only_respelled(&key)) else {
+            return self.answer_to_nobody(&key, message);
+        };
+        let guard = self.guard_of(id);
+        let Some(call) = self.ledger.get(id) else { return JudgedAnswer::forwarded(message) };
+        let (stream, client_id, bare) =
+            (call.stream, call.id.client.clone(), call.bare_results && call.is_tool_call());
+        let mut repairs = Repairs::default();
+        let restore_id = self.policy.remap || (exact.is_none() && switches.response_id);
+        if restore_id && !self.policy.remap {
+            repairs.add(Repair::ResponseId);
+        }
+        let body = self.mended_body(message, bare, &mut repairs);
+        let payload = if restore_id || body.is_some() {
+            rebuilt(message, restore_id.then_some(&client_id), body)
+        } else {
+            message.raw().clone().into()
+        };
+        self.note_answer(now, id, message);
+        let verdict =
+            if repairs.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(repairs) };
+        let (payload, guard) = (Some(payload), Some(guard));
+        JudgedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
+    }
+
+    fn only_respelled(&self, key: &Key) -> Option<CallId> {
+        let mut found = self.ledger.by_respelled_id(key);
+        let first = found.next()?;
+        found.next().is_none().then_some(first)
+    }
+
+    fn answer_to_nobody(&self, key: &Key, message: &Message) -> JudgedAnswer {
+        if !self.policy.answers.orphan_answer || self.ledger.overflowed {
+            return JudgedAnswer::forwarded(message);
+        }
+        JudgedAnswer::withheld(match self.ledger.was_id_in_any_spelling(key) {
+            Some(Tomb::Answered) => Reason::SecondAnswer,
+            Some(Tomb::Cancelled) => Reason::CancelledAnswer,
+            Some(Tomb::Token) | None => Reason::OrphanAnswer,
+        })
+    }
+
+    /// The range of `message` that a client cannot accept, and what to put there.
+    fn mended_body(
+        &self,
+        message: &Message,
+        bare: bool,
+        repairs: &mut Repairs,
+    ) -> Option<(std::ops::Range<usize>, Bytes)> {
+        if let (Some(error), Some(range)) = (message.error(), message.error_range()) {
+            let mended = mended_error(&error).filter(|_| self.policy.answers.error_shape)?;
+            repairs.add(Repair::ErrorShape);
+            return Some((range, mended));
+        }
+        let (result, range) = (message.result()?, message.result_range()?);
+        let mended = wrapped_result(&result).filter(|_| bare && self.policy.answers.bare_result)?;
+        repairs.add(Repair::BareResult);
+        Some((range, mended))
+    }
+
+    /// What an answer tells besides that its call is over.
+    fn note_answer(&mut self, now: Instant, id: CallId, message: &Message) {
+        let Some(call) = self.ledger.get(id) else { return };
+        let modern = call.revision.or(self.revision) == Some(Revision::V2026_07_28);
+        let asks_for_task = call.asks_for_task && !modern;
+        let method = call.method.clone();
+        let result = message.result();
+        if &*method == mcp::INITIALIZE
+            && let Some(result) = &result
+        {
+            let date = json::member(result, "protocolVersion");
+            self.revision = date.and_then(|date| Revision::from_date(&json::words(&date)?));
+        }
+        if asks_for_task
+            && let Some(task) = result.as_ref().and_then(|result| json::member(result, "task"))
+            && self.becomes_task(now, id, &task)
+        {
+            return;
+        }
+        if method.starts_with("tasks/") {
+            self.note_task_answer(now, id, message);
+        }
+        let outcome = if message.error().is_some() { Outcome::Error } else { Outcome::Result };
+        self.end_call(now, id, Tomb::Answered, outcome);
+    }
+
+    /// Several objects on one line are forwarded as they are; the answers among them still count.
+    pub(super) fn retire_seen_answers(&mut self, now: Instant, message: &Message) {
+        for element in message.elements() {
+            let answers = element.result().is_some() || element.error().is_some();
+            let call = element.id_key().filter(|_| answers).and_then(|id| self.ledger.by_id(&id));
+            if let Some(call) = call {
+                self.note_answer(now, call, &element);
+            }
+        }
+    }
+}
+
+/// The answer with the client's id text and the mended body in their places.
+fn rebuilt(
+    message: &Message,
+    id: Option<&Bytes>,
+    body: Option<(std::ops::Range<usize>, Bytes)>,
+) -> Payload {
+    let raw = message.raw();
+    let id = message.id_range().zip(id.cloned());
+    let mut splices: Vec<_> = [id, body].into_iter().flatten().collect();
+    splices.sort_by_key(|(range, _)| range.start);
+    let mut pieces = Vec::with_capacity(5);
+    let mut from = 0;
+    for (range, new) in splices {
+        pieces.push(raw.slice(from..range.start));
+        pieces.push(new);
+        from = range.end;
+    }
+    pieces.push(raw.slice(from..));
+    Payload::from_pieces(pieces)
+}
+
+/// An error with `code` and `message`; `None` if it has both.
+fn mended_error(error: &Bytes) -> Option<Bytes> {
+    if error.len() > REWRITE_MAX {
+        return None;
+    }
+    let code =
+        json::member(error, "code").filter(|code| matches!(Key::read(code), Some(Key::Integer(_))));
+    let is_words = |text: &Bytes| text.starts_with(b"\"");
+    let message = json::member(error, "message").filter(is_words);
+    if code.is_some() && message.is_some() {
+        return None;
+    }
+    let said = json::member(error, "error").filter(is_words);
+    let own = is_words(error).then(|| error.clone());
+    let words =
+        message.or(said).or(own).unwrap_or_else(|| json::quote("the server gave no reason"));
+    let code = code.unwrap_or_else(|| Bytes::from(INTERNAL_ERROR.to_string()));
+    let parts: [&[u8]; 7] =
+        [br#"{"code":"#, &code, br#","message":"#, &words, br#","data":"#, error, b"}"];
+    Some(Bytes::from(parts.concat()))
+}
+
+/// A bare payload as the content of a tool result; `None` if it is a tool result already.
+fn wrapped_result(result: &Bytes) -> Option<Bytes> {
+    const KNOWN: [&str; 5] = ["content", "structuredContent", "task", "resultType", "toolResult"];
+    let known = || KNOWN.iter().any(|name| json::member(result, name).is_some());
+    if result.len() > REWRITE_MAX || (result.starts_with(b"{") && known()) {
+        return None;
+    }
+    let text = json::quote(&String::from_utf8_lossy(result));
+    let failed = json::member(result, "error").is_some();
+    let tail: &[u8] = if failed { br#"}],"isError":true}"# } else { br#"}],"isError":false}"# };
+    let parts: [&[u8]; 3] = [br#"{"content":[{"type":"text","text":"#, &text, tail];
+    Some(Bytes::from(parts.concat()))
+}

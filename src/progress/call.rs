@@ -1,0 +1,189 @@
+//! One request of a client, from the moment it is passed on until its answer reaches the gate.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::dialect::Report;
+use super::meter::Meter;
+use super::stream::StreamId;
+use super::verdict::{Reason, Repair, Repairs};
+use crate::jsonrpc::Key;
+use crate::mcp::{Revision, TOOLS_CALL};
+
+/// Names one call of a filter; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub(super) u64);
+
+/// An id or a token: the client's own text, and what the server knows it by.
+#[derive(Debug, Clone)]
+pub(super) struct Name {
+    pub(super) client: Bytes,
+    pub(super) server: Key,
+}
+
+/// A task of 2025-11-25 that a call has turned into.
+#[derive(Debug, Clone)]
+pub(super) struct Task {
+    pub(super) id: Key,
+    pub(super) text: Bytes,
+}
+
+/// Progress that waits to be written.
+#[derive(Debug)]
+pub(super) struct Pending {
+    /// The message it came in; `None` if that message has its verdict already.
+    pub(super) message: Option<u64>,
+    /// Its place among everything that arrived.
+    pub(super) order: u64,
+    /// Not before.
+    pub(super) due: Instant,
+    /// It may be replaced by a newer one (rule G4).
+    pub(super) thin: bool,
+    /// The message as it came, where that may be what the client is told.
+    pub(super) raw: Option<Bytes>,
+    pub(super) report: Report,
+}
+
+/// What was last sent, to know an exact duplicate by.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Said {
+    pub(super) value: Option<f64>,
+    pub(super) total: Option<f64>,
+    pub(super) message: Option<Bytes>,
+}
+
+impl Said {
+    pub(super) fn by(report: &Report) -> Self {
+        let figure = report.figure.as_ref();
+        Self {
+            value: figure.map(|figure| figure.value.value),
+            total: figure.and_then(|figure| figure.total.as_ref()).map(|total| total.value),
+            message: report.message.clone(),
+        }
+    }
+}
+
+/// What came and went for one call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Notifications of the server that were about this call.
+    pub received: u64,
+    /// Notifications that the client was sent, heartbeats included.
+    pub sent: u64,
+    /// Heartbeats among them.
+    pub beats: u64,
+    /// How often each repair was made.
+    pub repaired: BTreeMap<Repair, u64>,
+    /// How many were withheld for each reason.
+    pub withheld: BTreeMap<Reason, u64>,
+}
+
+impl Account {
+    pub(super) fn repaired(&mut self, repairs: Repairs) {
+        for repair in repairs.iter() {
+            *self.repaired.entry(repair).or_default() += 1;
+        }
+    }
+
+    pub(super) fn withheld(&mut self, reason: Reason) {
+        *self.withheld.entry(reason).or_default() += 1;
+    }
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// With a result.
+    Result,
+    /// With an error.
+    Error,
+    /// The client gave it up.
+    Cancelled,
+    /// The route's `call_timeout` passed.
+    TimedOut,
+    /// The server went away first.
+    ServerGone,
+    /// The task that it had turned into ended or ran out.
+    TaskEnded,
+}
+
+/// One call as the operator is told of it when it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// Names the call.
+    pub call: CallId,
+    /// The request's method.
+    pub method: String,
+    /// The tool, for `tools/call`.
+    pub tool: Option<String>,
+    /// The client's token text, if it gave one.
+    pub token: Option<Bytes>,
+    /// When the request was passed on.
+    pub opened: Instant,
+    /// When it ended.
+    pub ended: Instant,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What came and went.
+    pub account: Account,
+}
+
+/// A request that has not been answered, or the task it has turned into.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) stream: StreamId,
+    pub(super) id: Name,
+    pub(super) token: Option<Name>,
+    pub(super) method: Box<str>,
+    pub(super) tool: Option<String>,
+    pub(super) revision: Option<Revision>,
+    pub(super) opened: Instant,
+    /// The request asks to be run as a task.
+    pub(super) asks_for_task: bool,
+    pub(super) task: Option<Task>,
+    /// The task that a `tasks/...` request names.
+    pub(super) about_task: Option<Key>,
+    pub(super) meter: Meter,
+    pub(super) pending: VecDeque<Pending>,
+    pub(super) sent_at: Option<Instant>,
+    pub(super) said: Option<Said>,
+    /// The last words that the server found for this call.
+    pub(super) last_message: Option<Bytes>,
+    /// Something that was sent came from the server.
+    pub(super) server_spoke: bool,
+    /// The dialect in which the server has marked its last notification.
+    pub(super) last_of: Option<&'static str>,
+    /// The server speaks a dialect of bare results.
+    pub(super) bare_results: bool,
+    /// When this call is looked at again, and its place among others of the same moment.
+    pub(super) wake: Option<(Instant, u64)>,
+    /// When it ends by itself: `call_timeout`, or a task's time to live.
+    pub(super) expires: Option<Instant>,
+    pub(super) account: Account,
+}
+
+impl Call {
+    pub(super) fn is_tool_call(&self) -> bool {
+        &*self.method == TOOLS_CALL
+    }
+
+    /// What a message of ours calls it.
+    pub(super) fn label(&self) -> &str {
+        self.tool.as_deref().unwrap_or(&self.method)
+    }
+
+    pub(super) fn summary(self, id: CallId, ended: Instant, outcome: Outcome) -> Summary {
+        Summary {
+            call: id,
+            method: self.method.into(),
+            tool: self.tool,
+            token: self.token.map(|token| token.client),
+            opened: self.opened,
+            ended,
+            outcome,
+            account: self.account,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What clients say: which calls open, and which are given up.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::call::{Call, CallId, Name, Outcome};
+use super::ledger::Tomb;
+use super::stream::{Payload, StreamId};
+use super::{Filter, Mode, Pacing, clients};
+use crate::json;
+use crate::jsonrpc::{Key, Kind, Message, Scan};
+use crate::mcp::{self, Revision};
+
+/// What is written of a call that is opened.
+struct Opening {
+    id: Name,
+    token: Option<Name>,
+    revision: Option<Revision>,
+    asks_for_task: bool,
+    about_task: Option<Key>,
+}
+
+impl Filter {
+    /// Takes a message of a client and answers with what the server is to get: the very bytes,
+    /// unless several clients share it.
+    pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
+        self.at_work = None;
+        match message.kind() {
+            Kind::Request => return self.open_call(now, stream, message),
+            Kind::Notification => return self.client_notification(now, stream, message),
+            Kind::Batch => {
+                for element in message.elements() {
+                    self.client_message(now, stream, &element);
+                }
+            }
+            Kind::Response | Kind::Opaque | Kind::Noise => {}
+        }
+        message.raw().clone().into()
+    }
+
+    /// A message of a client that was too large to be held has passed. It wants no progress that
+    /// we could know of, but its answer is no orphan.
+    pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
+        if scan.kind() != Kind::Request {
+            return;
+        }
+        let (Some(key), Some(method)) = (scan.id(), scan.method()) else {
+            self.ledger.overflowed = true;
+            return;
+        };
+        let opening = Opening {
+            id: Name { client: key.to_json(), server: key },
+            token: None,
+            revision: None,
+            asks_for_task: false,
+            about_task: None,
+        };
+        self.enter(now, stream, &method, None, opening);
+    }
+
+    fn open_call(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
+        let (Some(id), Some(key)) = (message.id(), message.id_key()) else {
+            return message.raw().clone().into();
+        };
+        let params = message.params().unwrap_or_default();
+        let meta = json::member(&params, "_meta").unwrap_or_default();
+        let token = json::member(&meta, "progressToken");
+        let token = token.and_then(|text| Some(Name { server: Key::read(&text)?, client: text }));
+        let date = json::member(&meta, mcp::META_REVISION);
+        let method = message.method().unwrap_or_default().into_owned();
+        let opening = Opening {
+            id: Name { client: id, server: key },
+            token,
+            revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
+            asks_for_task: json::member(&params, "task").is_some(),
+            about_task: method
+                .starts_with("tasks/")
+                .then(|| json::member(&params, "taskId"))
+                .flatten()
+                .and_then(|id| Key::read(&id)),
+        };
+        if method == mcp::INITIALIZE {
+            self.meet_client(stream, &params);
+        }
+        let tool = (method == mcp::TOOLS_CALL)
+            .then(|| json::member(&params, "name"))
+            .flatten()
+            .and_then(|name| Some(json::words(&name)?.into_owned()));
+        if self.policy.remap {
+            return self.remapped(now, stream, message, &method, tool, opening);
+        }
+        self.enter(now, stream, &method, tool, opening);
+        message.raw().clone().into()
+    }
+
+    /// Gives the request an id and a token of our own, in the places of the client's.
+    fn remapped(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+        method: &str,
+        tool: Option<String>,
+        mut opening: Opening,
+    ) -> Payload {
+        let number = self.next_order();
+        let ours = Bytes::from(number.to_string());
+        let key = Key::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+        opening.id.server = key.clone();
+        let raw = message.raw();
+        let place = |part: &Bytes| {
+            let start = part.as_ptr() as usize - raw.as_ptr() as usize;
+            start..start + part.len()
+        };
+        let mut places = vec![place(&opening.id.client)];
+        if let Some(token) = &mut opening.token {
+            token.server = key;
+            places.push(place(&token.client));
+        }
+        places.sort_by_key(|range| range.start);
+        let id = opening.id.client.clone();
+        if self.enter(now, stream, method, tool, opening).is_none() {
+            // Without an entry the answer could not find its client.
+            self.refuse(stream, &id, "too many requests are open on this upstream");
+            return Payload::default();
+        }
+        let mut text = Vec::with_capacity(raw.len() + 32);
+        let mut from = 0;
+        for range in places {
+            text.extend_from_slice(&raw[from..range.start]);
+            text.extend_from_slice(&ours);
+            from = range.end;
+        }
+        text.extend_from_slice(&raw[from..]);
+        Bytes::from(text).into()
+    }
+
+    fn enter(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        method: &str,
+        tool: Option<String>,
+        opening: Opening,
+    ) -> Option<CallId> {
+        let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
+        let id = self.ledger.open(Call {
+            stream,
+            id: opening.id,
+            token: opening.token,
+            method: method.into(),
+            tool,
+            revision: opening.revision,
+            opened: now,
+            asks_for_task: opening.asks_for_task,
+            task: None,
+            about_task: opening.about_task,
+            meter: super::meter::Meter::default(),
+            pending: std::collections::VecDeque::new(),
+            sent_at: None,
+            said: None,
+            last_message: None,
+            server_spoke: false,
+            last_of: None,
+            bare_results: false,
+            wake: None,
+            expires: expires.filter(|_| self.policy.mode == Mode::Full),
+            account: super::Account::default(),
+        })?;
+        self.schedule(id);
+        Some(id)
+    }
+
+    /// Learns from `initialize` who the client is.
+    fn meet_client(&mut self, stream: StreamId, params: &Bytes) {
+        let info = json::member(params, "clientInfo").unwrap_or_default();
+        let name = json::member(&info, "name").unwrap_or_default();
+        let orderly = json::words(&name).is_some_and(|name| clients::is_orderly(&name));
+        if self.policy.spare_known_clients
+            && orderly
+            && let Some(stream) = self.streams.get_mut(&stream)
+        {
+            stream.pacing = Pacing::IMMEDIATE;
+        }
+    }
+
+    fn client_notification(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+    ) -> Payload {
+        let untouched = message.raw().clone().into();
+        if message.method().as_deref() != Some(mcp::CANCELLED) {
+            return untouched;
+        }
+        let params = message.params().unwrap_or_default();
+        let Some(text) = json::member(&params, "requestId") else { return untouched };
+        let Some(call) = Key::read(&text).and_then(|id| self.client_call(stream, &id)) else {
+            return untouched;
+        };
+        let known = self.ledger.get(call).map(|call| call.id.server.to_json());
+        // A client must not cancel `initialize`; if it does, that changes nothing.
+        if self.ledger.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
+            self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
+        }
+        match known {
+            Some(known) if self.policy.remap => {
+                let start = text.as_ptr() as usize - message.raw().as_ptr() as usize;
+                Payload::splice(message.raw(), start..start + text.len(), known)
+            }
+            _ => untouched,
+        }
+    }
+
+    /// The open request that a client calls `id`.
+    fn client_call(&self, stream: StreamId, id: &Key) -> Option<CallId> {
+        if !self.policy.remap {
+            return self.ledger.by_id(id);
+        }
+        let own = |call: &&(CallId, &Call)| {
+            call.1.stream == stream && Key::read(&call.1.id.client).as_ref() == Some(id)
+        };
+        self.ledger.iter().find(|call| own(&call)).map(|(id, _)| id)
+    }
+
+    /// Tells the server that nobody waits for a call any more.
+    pub(super) fn tell_cancelled(&mut self, call: CallId, reason: &str) {
+        let Some(call) = self.ledger.get(call) else { return };
+        let id = call.id.server.to_json();
+        let reason = json::quote(reason);
+        let mut text =
+            br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#
+                .to_vec();
+        text.extend_from_slice(&id);
+        text.extend_from_slice(br#","reason":"#);
+        text.extend_from_slice(&reason);
+        text.extend_from_slice(b"}}");
+        self.to_server.push_back(Bytes::from(text).into());
+    }
+}

@@ -1,0 +1,136 @@
+//! Which request a report is about: the correlation ladder (rules T3, T4, T5).
+
+use super::call::{Call, CallId};
+use super::dialect::About;
+use super::policy::TokenIs;
+use super::stream::{StreamId, StreamKind};
+use super::verdict::{Reason, Repair};
+use super::{Filter, Origin};
+use crate::jsonrpc::Key;
+
+/// What an upstream has been seen to put where the token belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Evidence {
+    /// Nothing but values that fit both or none.
+    None,
+    /// Values that only fitted request ids, and none that only fitted a token.
+    OnlyIds,
+    /// A value that only fitted a token, or the route says so.
+    Tokens,
+}
+
+impl Evidence {
+    pub(super) fn told(told: Option<TokenIs>) -> Self {
+        match told {
+            None => Self::None,
+            Some(TokenIs::RequestId) => Self::OnlyIds,
+            Some(TokenIs::Token) => Self::Tokens,
+        }
+    }
+}
+
+/// The call that a report is about, and how its token had to be mended to know it.
+pub(super) type Attributed = (CallId, Option<Repair>);
+
+impl Filter {
+    /// Finds the one call that a report can be about. Each rung holds only if exactly one call
+    /// results; a wrong guess would move the wrong bar.
+    pub(super) fn attribute(
+        &mut self,
+        about: &About,
+        origin: Origin,
+    ) -> Result<Attributed, Reason> {
+        if let Some(token) = &about.token
+            && let Some(found) = self.by_token(token)
+        {
+            return found;
+        }
+        let exchange = self.exchange_of(origin);
+        let found =
+            match exchange.and_then(|stream| sole(self.active(|call| call.stream == stream))) {
+                Some(call) => call,
+                None => self.by_other_names(about)?,
+            };
+        if let Some(token) = &about.token {
+            self.ledger.learn(token, found);
+        }
+        Ok((found, Some(Repair::Token)))
+    }
+
+    /// The rungs of the token itself; `None` if none of them decides.
+    fn by_token(&mut self, token: &Key) -> Option<Result<Attributed, Reason>> {
+        let as_id = self.ledger.by_id(token);
+        if self.token_is == Evidence::OnlyIds
+            && let Some(call) = as_id
+        {
+            return Some(Ok((call, Some(Repair::Token))));
+        }
+        if let Some(call) = self.ledger.by_token(token) {
+            if as_id.is_none() {
+                self.token_is = Evidence::Tokens;
+            }
+            return Some(Ok((call, None)));
+        }
+        if let Some(call) = sole(self.ledger.by_respelled_token(token)) {
+            return Some(Ok((call, Some(Repair::Token))));
+        }
+        if let Some(call) = self.ledger.by_alias(token) {
+            return Some(Ok((call, Some(Repair::Token))));
+        }
+        // The token of a call that has ended is never taken for the id of another one, unless
+        // this upstream is known to use ids.
+        if self.ledger.was_token(token) {
+            return Some(Err(Reason::Late));
+        }
+        let as_id = as_id.or_else(|| sole(self.ledger.by_respelled_id(token)))?;
+        if self.token_is == Evidence::None {
+            self.token_is = Evidence::OnlyIds;
+        }
+        Some(Ok((as_id, Some(Repair::Token))))
+    }
+
+    fn by_other_names(&self, about: &About) -> Result<CallId, Reason> {
+        if let Some(id) = &about.request {
+            let found = self.ledger.by_id(id).or_else(|| sole(self.ledger.by_respelled_id(id)));
+            if let Some(call) = found {
+                return Ok(call);
+            }
+            if self.ledger.was_id_in_any_spelling(id).is_some() {
+                return Err(Reason::Late);
+            }
+        }
+        if let Some(id) = &about.task {
+            let of_task = |call: &Call| call.task.as_ref().is_some_and(|task| task.id == *id);
+            return sole(self.active(of_task)).ok_or(Reason::Unknown);
+        }
+        if let Some(tool) = &about.tool {
+            return only(self.active(|call| call.tool.as_deref() == Some(tool)));
+        }
+        match only(self.active(Call::is_tool_call)) {
+            Err(Reason::Unknown) => only(self.active(|_| true)),
+            found => found,
+        }
+    }
+
+    fn active(&self, which: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
+        self.ledger.iter().filter(move |(_, call)| which(call)).map(|(id, _)| id)
+    }
+
+    /// The client stream of one HTTP request, if the message came on its counterpart.
+    fn exchange_of(&self, origin: Origin) -> Option<StreamId> {
+        let Origin::Stream(id) = origin else { return None };
+        self.streams.get(&id).filter(|stream| stream.kind == StreamKind::Exchange).map(|_| id)
+    }
+}
+
+/// The only one, if there is only one.
+fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
+    let first = calls.next()?;
+    calls.next().is_none().then_some(first)
+}
+
+/// The only one, or why there is none.
+fn only(mut calls: impl Iterator<Item = CallId>) -> Result<CallId, Reason> {
+    let first = calls.next().ok_or(Reason::Unknown)?;
+    if calls.next().is_none() { Ok(first) } else { Err(Reason::Ambiguous) }
+}

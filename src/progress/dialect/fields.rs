@@ -1,0 +1,168 @@
+//! The members of an object by name, and the readers that several dialects share.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::de::IgnoredAny;
+
+use crate::json::{self, Members};
+use crate::jsonrpc::Key;
+use crate::progress::meter::{Figure, Number, spell};
+use crate::progress::notification::strip_controls;
+
+/// The members of one object. Of a repeated key the last one counts.
+#[derive(Debug, Default)]
+pub struct Fields {
+    members: Vec<(String, Bytes)>,
+    repeated: bool,
+}
+
+impl Fields {
+    /// Reads an object; `None` if `text` is none.
+    pub fn read(text: &Bytes) -> Option<Self> {
+        let mut fields = Self::default();
+        let mut members = Members::new(text);
+        for member in members.by_ref() {
+            let key = json::words(&text[member.key]).map(Cow::into_owned)?;
+            let value = text.slice(member.value);
+            match fields.members.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, last)) => {
+                    *last = value;
+                    fields.repeated = true;
+                }
+                None => fields.members.push((key, value)),
+            }
+        }
+        members.end().map(|_| fields)
+    }
+
+    /// Reads an object that may stand in a string as JSON.
+    pub fn read_embedded(text: &Bytes) -> Option<Self> {
+        if text.starts_with(b"{") {
+            return Self::read(text);
+        }
+        let words = json::words(text)?;
+        Self::read(&Bytes::copy_from_slice(words.trim_start().as_bytes()))
+    }
+
+    /// The raw value of a member, null included.
+    pub fn get(&self, name: &str) -> Option<&Bytes> {
+        self.members.iter().find(|(key, _)| key == name).map(|(_, value)| value)
+    }
+
+    /// The first of several members that is there and not null.
+    pub fn first(&self, names: &[&str]) -> Option<&Bytes> {
+        names.iter().filter_map(|name| self.get(name)).find(|value| ***value != *b"null")
+    }
+
+    /// A member that is a string, with its quotes.
+    pub fn string(&self, name: &str) -> Option<&Bytes> {
+        self.get(name).filter(|value| value.starts_with(b"\""))
+    }
+
+    /// The words of a member that is a string.
+    pub fn words(&self, names: &[&str]) -> Option<String> {
+        let text = names.iter().find_map(|name| self.string(name))?;
+        json::words(text).map(Cow::into_owned)
+    }
+
+    /// A member that is an object.
+    pub fn object(&self, name: &str) -> Option<Self> {
+        self.get(name).and_then(Self::read)
+    }
+
+    /// A member that is a string or an integer.
+    pub fn key(&self, names: &[&str]) -> Option<Key> {
+        self.first(names).and_then(Key::read)
+    }
+
+    /// A member that is `true`.
+    pub fn is_true(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| **value == *b"true")
+    }
+
+    /// Whether a key is there twice.
+    pub fn is_repeated(&self) -> bool {
+        self.repeated
+    }
+
+    /// Every member.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Bytes)> {
+        self.members.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// The figure that these members hold under one of the names that servers use (rule N4).
+    pub fn figure(&self) -> Option<Figure> {
+        for name in ["percent", "percentComplete", "percentage"] {
+            if let Some(value) = self.get(name).and_then(number) {
+                return Some(Figure { value, total: Some(whole("100")) });
+            }
+        }
+        let pairs = [
+            ("processedCount", &["totalCount"][..]),
+            ("currentIteration", &["maxIterations"]),
+            ("current", TOTALS),
+            ("step", TOTALS),
+            ("completed", TOTALS),
+        ];
+        pairs.iter().find_map(|(done, all)| {
+            let total = self.first(all).and_then(number)?;
+            self.get(done).and_then(number).map(|value| Figure { value, total: Some(total) })
+        })
+    }
+}
+
+const TOTALS: &[&str] = &["total", "steps", "max", "totalSteps", "total_steps"];
+
+/// A finite number, also one that is written as a string.
+pub(super) fn number(text: &Bytes) -> Option<Number> {
+    if let Some(value) = json::number(text) {
+        return Some(Number { value, text: text.clone() });
+    }
+    let words = json::words(text)?;
+    let value = json::number(words.trim().as_bytes())?;
+    Some(Number { value, text: Bytes::copy_from_slice(words.trim().as_bytes()) })
+}
+
+/// A total that is known from the words used.
+pub(super) fn whole(text: &'static str) -> Number {
+    Number { value: text.parse().unwrap_or(1.0), text: Bytes::from_static(text.as_bytes()) }
+}
+
+/// "45%" or "234/520" among words.
+pub fn figure_in_words(words: &str) -> Option<Figure> {
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | '/' | '%' | ',');
+    words.split(|c: char| !is_part(c)).find_map(|token| {
+        let token = token.trim_matches([',', '.']);
+        let number = |text: &str| {
+            let value = json::number(text.as_bytes())?;
+            Some(Number { value, text: spell(value) })
+        };
+        if let Some(percent) = token.strip_suffix('%') {
+            return Some(Figure { value: number(percent)?, total: Some(whole("100")) });
+        }
+        let (value, total) = token.split_once('/')?;
+        let figure = Figure { value: number(value)?, total: Some(number(total)?) };
+        figure
+            .total
+            .as_ref()
+            .is_some_and(|total| figure.value.value <= total.value)
+            .then_some(figure)
+    })
+}
+
+/// Words that a server did not write as a progress message: without terminal control sequences;
+/// `None` if nothing is left.
+pub(super) fn clean(words: &str) -> Option<Bytes> {
+    let words = strip_controls(words);
+    (!words.trim().is_empty()).then(|| json::quote(words.trim_end_matches('\n')))
+}
+
+/// Whether `text` is one JSON value without NaN, infinities or other slips.
+pub(super) fn is_valid(text: &[u8]) -> bool {
+    let finite = match text.first() {
+        Some(b'-' | b'0'..=b'9') => json::number(text).is_some(),
+        _ => true,
+    };
+    finite && serde_json::from_slice::<IgnoredAny>(text).is_ok()
+}

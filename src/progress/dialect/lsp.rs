@@ -1,0 +1,31 @@
+//! `$/progress` of the Language Server Protocol.
+//!
+//! ```json
+//! {"jsonrpc":"2.0","method":"$/progress","params":{"token":"op_1","value":{"kind":"report","message":"m","percentage":40}}}
+//! ```
+//! Seen in: cargo and build servers whose authors came from LSP. Not on by default: a client that
+//! speaks LSP beside MCP may want it.
+
+use super::{About, Dialect, Fields, Report};
+use crate::jsonrpc::Message;
+use crate::progress::verdict::Repair;
+
+use super::fields::clean;
+
+pub(super) static DIALECT: Dialect =
+    Dialect { name: "lsp", methods: &["$/progress"], default: false, bare_results: false, read };
+
+fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
+    let value = params.object("value")?;
+    let mut report = Report::default();
+    report.repairs.add(Repair::Dialect);
+    report.about = About {
+        token_text: params.first(&["token"]).cloned(),
+        token: params.key(&["token"]),
+        ..About::default()
+    };
+    report.figure = value.figure();
+    report.message = value.words(&["message", "title"]).and_then(|words| clean(&words));
+    report.last = value.words(&["kind"]).as_deref() == Some("end");
+    Some(report)
+}

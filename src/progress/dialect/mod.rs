@@ -1,0 +1,93 @@
+//! The ways in which servers say "progress", each read into one [`Report`] of what is claimed.
+//!
+//! A dialect judges nothing: whether the request is active, the figure rises or the client asked is
+//! decided elsewhere. A new dialect is one file here, one line in [`ALL`], one transcript in
+//! `tests/golden`.
+
+mod fields;
+mod lsp;
+mod standard;
+mod tasks_progress;
+mod text_chunk;
+mod tool_notifications;
+mod tools_progress;
+
+use bytes::Bytes;
+
+use super::meter::Figure;
+use super::verdict::Repairs;
+use crate::jsonrpc::{Key, Message};
+
+pub use fields::{Fields, figure_in_words};
+
+/// One way of saying "progress".
+#[derive(Debug)]
+pub struct Dialect {
+    /// Its name in route files, flags and logs.
+    pub name: &'static str,
+    /// The notification methods that it claims.
+    pub methods: &'static [&'static str],
+    /// Whether it is understood unless a route says otherwise.
+    pub default: bool,
+    /// Its servers answer tool calls with bare results.
+    pub bare_results: bool,
+    /// Reads one message of one of `methods`; `None` if it cannot be read.
+    pub read: fn(method: &str, message: &Message, params: &Fields) -> Option<Report>,
+}
+
+/// Every dialect that is built in.
+pub static ALL: [&Dialect; 6] = [
+    &standard::DIALECT,
+    &tools_progress::DIALECT,
+    &tool_notifications::DIALECT,
+    &text_chunk::DIALECT,
+    &lsp::DIALECT,
+    &tasks_progress::DIALECT,
+];
+
+/// Those that are understood unless a route says otherwise.
+pub fn defaults() -> impl Iterator<Item = &'static Dialect> {
+    ALL.into_iter().filter(|dialect| dialect.default)
+}
+
+/// The dialect of a name.
+pub fn named(name: &str) -> Option<&'static Dialect> {
+    ALL.into_iter().find(|dialect| dialect.name == name)
+}
+
+/// Whom a report may be about, in the server's words.
+#[derive(Debug, Clone, Default)]
+pub struct About {
+    /// What stands where the token belongs.
+    pub token: Option<Key>,
+    /// The raw text of that.
+    pub token_text: Option<Bytes>,
+    /// A request id that the dialect declares as one.
+    pub request: Option<Key>,
+    /// A tool.
+    pub tool: Option<String>,
+    /// A task of 2025-11-25.
+    pub task: Option<Key>,
+}
+
+/// What a server claims in one message.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Whom it is about.
+    pub about: About,
+    /// How far it is.
+    pub figure: Option<Figure>,
+    /// Its words, as a JSON string.
+    pub message: Option<Bytes>,
+    /// The words continue those of the last report.
+    pub chunk: bool,
+    /// The server says that this is the last one.
+    pub last: bool,
+    /// Members that the specification does not know, each `"key":value`.
+    pub members: Vec<Bytes>,
+    /// The server's `_meta`.
+    pub meta: Option<Bytes>,
+    /// What had to be mended to read it. Empty: it is what the specification asks for, but for the
+    /// token and the figure, which only the request and its meter can judge.
+    pub repairs: Repairs,
+}

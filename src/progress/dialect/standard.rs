@@ -1,0 +1,128 @@
+//! `notifications/progress`, as the specification has it and in every way it is got wrong.
+//!
+//! ```json
+//! {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":3,"total":10,"message":"m"}}
+//! {"jsonrpc":"2.0","method":"notifications/progress","params":{"token":"shell_01","progress":null,"message":"m","metadata":{}}}
+//! {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":5,"status":"in_progress","percent":50}}
+//! {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"value":{"kind":"report","percentage":40}}}
+//! ```
+//! Seen in: every SDK; invented tokens in SwissArmyHammer, Plexus, twenty; ids for tokens, no number
+//! and spread members in KuzuMem-MCP; nulls from Java, C# and Pydantic; `value` objects from servers
+//! written after LSP.
+
+use bytes::Bytes;
+
+use super::fields::{is_valid, number};
+use super::{About, Dialect, Fields, Report};
+use crate::json;
+use crate::jsonrpc::{Key, Message};
+use crate::mcp::PROGRESS;
+use crate::progress::meter::Figure;
+use crate::progress::verdict::{Repair, Repairs};
+
+pub(super) static DIALECT: Dialect =
+    Dialect { name: "standard", methods: &[PROGRESS], default: true, bare_results: false, read };
+
+/// What stands where `progressToken` belongs, in the order in which it is believed.
+const TOKENS: [&str; 4] = ["progressToken", "token", "progress_token", "progressId"];
+/// Members that name the request itself.
+const REQUESTS: [&str; 3] = ["requestId", "request_id", "id"];
+
+fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
+    let mut repairs = Repairs::default();
+    if !message.is_strict() || params.is_repeated() {
+        repairs.add(Repair::Envelope);
+    }
+    let about = about(params, &mut repairs);
+    let nested = params.object("value").or_else(|| params.object("progress"));
+    let figure = figure(params, nested.as_ref(), &mut repairs);
+    let (words, chunk) = words(params, nested.as_ref(), &mut repairs);
+    let ended = nested.as_ref().and_then(|value| value.words(&["kind"]));
+    let mut report = Report {
+        about,
+        figure,
+        message: words,
+        chunk,
+        last: params.is_true("isFinal") || ended.as_deref() == Some("end"),
+        repairs,
+        ..Report::default()
+    };
+    keep_members(params, &mut report);
+    Some(report)
+}
+
+fn about(params: &Fields, repairs: &mut Repairs) -> About {
+    let text = params.first(&TOKENS).cloned();
+    let token = text.as_ref().and_then(Key::read);
+    if token.is_none() || params.get(TOKENS[0]).is_none() {
+        repairs.add(Repair::Token);
+    }
+    About {
+        token_text: token.is_some().then_some(text).flatten(),
+        token,
+        request: params.key(&REQUESTS),
+        tool: params.words(&["toolName", "tool_name"]),
+        task: None,
+    }
+}
+
+fn figure(params: &Fields, nested: Option<&Fields>, repairs: &mut Repairs) -> Option<Figure> {
+    let said = params.get("progress");
+    let value = said.and_then(number);
+    let total = params.get("total");
+    if total.is_some_and(|total| json::number(total).is_none()) {
+        repairs.add(Repair::Total);
+    }
+    if said.is_none_or(|said| json::number(said).is_none()) {
+        repairs.add(Repair::Number);
+    }
+    let total = total.and_then(number);
+    if let Some(value) = value {
+        return Some(Figure { value, total });
+    }
+    params.figure().or_else(|| nested.and_then(Fields::figure)).or_else(|| {
+        let value = params.get("value").and_then(number)?;
+        Some(Figure { value, total })
+    })
+}
+
+/// The words and whether they continue the last ones.
+fn words(params: &Fields, nested: Option<&Fields>, repairs: &mut Repairs) -> (Option<Bytes>, bool) {
+    match params.get("message") {
+        Some(text) if text.starts_with(b"\"") => return (Some(text.clone()), false),
+        Some(text) => {
+            repairs.add(Repair::Message);
+            if **text != *b"null" {
+                return (Some(json::quote(&String::from_utf8_lossy(text))), false);
+            }
+        }
+        None => {}
+    }
+    let chunk = params.object("data").and_then(|data| data.string("chunk").cloned());
+    if chunk.is_some() {
+        return (chunk, true);
+    }
+    let found =
+        nested.and_then(|value| value.string("message").or_else(|| value.string("title")).cloned());
+    (found.or_else(|| params.string("status").cloned()), false)
+}
+
+/// Keeps what the specification does not know, as far as a client can parse it.
+fn keep_members(params: &Fields, report: &mut Report) {
+    let known = ["progressToken", "progress", "total", "message", "_meta"];
+    let instead = |key: &str| {
+        TOKENS[1..].contains(&key)
+            || REQUESTS.contains(&key)
+            || (key == "value" && report.figure.is_some())
+    };
+    for (key, value) in params.iter() {
+        if key == "_meta" && value.starts_with(b"{") && is_valid(value) {
+            report.meta = Some(value.clone());
+        } else if key == "_meta" || (!known.contains(&key) && !is_valid(value)) {
+            report.repairs.add(Repair::Envelope);
+        } else if !known.contains(&key) && !instead(key) {
+            let member = [&json::quote(key)[..], b":", value].concat();
+            report.members.push(Bytes::from(member));
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! `notifications/tasks/progress`: progress of a task by its id.
+//!
+//! ```json
+//! {"jsonrpc":"2.0","method":"notifications/tasks/progress","params":{"taskId":"t1","progress":0.4,"currentStep":"m"}}
+//! {"jsonrpc":"2.0","method":"notifications/tasks/completed","params":{"taskId":"t1"}}
+//! ```
+//! Seen in: documents of servers written before tasks were specified. Not on by default: these
+//! methods may come to mean something.
+
+use super::fields::{clean, number, whole};
+use super::{About, Dialect, Fields, Report};
+use crate::jsonrpc::Message;
+use crate::progress::meter::Figure;
+use crate::progress::verdict::Repair;
+
+pub(super) static DIALECT: Dialect = Dialect {
+    name: "tasks-progress",
+    methods: &["notifications/tasks/progress", "notifications/tasks/completed"],
+    default: false,
+    bare_results: false,
+    read,
+};
+
+fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
+    let mut report = Report::default();
+    report.repairs.add(Repair::Dialect);
+    report.about = About { task: Some(params.key(&["taskId"])?), ..About::default() };
+    report.last = method.ends_with("/completed");
+    if let Some(value) = params.get("progress").and_then(number) {
+        let total = params.get("total").and_then(number);
+        let unit = (value.value <= 1.0).then(|| whole("1"));
+        report.figure = Some(Figure { value, total: total.or(unit) });
+    }
+    let words = params.words(&["message", "currentStep", "status"]);
+    report.message = words.and_then(|words| clean(&words));
+    Some(report)
+}

@@ -1,0 +1,47 @@
+//! Text that a tool streams while it works, under one of several made-up methods.
+//!
+//! ```json
+//! {"jsonrpc":"2.0","method":"notifications/tools/call/stream","params":{"delta":{"text":"m"}}}
+//! {"jsonrpc":"2.0","method":"notifications/tools/stream","params":{"toolName":"research","chunkType":"text-delta","text":"m"}}
+//! {"jsonrpc":"2.0","method":"notifications/tools/output","params":{"toolName":"sh","output":{"type":"text","text":"m"}}}
+//! {"jsonrpc":"2.0","method":"notifications/tool_progress","params":{"output":"m"}}
+//! ```
+//! Seen in: research agents, shell servers and tutorials. Not on by default: some clients are written
+//! for these methods.
+
+use super::fields::clean;
+use super::{About, Dialect, Fields, Report};
+use crate::jsonrpc::Message;
+use crate::progress::verdict::Repair;
+
+pub(super) static DIALECT: Dialect = Dialect {
+    name: "text-chunk",
+    methods: &[
+        "notifications/tools/call/stream",
+        "notifications/tools/call/progress",
+        "notifications/tools/stream",
+        "notifications/tools/output",
+        "notifications/tool_progress",
+    ],
+    default: false,
+    bare_results: false,
+    read,
+};
+
+fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
+    let mut report = Report { chunk: true, ..Report::default() };
+    report.repairs.add(Repair::Dialect);
+    report.about = About {
+        token_text: params.first(&["progressToken"]).cloned(),
+        token: params.key(&["progressToken"]),
+        request: params.key(&["requestId", "id"]),
+        tool: params.words(&["toolName", "tool_name", "tool"]),
+        task: None,
+    };
+    let inner = ["delta", "content", "output"];
+    let nested =
+        || inner.iter().find_map(|name| params.object(name).and_then(|part| part.words(&["text"])));
+    let words = params.words(&["chunk", "text", "delta", "output"]).or_else(nested);
+    report.message = words.and_then(|words| clean(&words));
+    Some(report)
+}

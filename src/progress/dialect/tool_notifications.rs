@@ -1,0 +1,80 @@
+//! `notifications/tools/progress` and `notifications/tool/progress`: the names that many servers
+//! made up, each with members of its own.
+//!
+//! ```json
+//! {"jsonrpc":"2.0","method":"notifications/tools/progress","params":{"id":4,"text":"delta"}}
+//! {"jsonrpc":"2.0","method":"notifications/tools/progress","params":{"requestId":"req-1","chunk":"delta"}}
+//! {"jsonrpc":"2.0","method":"notifications/tools/progress","params":{"token":"t","data":{"token":"The"}}}
+//! {"jsonrpc":"2.0","method":"notifications/tools/progress","params":{"tool_name":"scan","progress":40,"message":"m"}}
+//! {"jsonrpc":"2.0","method":"notifications/tools/progress","params":{"toolName":"scan","progress":0.4,"message":"m"}}
+//! {"jsonrpc":"2.0","method":"notifications/tools/progress","params":{"tool":"fix","event":"started","data":{}}}
+//! {"jsonrpc":"2.0","method":"notifications/tools/completed","params":{"tool_name":"scan","result_summary":"m"}}
+//! {"jsonrpc":"2.0","method":"notifications/tool/progress","params":{"requestId":4,"toolName":"scan","progress":0.4,"message":"m","seq":3,"contentChunk":{"type":"text","text":"m"}}}
+//! ```
+//! Seen in: a TypeScript framework with `async function*` tools, desktop hosts, data viewers, servers
+//! in Rust and tutorials copied from each other; `tool_name` goes with percent, `toolName` with parts
+//! of one.
+
+use super::fields::{clean, number, whole};
+use super::{About, Dialect, Fields, Report};
+use crate::jsonrpc::Message;
+use crate::progress::meter::Figure;
+use crate::progress::verdict::Repair;
+
+pub(super) static DIALECT: Dialect = Dialect {
+    name: "tool-notifications",
+    methods: &[
+        "notifications/tools/progress",
+        "notifications/tool/progress",
+        "notifications/tools/completed",
+    ],
+    default: true,
+    bare_results: false,
+    read,
+};
+
+fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
+    let mut report = Report::default();
+    report.repairs.add(Repair::Dialect);
+    report.about = About {
+        token_text: params.first(&["progressToken", "token"]).cloned(),
+        token: params.key(&["progressToken", "token"]),
+        request: params.key(&["id", "requestId"]),
+        tool: params.words(&["tool_name", "toolName", "tool"]),
+        task: None,
+    };
+    if method.ends_with("/completed") {
+        report.last = true;
+        report.message = clean("completed");
+        return Some(report);
+    }
+    report.figure = figure(params);
+    if let Some(words) = params.words(&["text", "chunk"]).or_else(|| first_word(params)) {
+        report.chunk = true;
+        report.message = clean(&words);
+    } else {
+        let part = params.object("contentChunk").and_then(|part| part.words(&["text"]));
+        let words = params.words(&["message"]).or(part).or_else(|| params.words(&["event"]));
+        report.message = words.and_then(|words| clean(&words));
+    }
+    Some(report)
+}
+
+fn figure(params: &Fields) -> Option<Figure> {
+    let Some(value) = params.get("progress").and_then(number) else { return params.figure() };
+    let total = params.get("total").and_then(number);
+    let total = total.or_else(|| match (params.get("tool_name"), params.get("toolName")) {
+        (Some(_), _) => Some(whole("100")),
+        (None, Some(_)) => Some(whole("1")),
+        (None, None) => None,
+    });
+    Some(Figure { total: total.filter(|total| value.value <= total.value), value })
+}
+
+/// The piece of text in `data: {"token": "The"}`.
+fn first_word(params: &Fields) -> Option<String> {
+    params.get("message").is_none().then(|| params.object("data"))?.and_then(|data| {
+        let first = data.iter().next()?.0.to_owned();
+        data.words(&[&first])
+    })
+}

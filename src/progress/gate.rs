@@ -1,0 +1,418 @@
+//! The gate of each client stream: what may be written now, and what it says (rules G1 to G5).
+//!
+//! Tokens, figures and "answered" are decided here, at the moment of writing; everything upstream
+//! of the gate only makes claims.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::call::{Call, CallId, Outcome, Pending, Said};
+use super::ledger::Tomb;
+use super::meter::Told;
+use super::notification::{self, Parts};
+use super::policy::{BeatValue, Messages};
+use super::stream::{Guard, Item, ItemKind, Payload, Stream, StreamId, Transmit};
+use super::verdict::{Reason, Repair, Verdict};
+use super::{Filter, Mode, Record, pulse, transmit};
+use crate::json;
+use crate::mcp::{INTERNAL_ERROR, Revision};
+
+/// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
+const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Progress that could not be written for this long gives way to newer progress of the same call:
+/// the client reads too slowly (rule G4).
+const COLLAPSE_AFTER: Duration = Duration::from_millis(200);
+
+impl Filter {
+    /// What is to be written on a stream now, if anything. Ask again until there is nothing.
+    pub fn poll_transmit(&mut self, now: Instant, id: StreamId) -> Option<Transmit> {
+        self.expire(now);
+        loop {
+            let stream = self.streams.get_mut(&id)?;
+            let ready = stream.ready(now);
+            let due = stream.wakes.first().copied().filter(|(at, ..)| *at <= now);
+            let due = due.filter(|_| !stream.passing && !stream.is_guarded(now));
+            let order = ready.and_then(|index| stream.queue.get(index)).map(|item| item.order);
+            if let Some((_, place, call)) = due
+                && order.is_none_or(|order| place < order)
+            {
+                if let Some(payload) = self.speak_up(now, call) {
+                    let transmit = Transmit { payload, part: super::Part::Whole };
+                    if self.policy.mode != Mode::Observe {
+                        return Some(transmit);
+                    }
+                }
+                continue;
+            }
+            let item = ready.and_then(|index| stream.take(index));
+            let Some(item) = item else { break };
+            for (number, verdict) in &item.verdicts {
+                self.record(*number, None, *verdict);
+            }
+            if self.policy.mode != Mode::Observe {
+                return Some(transmit(item));
+            }
+        }
+        if self.home == Some(id) { self.untouched.pop_front() } else { None }
+    }
+
+    /// When [`Filter::poll_transmit`] is to be asked again, if nothing arrives before.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let streams = self.streams.values().filter_map(Stream::timeout).min();
+        let expiry = self.ledger.next_expiry().map(|(at, _)| at);
+        [streams, expiry].into_iter().flatten().min()
+    }
+
+    /// What was given out for a stream has been written.
+    pub fn written(&mut self, now: Instant, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        for call in std::mem::take(&mut stream.unwritten) {
+            if let Some(call) = self.ledger.get_mut(call) {
+                call.sent_at = call.sent_at.max(Some(now));
+            }
+        }
+        stream.written(now);
+    }
+
+    /// Lets a call say what is due: a notification that waited, else a heartbeat.
+    fn speak_up(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+        let said = self.say_pending(now, id).or_else(|| self.beat(now, id));
+        if said.is_some()
+            && let Some(call) = self.ledger.get(id)
+            && let Some(stream) = self.streams.get_mut(&call.stream)
+        {
+            stream.unwritten.push(id);
+        }
+        self.schedule(id);
+        said
+    }
+
+    fn say_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+        let min_interval = self.policy.min_interval;
+        let call = self.ledger.get_mut(id)?;
+        let first = call.pending.front_mut().filter(|first| first.due <= now)?;
+        if first.thin
+            && let Some(sent) = call.sent_at
+            && now < sent + min_interval
+        {
+            first.due = sent + min_interval;
+            return None;
+        }
+        let mut stale = Vec::new();
+        while call.pending.len() > 1
+            && call.pending[0].due + COLLAPSE_AFTER < now
+            && call.pending[1].due <= now
+        {
+            stale.extend(call.pending.pop_front());
+        }
+        let pending = call.pending.pop_front()?;
+        for old in stale {
+            self.supersede(id, old, Reason::Superseded);
+        }
+        let rendered = self.render(now, id, &pending);
+        let (payload, verdict) = match rendered {
+            Ok((payload, verdict)) => (Some(payload), verdict),
+            Err(reason) => (None, Verdict::Withheld(reason)),
+        };
+        if let Some(number) = pending.message {
+            self.record(number, Some(id), verdict);
+        }
+        payload
+    }
+
+    /// What the client is told of a report, now: the very bytes if that is just what we would say.
+    pub(super) fn render(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        pending: &Pending,
+    ) -> Result<(Payload, Verdict), Reason> {
+        let rendered = self.try_render(now, id, pending);
+        let told = self.ledger.get(id).and_then(|call| call.meter.told());
+        for holder in self.ledger.holders(id) {
+            if let Some(call) = self.ledger.get_mut(holder) {
+                call.meter.raise_to(told);
+            }
+        }
+        let Some(call) = self.ledger.get_mut(id) else { return rendered };
+        match &rendered {
+            Ok((_, verdict)) => {
+                call.account.sent += 1;
+                call.sent_at = Some(now);
+                call.server_spoke = true;
+                if let Verdict::Repaired(repairs) = verdict {
+                    call.account.repaired(*repairs);
+                }
+            }
+            Err(reason) => call.account.withheld(*reason),
+        }
+        rendered
+    }
+
+    fn try_render(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        pending: &Pending,
+    ) -> Result<(Payload, Verdict), Reason> {
+        let words_allowed = self.words_allowed(id);
+        let Some(call) = self.ledger.get_mut(id) else { return Err(Reason::Late) };
+        let Some(token) = call.token.as_ref().map(|token| token.client.clone()) else {
+            return Err(Reason::NoToken);
+        };
+        let policy = self.policy.of(call.tool.as_deref());
+        let said = Said::by(&pending.report);
+        let repeats = call.said.as_ref() == Some(&said);
+        if repeats && call.sent_at.is_some_and(|sent| now < sent + DUPLICATE_WITHIN) {
+            return Err(Reason::Duplicate);
+        }
+        let told = call.meter.take(pending.report.figure.as_ref(), policy.on_fall)?;
+        call.said = Some(said);
+        let own = pending.report.message.clone();
+        if own.is_some() {
+            call.last_message.clone_from(&own);
+        }
+        let mut repairs = pending.report.repairs;
+        if let Some(repair) = told.repair {
+            repairs.add(repair);
+        }
+        if policy.messages == Messages::Append && own.is_some() {
+            repairs.add(Repair::Message);
+        }
+        if repairs.is_empty()
+            && let Some(raw) = &pending.raw
+        {
+            return Ok((raw.clone().into(), Verdict::Forwarded));
+        }
+        let mut message = own.map(|text| notification::message(&text));
+        if message.is_none() && words_allowed {
+            repairs.add(Repair::Message);
+            let running = || json::quote(&format!("{}: running", call.label()));
+            let last = call.last_message.as_ref().map(notification::message);
+            message = Some(last.unwrap_or_else(running));
+        }
+        let bytes = write(call, &told, &token, message.as_ref(), &pending.report);
+        Ok((bytes.into(), Verdict::Repaired(repairs)))
+    }
+
+    /// Whether words of our own may be put into the progress of this call: 2024-11-05 has none.
+    fn words_allowed(&self, id: CallId) -> bool {
+        let own = self.ledger.get(id).and_then(|call| call.revision);
+        self.policy.words_in_2024 || own.or(self.revision) != Some(Revision::V2024_11_05)
+    }
+
+    /// Breaks the silence of a call, if it is time (rules A1, A2).
+    fn beat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+        let words_allowed = self.words_allowed(id);
+        let silent = self.heard_at;
+        self.next_beat(self.ledger.get(id)?).filter(|at| *at <= now)?;
+        let call = self.ledger.get_mut(id)?;
+        let token = call.token.as_ref()?.client.clone();
+        let running = now.saturating_duration_since(call.opened);
+        let elapsed = self.policy.of(call.tool.as_deref()).heartbeat.value == BeatValue::Elapsed;
+        let told = call.meter.beat(elapsed.then(|| running.as_secs_f64().round())).ok()?;
+        let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
+        let last = call.last_message.as_ref().and_then(|text| json::words(text));
+        let silence = now.saturating_duration_since(heard);
+        let words = pulse::words(call.label(), last.as_deref(), running, silence);
+        let message = words_allowed.then(|| json::quote(&words));
+        let bytes =
+            write(call, &told, &token, message.as_ref(), &super::dialect::Report::default());
+        call.account.sent += 1;
+        call.account.beats += 1;
+        call.sent_at = Some(now);
+        let told = call.meter.told();
+        for holder in self.ledger.holders(id) {
+            if let Some(call) = self.ledger.get_mut(holder) {
+                call.meter.raise_to(told);
+            }
+        }
+        self.records.push_back(Record::Beat(id));
+        Some(bytes.into())
+    }
+
+    fn next_beat(&self, call: &Call) -> Option<Instant> {
+        let wanted = self.policy.mode == Mode::Full
+            && self.alive
+            && call.token.is_some()
+            && call.task.is_none()
+            && call.is_tool_call();
+        let heartbeat = &self.policy.of(call.tool.as_deref()).heartbeat;
+        wanted
+            .then(|| pulse::next_beat(heartbeat, call.opened, call.sent_at, call.server_spoke))
+            .flatten()
+            .map(|at| {
+                let stream = self.streams.get(&call.stream);
+                at.max(call.opened + stream.map_or(Duration::ZERO, |s| s.pacing.first_after))
+            })
+    }
+
+    /// Works out when a call has something to say next.
+    pub(super) fn schedule(&mut self, id: CallId) {
+        let Some(call) = self.ledger.get(id) else { return };
+        let pending = call.pending.front().map(|first| (first.due, first.order));
+        let beat = self.next_beat(call).map(|at| (at, u64::MAX));
+        let wake = [pending, beat].into_iter().flatten().min();
+        let (before, stream) = (call.wake, call.stream);
+        if before == wake {
+            return;
+        }
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            if let Some((at, order)) = before {
+                stream.wakes.remove(&(at, order, id));
+            }
+            if let Some((at, order)) = wake {
+                stream.wakes.insert((at, order, id));
+            }
+        }
+        if let Some(call) = self.ledger.get_mut(id) {
+            call.wake = wake;
+        }
+    }
+
+    /// How long an answer to `call` has to wait.
+    pub(super) fn guard_of(&self, call: CallId) -> Guard {
+        let Some(found) = self.ledger.get(call) else { return Guard::default() };
+        let unwritten =
+            self.streams.get(&found.stream).is_some_and(|stream| stream.unwritten.contains(&call));
+        Guard { last: found.sent_at, unwritten: unwritten.then_some(call) }
+    }
+
+    /// A call is over: its names die, and what waited for it is dropped, or goes out before its
+    /// answer where nothing has to wait (rules G1, G4, T7).
+    pub(super) fn end_call(&mut self, now: Instant, id: CallId, tomb: Tomb, outcome: Outcome) {
+        let answered = matches!(outcome, Outcome::Result | Outcome::Error);
+        if answered {
+            self.flush_pending(now, id);
+        }
+        let Some(mut call) = self.ledger.close(id, tomb) else { return };
+        if let Some(stream) = self.streams.get_mut(&call.stream)
+            && let Some((at, order)) = call.wake {
+                stream.wakes.remove(&(at, order, id));
+            }
+        let reason = if answered { Reason::Overtaken } else { Reason::Late };
+        for old in std::mem::take(&mut call.pending) {
+            call.account.withheld(reason);
+            if let Some(number) = old.message {
+                self.record(number, Some(id), Verdict::Withheld(reason));
+            }
+        }
+        let summary = call.summary(id, now, outcome);
+        self.records.push_back(Record::Call(Box::new(summary)));
+    }
+
+    /// Where no pacing is needed, what still waits goes out before the answer.
+    fn flush_pending(&mut self, now: Instant, id: CallId) {
+        let Some(call) = self.ledger.get_mut(id) else { return };
+        let target = call.stream;
+        let paced = self
+            .streams
+            .get(&target)
+            .is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero());
+        if paced {
+            return;
+        }
+        for pending in std::mem::take(&mut call.pending) {
+            match self.render(now, id, &pending) {
+                Ok((payload, verdict)) => {
+                    let verdicts = pending.message.map(|number| (number, verdict));
+                    let item = Item {
+                        order: 0,
+                        kind: ItemKind::Other,
+                        payload,
+                        guards: Vec::new(),
+                        verdicts: verdicts.into_iter().collect(),
+                    };
+                    self.enqueue(Some(target), item);
+                }
+                Err(reason) => {
+                    if let Some(number) = pending.message {
+                        self.record(number, Some(id), Verdict::Withheld(reason));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends what ends by itself: calls past their time-out, tasks past their time to live.
+    fn expire(&mut self, now: Instant) {
+        while let Some((at, id)) = self.ledger.next_expiry() {
+            if at > now {
+                return;
+            }
+            let timed_out = self.ledger.get(id).is_some_and(|call| call.task.is_none());
+            if timed_out {
+                self.tell_cancelled(id, "no answer within the time allowed by the proxy");
+                let why = "the server did not answer within the time allowed";
+                self.answer_with_error(now, id, why, Outcome::TimedOut);
+            } else {
+                self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
+            }
+        }
+    }
+
+    /// Answers a call in the server's place.
+    pub(super) fn answer_with_error(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        why: &str,
+        outcome: Outcome,
+    ) {
+        let Some(call) = self.ledger.get(id) else { return };
+        let (stream, client_id) = (call.stream, call.id.client.clone());
+        let guards = vec![self.guard_of(id)];
+        self.end_call(now, id, Tomb::Cancelled, outcome);
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Answer,
+            payload: error(&client_id, why).into(),
+            guards,
+            verdicts: Vec::new(),
+        };
+        self.enqueue(Some(stream), item);
+    }
+
+    /// Answers a request that was not passed on.
+    pub(super) fn refuse(&mut self, stream: StreamId, client_id: &Bytes, why: &str) {
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Answer,
+            payload: error(client_id, why).into(),
+            guards: Vec::new(),
+            verdicts: Vec::new(),
+        };
+        self.enqueue(Some(stream), item);
+    }
+}
+
+/// An error of ours, which must not look like the server's (26:basic §Error Codes).
+fn error(client_id: &[u8], why: &str) -> Bytes {
+    let mut text = br#"{"jsonrpc":"2.0","id":"#.to_vec();
+    text.extend_from_slice(client_id);
+    let words = json::quote(why);
+    let body = format!(r#","error":{{"code":{INTERNAL_ERROR},"message":"#);
+    text.extend_from_slice(body.as_bytes());
+    text.extend_from_slice(&words);
+    text.extend_from_slice(br#","data":{"proxy":"milepost"}}}"#);
+    Bytes::from(text)
+}
+
+fn write(
+    call: &Call,
+    told: &Told,
+    token: &Bytes,
+    message: Option<&Bytes>,
+    report: &super::dialect::Report,
+) -> Bytes {
+    let parts = Parts {
+        token,
+        message: message.map(|message| &message[..]),
+        meta: report.meta.as_deref(),
+        members: &report.members,
+        task: call.task.as_ref().map(|task| &task.text[..]),
+    };
+    notification::write(told, &parts)
+}

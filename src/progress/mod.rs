@@ -1,0 +1,282 @@
+//! What progress the clients of one upstream connection are told.
+//!
+//! A [`Filter`] is fed everything that passes, in both directions, and says what is to be written:
+//!
+//! ```text
+//! client ─> client_message ─────────────────────────────────────────────> payload for the server
+//!                │ opens a call
+//!             [ledger] <─ correlate ─ Report <─ dialect ─┐
+//!                │ pending, due at …                     │
+//! client <─ poll_transmit <── stream queue <─ answer <── server_message <─ server
+//!              gate: token, figure, words decided here
+//! ```
+//!
+//! The contract: time never goes backwards; after every call, and when [`Filter::poll_timeout`]
+//! passes, drain [`Filter::poll_transmit`] for each stream that can take bytes, then
+//! [`Filter::poll_to_server`] and [`Filter::poll_record`]; when what was drained is written, say so
+//! with [`Filter::written`].
+//!
+//! No clock, no I/O, no tasks, no logs, no randomness, no unordered iteration in here; no input
+//! makes it panic, and nothing but progress is ever withheld when a table is full.
+
+mod answer;
+mod call;
+mod client;
+mod clients;
+mod correlate;
+pub mod dialect;
+mod gate;
+mod ledger;
+pub mod meter;
+mod notification;
+mod policy;
+mod pulse;
+mod server;
+mod stream;
+mod tasks;
+mod verdict;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::jsonrpc::Scan;
+use crate::mcp::Revision;
+use ledger::{Ledger, Tomb};
+use stream::{Item, ItemKind, Stream};
+
+pub use call::{Account, CallId, Outcome, Summary};
+pub use ledger::CALLS_MAX;
+pub use notification::MESSAGE_MAX;
+pub use policy::{
+    AnswerRepairs, BeatValue, CallPolicy, Coalesce, Heartbeat, Messages, Mode, OnFall, Pacing,
+    Policy, Scale, TokenIs,
+};
+pub use pulse::WORDS_MAX;
+pub use stream::{Part, Payload, QUEUE_MAX, StreamId, StreamKind, Transmit};
+pub use verdict::{Reason, Repair, Repairs, Verdict};
+
+/// Where a message of the server came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The upstream's only wire, which says nothing of the request it belongs to.
+    Wire,
+    /// The upstream stream that pairs with this client stream.
+    Stream(StreamId),
+}
+
+/// Where a message of the server goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// The filter has it; what the client gets of it comes out of [`Filter::poll_transmit`].
+    Taken,
+    /// It is no message: it belongs on standard error.
+    Noise(Bytes),
+}
+
+/// What an operator may want to know of what has just happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// A message of the server ended in this verdict. Messages are numbered from 1 as they come.
+    Message {
+        /// Its number.
+        number: u64,
+        /// The call it was about, if that is known.
+        call: Option<CallId>,
+        /// What became of it.
+        verdict: Verdict,
+    },
+    /// The client was sent a heartbeat.
+    Beat(CallId),
+    /// A call has ended.
+    Call(Box<Summary>),
+}
+
+/// A large message of the server that is passing.
+#[derive(Debug)]
+struct Passing {
+    number: u64,
+    scan: Scan,
+    fate: PassingFate,
+    stream: Option<StreamId>,
+    /// The call that it is known to answer.
+    call: Option<CallId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PassingFate {
+    Forward,
+    Withhold(Reason),
+    Noise,
+}
+
+/// The progress of one upstream connection and of all clients that share it. Sans-IO.
+#[derive(Debug)]
+pub struct Filter {
+    policy: Policy,
+    ledger: Ledger,
+    streams: BTreeMap<StreamId, Stream>,
+    /// Where messages go that belong to no request.
+    home: Option<StreamId>,
+    revision: Option<Revision>,
+    /// The last byte of the upstream.
+    heard_at: Option<Instant>,
+    alive: bool,
+    token_is: correlate::Evidence,
+    messages: u64,
+    order: u64,
+    passing: Option<Passing>,
+    to_server: VecDeque<Payload>,
+    records: VecDeque<Record>,
+    /// What is being worked on, in case that fails.
+    at_work: Option<Bytes>,
+    /// `mode = "observe"`: what the client gets, untouched; the rest is worked out for the record.
+    untouched: VecDeque<Transmit>,
+}
+
+impl Filter {
+    /// A filter without streams.
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            token_is: correlate::Evidence::told(policy.token_is),
+            policy,
+            ledger: Ledger::default(),
+            streams: BTreeMap::new(),
+            home: None,
+            revision: None,
+            heard_at: None,
+            alive: true,
+            messages: 0,
+            order: 0,
+            passing: None,
+            to_server: VecDeque::new(),
+            records: VecDeque::new(),
+            at_work: None,
+            untouched: VecDeque::new(),
+        }
+    }
+
+    /// Adds a client stream. The first shared one also carries what belongs to no request.
+    pub fn open_stream(&mut self, id: StreamId, kind: StreamKind, pacing: Pacing) {
+        if kind == StreamKind::Shared {
+            self.home.get_or_insert(id);
+        }
+        self.streams.insert(id, Stream::new(kind, pacing));
+    }
+
+    /// Ends a client stream. Its open calls stay (the client may come back for the answer);
+    /// `cancels` also gives them up, as closing a stream does in 2026-07-28, and tells the server.
+    pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
+        if cancels {
+            for call in self.calls_on(id) {
+                self.tell_cancelled(call, "the client closed its stream");
+                self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
+            }
+        }
+        if self.home == Some(id) {
+            self.home = None;
+        }
+        if let Some(stream) = self.streams.remove(&id) {
+            for (number, _) in stream.queue.into_iter().flat_map(|item| item.verdicts) {
+                self.record(number, None, Verdict::Withheld(Reason::Gone));
+            }
+        }
+    }
+
+    /// The upstream is gone. Each open call is answered with an error that says `why`, and nothing
+    /// waits for a guard any more.
+    pub fn server_gone(&mut self, now: Instant, why: &str) {
+        self.alive = false;
+        self.break_off_passing();
+        let open: Vec<CallId> = self.ledger.iter().map(|(id, _)| id).collect();
+        for id in open {
+            if self.ledger.get(id).is_some_and(|call| call.task.is_none()) {
+                self.answer_with_error(now, id, why, Outcome::ServerGone);
+            } else {
+                self.end_call(now, id, Tomb::Answered, Outcome::ServerGone);
+            }
+        }
+        self.flush();
+    }
+
+    /// Nothing waits for a guard any more: the connection is about to end.
+    pub fn flush(&mut self) {
+        for item in self.streams.values_mut().flat_map(|stream| &mut stream.queue) {
+            item.guards.clear();
+        }
+    }
+
+    /// Whether so much waits on a stream that the server should not be read from.
+    pub fn is_full(&self) -> bool {
+        self.streams.values().any(|stream| stream.queued >= QUEUE_MAX)
+            || self.untouched.iter().map(|transmit| transmit.payload.len()).sum::<usize>()
+                >= QUEUE_MAX
+    }
+
+    /// Whether nothing waits to be written to a client.
+    pub fn is_drained(&self) -> bool {
+        self.untouched.is_empty() && self.streams.values().all(|stream| stream.queue.is_empty())
+    }
+
+    /// Requests that are not answered yet.
+    pub fn open_calls(&self) -> usize {
+        self.ledger.iter().filter(|(_, call)| call.task.is_none()).count()
+    }
+
+    /// What is to be written to the server besides what its clients say.
+    pub fn poll_to_server(&mut self) -> Option<Payload> {
+        self.to_server.pop_front()
+    }
+
+    /// What has just happened, oldest first.
+    pub fn poll_record(&mut self) -> Option<Record> {
+        self.records.pop_front()
+    }
+
+    /// After a panic inside: every message that was under way to a client, so that nothing but
+    /// progress is lost. The filter is not to be used again.
+    pub fn salvage(&mut self) -> (Vec<Transmit>, Option<Bytes>) {
+        let mut left: Vec<Transmit> = self.untouched.drain(..).collect();
+        for stream in self.streams.values_mut() {
+            left.extend(stream.queue.drain(..).map(transmit));
+        }
+        (left, self.at_work.take())
+    }
+
+    fn record(&mut self, number: u64, call: Option<CallId>, verdict: Verdict) {
+        self.records.push_back(Record::Message { number, call, verdict });
+    }
+
+    fn next_order(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+
+    fn calls_on(&self, stream: StreamId) -> Vec<CallId> {
+        self.ledger.iter().filter(|(_, call)| call.stream == stream).map(|(id, _)| id).collect()
+    }
+
+    /// Puts a message on a client stream, or on the home stream if that one has closed.
+    fn enqueue(&mut self, stream: Option<StreamId>, mut item: Item) {
+        item.order = self.next_order();
+        let open = stream.filter(|id| self.streams.contains_key(id)).or(self.home);
+        match open.and_then(|id| self.streams.get_mut(&id)) {
+            Some(stream) => stream.push(item),
+            None => {
+                for (number, _) in item.verdicts {
+                    self.record(number, None, Verdict::Withheld(Reason::Gone));
+                }
+            }
+        }
+    }
+}
+
+fn transmit(item: Item) -> Transmit {
+    let part = match item.kind {
+        ItemKind::Piece { end: true } => Part::End,
+        ItemKind::Piece { end: false } => Part::Piece,
+        _ => Part::Whole,
+    };
+    Transmit { payload: item.payload, part }
+}

@@ -1,0 +1,112 @@
+//! When a silence is to be broken.
+
+use std::time::{Duration, Instant};
+
+use super::policy::Heartbeat;
+
+/// The silence of a server after which a heartbeat says so instead of `running`.
+pub(super) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
+
+/// The longest message of our own, in characters: Claude Code shows no more.
+pub const WORDS_MAX: usize = 200;
+
+/// The time of the next heartbeat of a call, if it is to have one (rule A1).
+///
+/// `sent` is when anything was last sent for the call, `beaten` whether that was a heartbeat,
+/// `server_spoke` whether any of it came from the server: then twice the time has to pass, so that of
+/// two proxies in a chain only the inner one beats.
+pub(super) fn next_beat(
+    heartbeat: &Heartbeat,
+    opened: Instant,
+    sent: Option<Instant>,
+    server_spoke: bool,
+) -> Option<Instant> {
+    if !heartbeat.enabled {
+        return None;
+    }
+    let at = match sent {
+        None => opened + heartbeat.after,
+        Some(sent) if server_spoke => sent + heartbeat.every * 2,
+        Some(sent) => sent + heartbeat.every,
+    };
+    (at <= opened + heartbeat.max).then_some(at)
+}
+
+/// What a heartbeat says: how long the call runs, and after a minute without a word that there is
+/// none.
+pub(super) fn words(
+    tool: &str,
+    last_message: Option<&str>,
+    running: Duration,
+    silent: Duration,
+) -> String {
+    if silent >= NO_WORD_AFTER {
+        return one_line(tool, &format!(": no word from the server for {}", spell(silent)));
+    }
+    match last_message {
+        Some(message) if !message.is_empty() => {
+            one_line(message, &format!(" ({})", spell(running)))
+        }
+        _ => one_line(tool, &format!(": running {}", spell(running))),
+    }
+}
+
+/// `text` and then `tail` on one line of at most [`WORDS_MAX`] characters; `tail` is kept whole.
+fn one_line(text: &str, tail: &str) -> String {
+    let room = WORDS_MAX.saturating_sub(tail.chars().count());
+    let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut line: String = clean.clone().take(room).collect();
+    if clean.count() > room {
+        line.pop();
+        line.push('…');
+    }
+    line + tail
+}
+
+/// Whole seconds; from two minutes on minutes and seconds.
+fn spell(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("{seconds}s"),
+        seconds @ 120..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        seconds => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(last: Option<&str>, running: u64, silent: u64, said: &str) {
+        let time = Duration::from_secs;
+        assert_eq!(words("report", last, time(running), time(silent)), said);
+    }
+
+    #[test]
+    fn a_heartbeat_says_how_long() {
+        check(None, 35, 35, "report: running 35s");
+        check(None, 75, 75, "report: no word from the server for 75s");
+        check(None, 600, 10, "report: running 10m00s");
+        check(Some("Indexing"), 20, 10, "Indexing (20s)");
+        check(Some("Indexing"), 100, 61, "report: no word from the server for 61s");
+        check(Some("two\nlines\u{1b}[1m"), 3, 3, "two lines [1m (3s)");
+    }
+
+    #[test]
+    fn a_heartbeat_is_one_short_line() {
+        let long = words("t", Some(&"é".repeat(500)), Duration::from_secs(9), Duration::ZERO);
+        assert_eq!(long.chars().count(), WORDS_MAX);
+        assert!(long.ends_with("… (9s)"), "{long}");
+    }
+
+    #[test]
+    fn the_next_beat_depends_on_who_spoke_last() {
+        let heartbeat = Heartbeat::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(next_beat(&heartbeat, start, None, false), Some(at(2)));
+        assert_eq!(next_beat(&heartbeat, start, Some(at(2)), false), Some(at(7)));
+        assert_eq!(next_beat(&heartbeat, start, Some(at(2)), true), Some(at(12)));
+        assert_eq!(next_beat(&heartbeat, start, Some(at(30 * 60)), false), None);
+    }
+}

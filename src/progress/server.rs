@@ -1,0 +1,444 @@
+//! What the server says: each message judged and put where it belongs.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::call::{CallId, Pending};
+use super::dialect::{Dialect, Fields, Report, figure_in_words};
+use super::policy::{Coalesce, Scale};
+use super::stream::{Guard, Item, ItemKind, Part, Payload, StreamId, Transmit};
+use super::verdict::{Reason, Repair, Repairs, Verdict};
+use super::{Fate, Filter, Mode, Origin, Passing, PassingFate};
+use crate::json;
+use crate::jsonrpc::{Key, Kind, Message, Scan};
+use crate::mcp::{self, Revision};
+
+/// Progress of one call that waits to be written. The oldest give way to the newest beyond this;
+/// a server that writes one notification per line of output floods faster than anyone reads.
+const PENDING_MAX: usize = 8192;
+
+impl Filter {
+    /// Takes a message of the server.
+    pub fn server_message(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
+        self.heard_at = Some(now);
+        self.at_work = Some(message.raw().clone());
+        if self.policy.mode == Mode::Observe {
+            let payload = message.raw().clone().into();
+            self.untouched.push_back(Transmit { payload, part: Part::Whole });
+            self.at_work = None;
+        }
+        let fate = self.judge(now, origin, message, Repairs::default());
+        self.at_work = None;
+        if self.policy.mode == Mode::Observe { Fate::Taken } else { fate }
+    }
+
+    fn judge(&mut self, now: Instant, origin: Origin, message: &Message, done: Repairs) -> Fate {
+        if message.kind() == Kind::Batch {
+            self.batch(now, origin, message);
+            return Fate::Taken;
+        }
+        self.messages += 1;
+        let number = self.messages;
+        match message.kind() {
+            Kind::Noise => {
+                self.record(number, None, Verdict::Withheld(Reason::Noise));
+                return Fate::Noise(message.raw().clone());
+            }
+            Kind::Response => self.answer(now, origin, message, number, done),
+            Kind::Notification => match self.dialect_of(message) {
+                Some(dialect) => self.progress(now, origin, message, number, dialect),
+                None => {
+                    self.server_notification(now, message);
+                    self.forward(origin, message, number, ItemKind::Other, done);
+                }
+            },
+            Kind::Request => self.forward(origin, message, number, ItemKind::Request, done),
+            Kind::Opaque | Kind::Batch => {
+                self.retire_seen_answers(now, message);
+                self.forward(origin, message, number, ItemKind::Other, done);
+            }
+        }
+        Fate::Taken
+    }
+
+    fn dialect_of(&self, message: &Message) -> Option<&'static Dialect> {
+        let method = message.method()?;
+        let claims = |dialect: &&&'static Dialect| dialect.methods.contains(&&*method);
+        self.policy.dialects.iter().find(claims).copied()
+    }
+
+    pub(super) fn home_of(&self, origin: Origin) -> Option<StreamId> {
+        match origin {
+            Origin::Wire => self.home,
+            Origin::Stream(id) => Some(id),
+        }
+    }
+
+    fn forward(
+        &mut self,
+        origin: Origin,
+        message: &Message,
+        number: u64,
+        kind: ItemKind,
+        done: Repairs,
+    ) {
+        let verdict = if done.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(done) };
+        let item = Item {
+            order: 0,
+            kind,
+            payload: message.raw().clone().into(),
+            guards: Vec::new(),
+            verdicts: vec![(number, verdict)],
+        };
+        self.enqueue(self.home_of(origin), item);
+    }
+
+    /// Several messages in one array. Only 2025-03-26 knows that; to anyone else each goes alone.
+    fn batch(&mut self, now: Instant, origin: Origin, message: &Message) {
+        let elements = message.elements();
+        if self.revision != Some(Revision::V2025_03_26) {
+            for element in elements {
+                self.judge(now, origin, &element, Repairs::from_iter([Repair::Batch]));
+            }
+            return;
+        }
+        let mut kept: Vec<Bytes> = Vec::new();
+        let mut guards: Vec<Guard> = Vec::new();
+        let mut verdicts = Vec::new();
+        let mut untouched = true;
+        for element in &elements {
+            self.messages += 1;
+            let number = self.messages;
+            let (payload, guard, verdict) = match element.kind() {
+                Kind::Response => {
+                    let judged = self.judge_answer(now, element);
+                    (judged.payload, judged.guard, judged.verdict)
+                }
+                Kind::Notification if self.dialect_of(element).is_some() => {
+                    let (payload, verdict) = self.progress_at_once(now, origin, element);
+                    (payload, None, verdict)
+                }
+                _ => (Some(element.raw().clone().into()), None, Verdict::Forwarded),
+            };
+            untouched &= verdict == Verdict::Forwarded;
+            guards.extend(guard);
+            match payload {
+                Some(payload) => {
+                    kept.push(payload.to_bytes());
+                    verdicts.push((number, verdict));
+                }
+                None => self.record(number, None, verdict),
+            }
+        }
+        if kept.is_empty() {
+            return;
+        }
+        let payload: Payload = if untouched {
+            message.raw().clone().into()
+        } else {
+            Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat()).into()
+        };
+        let kind = ItemKind::Other;
+        self.enqueue(self.home_of(origin), Item { order: 0, kind, payload, guards, verdicts });
+    }
+
+    /// Notifications that tell of calls without being progress.
+    fn server_notification(&mut self, now: Instant, message: &Message) {
+        let Some(method) = message.method() else { return };
+        if method == mcp::TASK_STATUS {
+            let params = message.params().unwrap_or_default();
+            self.note_task(now, &params);
+        } else if method == mcp::CANCELLED {
+            // Up to 2025-11-25 a server cancels its own requests; from 2026-07-28 on it can only end
+            // a client's `subscriptions/listen`.
+            let params = message.params().unwrap_or_default();
+            let call = json::member(&params, "requestId")
+                .and_then(|id| Key::read(&id))
+                .and_then(|id| self.ledger.by_id(&id));
+            if let Some(call) = call
+                && self.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
+            {
+                self.end_call(now, call, super::ledger::Tomb::Answered, super::Outcome::Cancelled);
+            }
+        }
+    }
+
+    /// Reads a report and finds its call; `Err` says why nothing comes of it.
+    fn read_report(
+        &mut self,
+        origin: Origin,
+        message: &Message,
+        dialect: &'static Dialect,
+    ) -> Result<(CallId, Report), (Option<CallId>, Reason)> {
+        let params = message.params().as_ref().and_then(Fields::read);
+        let method = message.method().unwrap_or_default();
+        let report = params.and_then(|params| (dialect.read)(&method, message, &params));
+        let mut report = report.ok_or((None, Reason::Unreadable))?;
+        let (id, mended) =
+            self.attribute(&report.about, origin).map_err(|reason| (None, reason))?;
+        let Some(call) = self.ledger.get_mut(id) else { return Err((None, Reason::Unknown)) };
+        call.account.received += 1;
+        call.bare_results |= dialect.bare_results;
+        let withheld = match &call.token {
+            None => Some(Reason::NoToken),
+            Some(_) if &*call.method == mcp::LISTEN => Some(Reason::NoToken),
+            Some(_) if call.last_of == Some(dialect.name) => Some(Reason::AfterFinal),
+            Some(token) => {
+                let text = report.about.token_text.as_ref();
+                let spelled = text.is_some_and(|text| {
+                    *text == token.client || (text.starts_with(b"\"") && mended.is_none())
+                });
+                if !spelled {
+                    report.repairs.add(Repair::Token);
+                }
+                None
+            }
+        };
+        if let Some(reason) = withheld {
+            call.account.withheld(reason);
+            return Err((Some(id), reason));
+        }
+        if report.last {
+            call.last_of = Some(dialect.name);
+        }
+        let policy = self.policy.of(call.tool.as_deref());
+        apply_scale(&mut report, policy.scale);
+        if policy.figures_in_text && report.figure.is_none() {
+            report.figure =
+                report.message.as_ref().and_then(|text| figure_in_words(&json::words(text)?));
+        }
+        Ok((id, report))
+    }
+
+    fn progress(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        number: u64,
+        dialect: &'static Dialect,
+    ) {
+        let keep = self.policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
+        let report = self.read_report(origin, message, dialect);
+        if keep {
+            self.forward(origin, message, number, ItemKind::Other, Repairs::default());
+        }
+        match report {
+            Err((call, reason)) if !keep => self.record(number, call, Verdict::Withheld(reason)),
+            Err(_) => {}
+            Ok((id, report)) => {
+                self.at_work = None;
+                self.hold(now, id, (!keep).then_some(number), message, report);
+            }
+        }
+    }
+
+    /// Puts a report among what waits for its moment (rules G3, G4).
+    fn hold(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        number: Option<u64>,
+        message: &Message,
+        mut report: Report,
+    ) {
+        let order = self.next_order();
+        let min_interval = self.policy.min_interval;
+        let Some(call) = self.ledger.get_mut(id) else { return };
+        let Some(stream) = self.streams.get(&call.stream) else {
+            if let Some(number) = number {
+                self.record(number, Some(id), Verdict::Withheld(Reason::Gone));
+            }
+            return;
+        };
+        let pacing = stream.pacing;
+        let rises = report.repairs.is_empty()
+            && report.figure.as_ref().is_some_and(|figure| {
+                let ahead = call.pending.back().and_then(|last| last.report.figure.as_ref());
+                call.meter.would_rise(figure.value.value)
+                    && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
+            });
+        let thin = !rises || self.policy.coalesce == Coalesce::All;
+        let opened = call.opened + pacing.first_after;
+        let mut due = (now + pacing.hold).max(opened);
+        if thin {
+            due = due.max(call.sent_at.map_or(now, |sent| sent + min_interval));
+        }
+        let mut gone = Vec::new();
+        // Before its first moment only the newest is kept; a pending repaired one is replaced.
+        if call.pending.back().is_some_and(|last| last.thin || now < opened)
+            && let Some(old) = call.pending.pop_back()
+        {
+            due = if thin { due.min(old.due) } else { due };
+            if report.chunk && old.report.chunk {
+                report.message = join(old.report.message.as_ref(), report.message.as_ref());
+            }
+            gone.push(old);
+        }
+        if call.pending.len() >= PENDING_MAX {
+            gone.extend(call.pending.pop_front());
+        }
+        let raw = report.repairs.is_empty().then(|| message.raw().clone());
+        call.pending.push_back(Pending { message: number, order, due, thin, raw, report });
+        for old in gone {
+            self.supersede(id, old, Reason::Superseded);
+        }
+        self.schedule(id);
+    }
+
+    pub(super) fn supersede(&mut self, id: CallId, old: Pending, reason: Reason) {
+        if let Some(call) = self.ledger.get_mut(id) {
+            call.account.withheld(reason);
+        }
+        if let Some(number) = old.message {
+            self.record(number, Some(id), Verdict::Withheld(reason));
+        }
+    }
+
+    /// Progress inside an array: there is no later moment for it.
+    fn progress_at_once(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> (Option<Payload>, Verdict) {
+        let Some(dialect) = self.dialect_of(message) else { return (None, Verdict::Forwarded) };
+        let (id, report) = match self.read_report(origin, message, dialect) {
+            Ok(found) => found,
+            Err((_, reason)) => return (None, Verdict::Withheld(reason)),
+        };
+        // What waits would be written later and would have to say more.
+        while let Some(old) = self.ledger.get_mut(id).and_then(|call| call.pending.pop_front()) {
+            self.supersede(id, old, Reason::Superseded);
+        }
+        let raw = report.repairs.is_empty().then(|| message.raw().clone());
+        let pending = Pending { message: None, order: 0, due: now, thin: false, raw, report };
+        let rendered = self.render(now, id, &pending);
+        self.schedule(id);
+        match rendered {
+            Ok((payload, verdict)) => (Some(payload), verdict),
+            Err(reason) => (None, Verdict::Withheld(reason)),
+        }
+    }
+
+    /// The first piece of a message that is too large to be held.
+    pub fn server_passing(&mut self, now: Instant, origin: Origin, head: Bytes) -> Fate {
+        self.messages += 1;
+        let mut scan = Scan::default();
+        scan.feed(&head);
+        let claimed = scan.method().is_some_and(|method| {
+            self.policy.dialects.iter().any(|dialect| dialect.methods.contains(&&*method))
+        });
+        let fate = match scan.kind() {
+            _ if self.policy.mode == Mode::Observe => PassingFate::Forward,
+            Kind::Noise => PassingFate::Noise,
+            Kind::Opaque if memchr::memmem::find(&head, b"\"jsonrpc\"").is_none() => {
+                PassingFate::Noise
+            }
+            // A member that stands behind the large one is not known yet; `id` alone tells nothing.
+            Kind::Notification if claimed => PassingFate::Withhold(Reason::TooLong),
+            _ => PassingFate::Forward,
+        };
+        let stream = self.home_of(origin);
+        self.passing = Some(Passing { number: self.messages, scan, fate, stream, call: None });
+        self.note_passing_answer();
+        self.pass(now, head, false)
+    }
+
+    /// Another piece of it.
+    pub fn server_piece(&mut self, now: Instant, piece: Bytes) -> Fate {
+        if let Some(passing) = &mut self.passing {
+            passing.scan.feed(&piece);
+        }
+        self.note_passing_answer();
+        self.pass(now, piece, false)
+    }
+
+    /// It is over.
+    pub fn server_passed(&mut self, now: Instant) {
+        self.pass(now, Bytes::new(), true);
+        let Some(passing) = self.passing.take() else { return };
+        let verdict = match passing.fate {
+            PassingFate::Forward => Verdict::Forwarded,
+            PassingFate::Withhold(reason) => Verdict::Withheld(reason),
+            PassingFate::Noise => Verdict::Withheld(Reason::Noise),
+        };
+        self.record(passing.number, passing.call, verdict);
+    }
+
+    /// Ends a passing message that will never be whole.
+    pub(super) fn break_off_passing(&mut self) {
+        if let Some(passing) = self.passing.take() {
+            self.record(passing.number, passing.call, Verdict::Forwarded);
+        }
+        self.streams.values_mut().for_each(|stream| stream.passing = false);
+    }
+
+    /// Once the id of a passing answer is known, its call says nothing more.
+    fn note_passing_answer(&mut self) {
+        let Some(passing) = &mut self.passing else { return };
+        if passing.call.is_none() && passing.scan.kind() == Kind::Response {
+            passing.call = passing.scan.id().and_then(|id| self.ledger.by_id(&id));
+            if let Some(call) = passing.call.and_then(|call| self.ledger.get(call)) {
+                passing.stream = Some(call.stream);
+            }
+        }
+    }
+
+    fn pass(&mut self, now: Instant, piece: Bytes, end: bool) -> Fate {
+        let Some(passing) = &self.passing else { return Fate::Taken };
+        if passing.fate == PassingFate::Noise {
+            return Fate::Noise(piece);
+        }
+        if passing.fate != PassingFate::Forward {
+            return Fate::Taken;
+        }
+        let stream = passing.stream;
+        // Until the id is known it may answer any call that was notified of late (rule G5).
+        let guards = match (passing.call, passing.scan.kind()) {
+            (_, Kind::Request | Kind::Notification) => Vec::new(),
+            (Some(call), _) => vec![self.guard_of(call)],
+            (None, _) => self.ledger.iter().map(|(id, _)| self.guard_of(id)).collect(),
+        };
+        if let Some(call) = passing.call
+            && self.ledger.get(call).is_some()
+        {
+            self.end_call(now, call, super::ledger::Tomb::Answered, super::Outcome::Result);
+        }
+        if self.policy.mode == Mode::Observe {
+            let part = if end { Part::End } else { Part::Piece };
+            self.untouched.push_back(Transmit { payload: piece.into(), part });
+            return Fate::Taken;
+        }
+        let kind = ItemKind::Piece { end };
+        let item = Item { order: 0, kind, payload: piece.into(), guards, verdicts: Vec::new() };
+        self.enqueue(stream, item);
+        Fate::Taken
+    }
+}
+
+/// A bare figure gets the total that the route knows.
+fn apply_scale(report: &mut Report, scale: Option<Scale>) {
+    let (Some(scale), Some(figure)) = (scale, &mut report.figure) else { return };
+    if figure.total.is_none() {
+        let value = match scale {
+            Scale::Percent => 100.0,
+            Scale::Unit => 1.0,
+            Scale::Of(total) => total,
+        };
+        let text = super::meter::spell(value);
+        figure.total = Some(super::meter::Number { value, text });
+        report.repairs.add(Repair::Total);
+    }
+}
+
+/// Two pieces of one text.
+fn join(first: Option<&Bytes>, second: Option<&Bytes>) -> Option<Bytes> {
+    let words = |text: &Bytes| json::words(text).map(|words| words.into_owned());
+    match (first.and_then(words), second.and_then(words)) {
+        (Some(first), Some(second)) => Some(json::quote(&(first + &second))),
+        (None, None) => None,
+        (Some(one), None) | (None, Some(one)) => Some(json::quote(&one)),
+    }
+}

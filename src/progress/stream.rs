@@ -1,0 +1,229 @@
+//! One client stream: what waits to be written on it, and when it may be.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::call::CallId;
+use super::policy::Pacing;
+use super::verdict::Verdict;
+
+/// Names a client stream of one filter. The shell chooses the numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+/// Bytes that wait to be written on one stream before its server is no longer read from.
+pub const QUEUE_MAX: usize = 1 << 20;
+
+/// What a client stream carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamKind {
+    /// Messages of every request of its scope: stdio, a GET stream.
+    Shared,
+    /// The messages of one HTTP request and its answer.
+    Exchange,
+}
+
+/// Bytes to be written, in pieces of what arrived and of our own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Payload {
+    first: Bytes,
+    rest: Vec<Bytes>,
+}
+
+impl Payload {
+    /// Puts `new` in the place of a range of `raw`.
+    pub fn splice(raw: &Bytes, range: std::ops::Range<usize>, new: Bytes) -> Self {
+        Self { first: raw.slice(..range.start), rest: vec![new, raw.slice(range.end..)] }
+    }
+
+    /// The pieces one after the other.
+    pub fn from_pieces(pieces: Vec<Bytes>) -> Self {
+        Self { first: Bytes::new(), rest: pieces }
+    }
+
+    /// The pieces in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.pieces().map(Bytes::len).sum()
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of it in one piece.
+    pub fn to_bytes(&self) -> Bytes {
+        if self.rest.is_empty() {
+            self.first.clone()
+        } else {
+            self.pieces().flatten().copied().collect()
+        }
+    }
+}
+
+impl From<Bytes> for Payload {
+    fn from(first: Bytes) -> Self {
+        Self { first, rest: Vec::new() }
+    }
+}
+
+/// Which part of a message a [`Transmit`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// A piece of a message that is too large to be held; more follow.
+    Piece,
+    /// The last piece.
+    End,
+}
+
+/// Something to be written on a client stream now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transmit {
+    /// The bytes. A message of ours has no line ending; one that arrived has what it came with.
+    pub payload: Payload,
+    /// Which part of a message they are.
+    pub part: Part,
+}
+
+/// When an answer may be written, seen from the last notification of its request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Guard {
+    /// That notification was written then.
+    pub(super) last: Option<Instant>,
+    /// It was given out and is not written yet.
+    pub(super) unwritten: Option<CallId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ItemKind {
+    Answer,
+    Request,
+    Other,
+    /// Pieces of a large message; `end` marks the last.
+    Piece {
+        end: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) order: u64,
+    pub(super) kind: ItemKind,
+    pub(super) payload: Payload,
+    pub(super) guards: Vec<Guard>,
+    /// Verdicts that become true when it is written.
+    pub(super) verdicts: Vec<(u64, Verdict)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) kind: StreamKind,
+    pub(super) pacing: Pacing,
+    pub(super) queue: VecDeque<Item>,
+    pub(super) queued: usize,
+    /// When calls of this stream have something to say.
+    pub(super) wakes: BTreeSet<(Instant, u64, CallId)>,
+    /// Calls whose notification was given out and is not written yet.
+    pub(super) unwritten: Vec<CallId>,
+    /// A large message is passing: nothing else may be written (rule G5).
+    pub(super) passing: bool,
+}
+
+impl Stream {
+    pub(super) fn new(kind: StreamKind, pacing: Pacing) -> Self {
+        Self {
+            kind,
+            pacing,
+            queue: VecDeque::new(),
+            queued: 0,
+            wakes: BTreeSet::new(),
+            unwritten: Vec::new(),
+            passing: false,
+        }
+    }
+
+    pub(super) fn push(&mut self, item: Item) {
+        self.queued += item.payload.len();
+        self.queue.push_back(item);
+    }
+
+    /// When an item may be written: `None` is "now", `Some(None)` "once what was given out is
+    /// written".
+    fn not_before(&self, item: &Item) -> Option<Option<Instant>> {
+        let mut latest = None;
+        for guard in &item.guards {
+            if guard.unwritten.is_some() {
+                return Some(None);
+            }
+            latest = latest.max(guard.last);
+        }
+        latest.map(|last| Some(last + self.pacing.guard))
+    }
+
+    fn waits(&self, item: &Item, now: Instant) -> bool {
+        match self.not_before(item) {
+            None => false,
+            Some(None) => true,
+            Some(Some(at)) => at > now,
+        }
+    }
+
+    /// The item that may be written now. Answers and requests pass an answer that waits for its
+    /// guard; everything else waits behind it (rule G3).
+    pub(super) fn ready(&self, now: Instant) -> Option<usize> {
+        for (index, item) in self.queue.iter().enumerate() {
+            let can_pass = matches!(item.kind, ItemKind::Answer | ItemKind::Request);
+            if index > 0 && !can_pass {
+                return None;
+            }
+            if !self.waits(item, now) {
+                return Some(index);
+            }
+            if !can_pass {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether the first item waits: then notifications wait too.
+    pub(super) fn is_guarded(&self, now: Instant) -> bool {
+        self.queue.front().is_some_and(|item| self.waits(item, now))
+    }
+
+    pub(super) fn take(&mut self, index: usize) -> Option<Item> {
+        let item = self.queue.remove(index)?;
+        self.queued -= item.payload.len();
+        if let ItemKind::Piece { end } = item.kind {
+            self.passing = !end;
+        }
+        Some(item)
+    }
+
+    /// What was given out is written.
+    pub(super) fn written(&mut self, now: Instant) {
+        self.unwritten.clear();
+        for guard in self.queue.iter_mut().flat_map(|item| &mut item.guards) {
+            if guard.unwritten.take().is_some() {
+                guard.last = Some(now);
+            }
+        }
+    }
+
+    /// When something on this stream may next be written.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        let guarded = self.queue.iter().filter_map(|item| self.not_before(item).flatten()).min();
+        let unguarded = self.queue.front().is_some_and(|item| self.not_before(item).is_none());
+        let wake = self.wakes.first().filter(|_| !self.passing && self.queue.is_empty());
+        if unguarded { None } else { guarded.or_else(|| wake.map(|(at, ..)| *at)) }
+    }
+}

@@ -1,0 +1,204 @@
+//! What became of a message, and why.
+
+/// What became of one message of the server. Each message ends in exactly one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The client got the very bytes.
+    Forwarded,
+    /// The client got it mended.
+    Repaired(Repairs),
+    /// The client did not get it.
+    Withheld(Reason),
+}
+
+/// Why something was kept from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The request was made without a progress token: its client wants no progress.
+    NoToken,
+    /// The request it speaks of has been answered or cancelled.
+    Late,
+    /// More than one active request could be meant.
+    Ambiguous,
+    /// No active request could be meant.
+    Unknown,
+    /// It claims to be progress and cannot be read.
+    Unreadable,
+    /// The client was told the very same less than a second ago.
+    Duplicate,
+    /// Its figure repeats or falls, and the route drops such figures.
+    Fell,
+    /// No larger number exists.
+    Exhausted,
+    /// A newer notification took its place.
+    Superseded,
+    /// The answer came while it was held back.
+    Overtaken,
+    /// The server had already marked an earlier notification of this call as its last.
+    AfterFinal,
+    /// It claims to be progress and is longer than the inspection limit.
+    TooLong,
+    /// Its client stream has closed.
+    Gone,
+    /// An answer to no request of this client.
+    OrphanAnswer,
+    /// A second answer to one request.
+    SecondAnswer,
+    /// An answer to a request that the client has cancelled or that has timed out.
+    CancelledAnswer,
+    /// A result without id.
+    MissingId,
+    /// Text that is no message.
+    Noise,
+    /// The filter has failed for this connection, so that progress can no longer be judged.
+    FailedOpen,
+}
+
+impl Reason {
+    /// Every reason, in the order of the enum.
+    pub const ALL: [Self; 19] = [
+        Self::NoToken,
+        Self::Late,
+        Self::Ambiguous,
+        Self::Unknown,
+        Self::Unreadable,
+        Self::Duplicate,
+        Self::Fell,
+        Self::Exhausted,
+        Self::Superseded,
+        Self::Overtaken,
+        Self::AfterFinal,
+        Self::TooLong,
+        Self::Gone,
+        Self::OrphanAnswer,
+        Self::SecondAnswer,
+        Self::CancelledAnswer,
+        Self::MissingId,
+        Self::Noise,
+        Self::FailedOpen,
+    ];
+
+    /// Its name in logs, metrics and documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoToken => "no-token",
+            Self::Late => "late",
+            Self::Ambiguous => "ambiguous",
+            Self::Unknown => "unknown-request",
+            Self::Unreadable => "unreadable",
+            Self::Duplicate => "duplicate",
+            Self::Fell => "fell",
+            Self::Exhausted => "exhausted",
+            Self::Superseded => "superseded",
+            Self::Overtaken => "overtaken",
+            Self::AfterFinal => "after-final",
+            Self::TooLong => "too-long",
+            Self::Gone => "gone",
+            Self::OrphanAnswer => "orphan-answer",
+            Self::SecondAnswer => "second-answer",
+            Self::CancelledAnswer => "cancelled-answer",
+            Self::MissingId => "missing-id",
+            Self::Noise => "noise",
+            Self::FailedOpen => "failed-open",
+        }
+    }
+}
+
+/// One way in which a message was mended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Repair {
+    /// Said in another dialect.
+    Dialect,
+    /// A foreign token: the client's own was put in.
+    Token,
+    /// No usable number: one was found or made.
+    Number,
+    /// A figure that repeated or fell was lifted.
+    Lift,
+    /// A figure of a new phase was set on top of the last.
+    Rebase,
+    /// A `total` that is no number, or below the figure, was left out.
+    Total,
+    /// A message was made readable, or given where there was none.
+    Message,
+    /// `jsonrpc` was missing or a key was repeated.
+    Envelope,
+    /// The client's own id text was put back (`response-id`).
+    ResponseId,
+    /// An error got the `code` and `message` it lacked (`error-shape`).
+    ErrorShape,
+    /// A bare tool result was wrapped as content (`bare-result`).
+    BareResult,
+    /// It was one element of an array that was taken apart or thinned.
+    Batch,
+}
+
+impl Repair {
+    /// Every repair, in the order of the enum.
+    pub const ALL: [Self; 12] = [
+        Self::Dialect,
+        Self::Token,
+        Self::Number,
+        Self::Lift,
+        Self::Rebase,
+        Self::Total,
+        Self::Message,
+        Self::Envelope,
+        Self::ResponseId,
+        Self::ErrorShape,
+        Self::BareResult,
+        Self::Batch,
+    ];
+
+    /// Its name in logs, metrics and documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dialect => "dialect",
+            Self::Token => "token",
+            Self::Number => "number",
+            Self::Lift => "lift",
+            Self::Rebase => "rebase",
+            Self::Total => "total",
+            Self::Message => "message",
+            Self::Envelope => "envelope",
+            Self::ResponseId => "response-id",
+            Self::ErrorShape => "error-shape",
+            Self::BareResult => "bare-result",
+            Self::Batch => "batch",
+        }
+    }
+}
+
+/// A set of repairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Repairs(u16);
+
+impl Repairs {
+    /// Adds one.
+    pub fn add(&mut self, repair: Repair) {
+        self.0 |= 1 << repair as u16;
+    }
+
+    /// Adds all of `other`.
+    pub fn join(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those that are in it.
+    pub fn iter(self) -> impl Iterator<Item = Repair> {
+        Repair::ALL.into_iter().filter(move |repair| self.0 & (1 << *repair as u16) != 0)
+    }
+}
+
+impl FromIterator<Repair> for Repairs {
+    fn from_iter<I: IntoIterator<Item = Repair>>(repairs: I) -> Self {
+        let mut set = Self::default();
+        repairs.into_iter().for_each(|repair| set.add(repair));
+        set
+    }
+}

@@ -1,0 +1,324 @@
+//! A server as a child process: started in a process group of its own, waited for, and ended
+//! together with everything that it started.
+//!
+//! What is bound to a platform is here and in `family`, and nowhere else.
+
+mod error;
+mod family;
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    process::{self, Command, ExitStatus, Stdio},
+    thread,
+    time::Duration,
+};
+
+pub use error::SpawnError;
+pub use family::adopt_orphans;
+use family::{Family, Seen};
+pub use nix::sys::signal::Signal;
+use nix::{
+    sys::signal::{SigSet, killpg},
+    unistd::Pid,
+};
+use tokio::{
+    process::{ChildStdin, ChildStdout},
+    signal::unix::{self, SignalKind},
+    task,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+/// How long a server has to end by itself after its standard input was closed. Servers that flush
+/// a store or end a browser take seconds; a user who waits for a prompt has no more than these.
+pub const EXIT_GRACE: Duration = Duration::from_secs(5);
+
+/// How long a server has to end after SIGTERM. As long again: its handler may have to do what the
+/// closed input did not cause.
+pub const TERM_GRACE: Duration = Duration::from_secs(5);
+
+/// How long those that a dead server left behind have after SIGTERM. Short: nobody waits for
+/// their work any more, and the client waits for us.
+const SWEEP_TERM: Duration = Duration::from_secs(1);
+
+/// How long SIGKILL may take. It cannot be refused, only delayed by the kernel (a dead network
+/// disk); then we give up rather than hang with it.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often we look whether those that are to end have ended; nothing tells us of them.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A running server and its process group. Dropping it kills the group; to end a server in good
+/// order, and also those that left the group, see [`shut_down`](Self::shut_down).
+///
+/// # Which pids may be signalled
+///
+/// A pid or a group id is ours for as long as the system cannot give it to somebody else, and it
+/// cannot while any process, be it a zombie, has it as its pid or its group. So the leader of the
+/// group is not reaped when it ends: `wait` learns its exit code without reaping, and the zombie
+/// keeps the number of the group ours until `sweep` has emptied the group. Only then is it reaped,
+/// and from then on `leader` is `None` and nothing is ever sent to the number again. Of those
+/// outside the group only our own children (orphans that we adopted) are signalled, each after a
+/// second look, with parent and start time, under a lock that everybody who reaps has to hold:
+/// what has not been reaped keeps its pid, and nobody but us can reap it.
+#[derive(Debug)]
+pub struct Child {
+    /// `None` once it is reaped.
+    leader: Option<process::Child>,
+    /// The leader's pid and the number of its group.
+    pid: Pid,
+    family: Family,
+    exit: Option<Exit>,
+    /// Wakes us when a child of this process ends, not always ours.
+    ended: unix::Signal,
+}
+
+/// The server's standard input and output. Its standard error is our own.
+#[derive(Debug)]
+pub struct Pipes {
+    /// What we write here the server reads; dropping it is the end of its input.
+    pub stdin: ChildStdin,
+    /// What the server writes. May stay open after its end, for as long as a process that it
+    /// started holds it, that is at most until [`Child::sweep`].
+    pub stdout: ChildStdout,
+}
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Exit {
+    /// By itself, with this exit code.
+    Code(u8),
+    /// By the signal of this number.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The exit code a shell would report: that of the server, or 128 + the number of the signal.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(number) => u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX),
+        }
+    }
+
+    /// The system passes on the low byte only, so nothing is lost here.
+    fn from_code(code: i32) -> Self {
+        Self::Code(u8::try_from(code).unwrap_or(u8::MAX))
+    }
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::from_code(code),
+            (None, Some(number)) => Self::Signal(number),
+            (None, None) => LOST,
+        }
+    }
+}
+
+/// For a server whose end nobody can tell us of any more: not a success.
+const LOST: Exit = Exit::Code(1);
+
+/// The time a server is given to end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Grace {
+    /// From the end of its input to SIGTERM.
+    pub exit: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub term: Duration,
+}
+
+impl Default for Grace {
+    fn default() -> Self {
+        Self { exit: EXIT_GRACE, term: TERM_GRACE }
+    }
+}
+
+/// Starts `command` with `args`, our environment and our standard error, in a group of its own.
+///
+/// To be called inside a tokio runtime with I/O enabled, from a thread that lives as long as it.
+///
+/// # Errors
+///
+/// If there is no such program, it cannot be executed, or the system refuses.
+pub fn spawn(command: &OsStr, args: &[OsString]) -> Result<(Child, Pipes), SpawnError> {
+    let refused = |source| SpawnError::new(command, source);
+    let ended = listen().map_err(refused)?;
+    let (mut leader, family) = family::spawn(
+        Command::new(command)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0),
+    )
+    .map_err(refused)?;
+    let (stdin, stdout) = (leader.stdin.take(), leader.stdout.take());
+    let pid = Pid::from_raw(leader.id().cast_signed());
+    // From here on an error drops, and so ends, the child.
+    let child = Child { leader: Some(leader), pid, family, exit: None, ended };
+    let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
+    let stdin = stdin.ok_or_else(missing).and_then(ChildStdin::from_std).map_err(refused)?;
+    let stdout = stdout.ok_or_else(missing).and_then(ChildStdout::from_std).map_err(refused)?;
+    Ok((child, Pipes { stdin, stdout }))
+}
+
+/// Makes sure that we hear of the end of children, whatever the program that started us has left
+/// us with: were SIGCHLD ignored, the system would reap for us and lose the exit code; were it
+/// blocked, we should wait for ever.
+fn listen() -> io::Result<unix::Signal> {
+    let ended = unix::signal(SignalKind::child())?;
+    SigSet::from(Signal::SIGCHLD).thread_unblock()?;
+    Ok(ended)
+}
+
+impl Child {
+    /// The process id of the server, which is also that of its group.
+    pub fn id(&self) -> u32 {
+        self.pid.as_raw().cast_unsigned()
+    }
+
+    /// Waits for the server itself to end, not for those that it started. May be dropped and
+    /// called again at any time, also after the end.
+    ///
+    /// The dead server stays a zombie until [`sweep`](Self::sweep), which has to follow.
+    pub async fn wait(&mut self) -> Exit {
+        loop {
+            if let Some(exit) = self.look() {
+                return exit;
+            }
+            family::reap_adopted();
+            if self.ended.recv().await.is_none() {
+                sleep(LOOK_EVERY).await;
+            }
+        }
+    }
+
+    /// Sends `signal` to the server's whole group; does nothing once the group is gone.
+    pub fn signal(&self, signal: Signal) {
+        if self.leader.is_some() {
+            // An error says that nobody is left to hear it, or nobody who would have to obey.
+            let _ = killpg(self.pid, signal);
+        }
+    }
+
+    /// Notes who is below the server now, so that they can be told for its own after they have
+    /// become orphans. Where several servers run, to be called before the standard input of one is
+    /// closed, as it may be gone at once; a lone server has nobody to be confused with.
+    pub async fn note_family(&mut self) {
+        if let Some(seen) = look_around().await {
+            self.family.note(&seen);
+        }
+    }
+
+    /// Ends a server whose standard input the caller has closed: gives it `grace.exit` to end by
+    /// itself, then SIGTERM and `grace.term`, then SIGKILL; then [sweeps](Self::sweep).
+    ///
+    /// Takes at most the two graces and 5 s. May be dropped and called again.
+    pub async fn shut_down(&mut self, grace: Grace) -> Exit {
+        self.note_family().await;
+        if timeout(grace.exit, self.wait()).await.is_err() {
+            self.note_family().await;
+            self.signal(Signal::SIGTERM);
+            if timeout(grace.term, self.wait()).await.is_err() {
+                self.note_family().await;
+                self.signal(Signal::SIGKILL);
+                let _ = timeout(KILL_PATIENCE, self.wait()).await;
+            }
+        }
+        self.sweep().await;
+        self.exit.unwrap_or(Exit::Signal(Signal::SIGKILL as i32))
+    }
+
+    /// Ends those that the server left behind, after its own end: SIGTERM to its group and to the
+    /// orphans that came to us, a second to end, SIGKILL; at last reaps the server.
+    ///
+    /// Costs one look at the process table if nobody is left; takes at most 3 s. A server that
+    /// still runs is ended like the rest. May be dropped and called again.
+    pub async fn sweep(&mut self) {
+        self.family.claim();
+        if !self.clear(Signal::SIGTERM, SWEEP_TERM).await
+            && !self.clear(Signal::SIGKILL, KILL_PATIENCE).await
+        {
+            tracing::warn!(server = self.id(), "a process that the server started cannot be ended");
+        }
+        // For one that was being born while we looked: the number of the group is still ours.
+        self.signal(Signal::SIGKILL);
+        self.look();
+        self.reap();
+    }
+
+    /// Sends `signal` once to all that is left, also to what turns up meanwhile, until nothing is
+    /// left (`true`) or `patience` is over.
+    async fn clear(&mut self, signal: Signal, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut told = BTreeSet::new();
+        for look in 0.. {
+            let Some(seen) = look_around().await else {
+                self.signal(signal);
+                sleep_until(deadline).await;
+                return false;
+            };
+            let group = self.leader.is_some().then_some(self.pid);
+            let left = self.family.press(&seen, group, signal, &mut told);
+            if left == 0 {
+                return true;
+            }
+            if look == 0 {
+                self.signal(signal);
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        false
+    }
+
+    /// How the leader ended, if it has.
+    fn look(&mut self) -> Option<Exit> {
+        if self.exit.is_none() {
+            self.exit = match family::ended(Some(self.pid)) {
+                Ok(ended) => ended.map(|(_, exit)| exit),
+                // One that cannot be looked at without reaping: its group is given up with it.
+                Err(_) => self.reap(),
+            };
+        }
+        self.exit
+    }
+
+    /// Reaps the leader if it has ended; from then on its number belongs to anybody.
+    fn reap(&mut self) -> Option<Exit> {
+        match family::reap(self.leader.as_mut()?) {
+            Ok(None) => None,
+            ended => {
+                self.leader = None;
+                Some(ended.ok().flatten().map_or(LOST, Exit::from))
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.reap();
+        let Some(mut leader) = self.leader.take() else { return };
+        // What is killed ends soon, but seldom as soon as this.
+        let reaper = move || {
+            while let Ok(None) = family::reap(&mut leader) {
+                thread::sleep(LOOK_EVERY);
+            }
+        };
+        if thread::Builder::new().name("reaper".into()).spawn(reaper).is_err() {
+            tracing::warn!(server = self.id(), "no thread to reap the server: it stays a zombie");
+        }
+    }
+}
+
+/// The process table, or `None` where it cannot be read; read aside, as it may be long.
+async fn look_around() -> Option<Vec<Seen>> {
+    task::spawn_blocking(family::look_around).await.ok().flatten()
+}

@@ -1,0 +1,102 @@
+//! Why a server could not be started, in words that tell what would be right.
+
+use std::{env, ffi::OsStr, io, path::Path};
+
+use nix::errno::Errno;
+
+/// Why a server could not be started, and what would be right.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The whole command line came as one word.
+    #[error(
+        "`{command}` is not a command: give the command and its arguments as words of their own, \
+         not quoted together"
+    )]
+    OneWord {
+        /// As it was given.
+        command: String,
+    },
+    /// A bare name that PATH does not lead to.
+    #[error(
+        "`{command}` is in no directory of PATH: install it, or give its full path (programs that \
+         start us from a menu often have a shorter PATH than a terminal)"
+    )]
+    NotInPath {
+        /// As it was given.
+        command: String,
+    },
+    /// A path to nothing.
+    #[error("`{command}` does not exist: give the full path of a program, or a name found in PATH")]
+    NoSuchFile {
+        /// As it was given.
+        command: String,
+    },
+    /// A script whose `#!` line, or a program whose loader, leads to nothing.
+    #[error(
+        "`{command}` exists, but what it is to be run with does not: correct its first line \
+         (`#!`), or give the interpreter as the command and the file as its argument"
+    )]
+    NoInterpreter {
+        /// As it was given.
+        command: String,
+    },
+    /// Lacks the permission to be executed, or is a directory.
+    #[error(
+        "`{command}` may not be executed: make it executable (chmod +x), or give its interpreter \
+         as the command and the file as its argument"
+    )]
+    NotExecutable {
+        /// As it was given.
+        command: String,
+    },
+    /// Neither a program for this machine nor a script that names its interpreter.
+    #[error(
+        "`{command}` is no program for this machine: if it is a script, give its interpreter as \
+         the command and the file as its argument"
+    )]
+    NotAProgram {
+        /// As it was given.
+        command: String,
+    },
+    /// The system refused for a reason of its own.
+    #[error("`{command}` could not be started")]
+    Refused {
+        /// As it was given.
+        command: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl SpawnError {
+    pub(super) fn new(command: &OsStr, source: io::Error) -> Self {
+        let bare = is_bare(command);
+        let exists = exists(command);
+        let command = command.to_string_lossy().into_owned();
+        let first = command.split(' ').next().unwrap_or_default();
+        let quoted = first != command && (is_bare(first.as_ref()) || self::exists(first.as_ref()));
+        match source.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOENT | Errno::ENOTDIR) if !exists && quoted => Self::OneWord { command },
+            // A directory of PATH that is closed to us turns "not found" into "no permission".
+            Some(Errno::ENOENT | Errno::EACCES) if !exists && bare => Self::NotInPath { command },
+            Some(Errno::ENOENT | Errno::ENOTDIR) if !exists => Self::NoSuchFile { command },
+            Some(Errno::ENOENT) => Self::NoInterpreter { command },
+            Some(Errno::EACCES) => Self::NotExecutable { command },
+            Some(Errno::ENOEXEC) => Self::NotAProgram { command },
+            _ => Self::Refused { command, source },
+        }
+    }
+}
+
+/// Whether it is looked up in PATH.
+fn is_bare(command: &OsStr) -> bool {
+    !command.as_encoded_bytes().contains(&b'/')
+}
+
+fn exists(command: &OsStr) -> bool {
+    if !is_bare(command) {
+        return Path::new(command).exists();
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|directory| directory.join(command).is_file())
+}

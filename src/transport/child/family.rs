@@ -1,0 +1,246 @@
+//! Who belongs to which server, read from the process table, and the adoption of orphans.
+//! All spawning and reaping happens here, under one lock.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    process::{Child, Command, ExitStatus},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+#[cfg(target_os = "linux")]
+use nix::sys::{
+    prctl,
+    wait::{Id, WaitStatus, waitid},
+};
+use nix::{
+    errno::Errno,
+    sys::{
+        signal::{Signal, kill},
+        wait::{WaitPidFlag, waitpid},
+    },
+    unistd::{Pid, getpid},
+};
+
+use super::Exit;
+
+static HOUSEHOLD: Mutex<Household> =
+    Mutex::new(Household { adopting: false, leaders: BTreeMap::new() });
+
+/// The children of this process, as far as they are known.
+struct Household {
+    /// Whether orphans come to us: then every child but the leaders is one.
+    adopting: bool,
+    /// The servers that have been spawned and not yet reaped.
+    leaders: BTreeMap<Pid, Leader>,
+}
+
+struct Leader {
+    start: u64,
+    /// Whether its sweep has begun: from then on an orphan does not wait for it.
+    swept: bool,
+}
+
+fn household() -> MutexGuard<'static, Household> {
+    HOUSEHOLD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the orphans of all servers come to us from now on, instead of to the first process of the
+/// system, so that also those that left their server's group (`setsid`) can be ended. On Linux;
+/// elsewhere it does nothing.
+///
+/// From now on every child of this process that was not started by [`spawn`](super::spawn) is
+/// taken for such an orphan and ended in a sweep. So this is for a program that starts no other
+/// processes in other ways, to be called once, at its start.
+pub fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    match prctl::set_child_subreaper(true) {
+        Ok(()) => household().adopting = true,
+        Err(error) => tracing::warn!(%error, "orphans of servers cannot be adopted"),
+    }
+}
+
+/// Spawns the leader of a group, and knows it before anybody can take it for an orphan.
+pub(super) fn spawn(command: &mut Command) -> io::Result<(Child, Family)> {
+    let mut household = household();
+    let leader = command.spawn()?;
+    let pid = Pid::from_raw(leader.id().cast_signed());
+    let start = Seen::read(pid).map_or(0, |seen| seen.start);
+    household.leaders.insert(pid, Leader { start, swept: false });
+    Ok((leader, Family { leader: pid, start, known: BTreeSet::new() }))
+}
+
+/// Reaps a leader if it has ended; unless this says `Ok(None)`, its number is no longer ours.
+pub(super) fn reap(leader: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let mut household = household();
+    let status = leader.try_wait();
+    if !matches!(status, Ok(None)) {
+        household.leaders.remove(&Pid::from_raw(leader.id().cast_signed()));
+    }
+    status
+}
+
+/// Reaps orphans that have ended while their server runs, which may be for weeks.
+///
+/// Stops at a leader that waits to be reaped; what is behind it is left to the sweep.
+pub(super) fn reap_adopted() {
+    let household = household();
+    while household.adopting
+        && let Ok(Some((pid, _))) = ended(None)
+        && !household.leaders.contains_key(&pid)
+        && waitpid(pid, Some(WaitPidFlag::WNOHANG)).is_ok()
+    {}
+}
+
+/// How the child `pid`, or any child if `None`, has ended, without reaping it.
+///
+/// # Errors
+///
+/// If there is no such child, or its end has no name in `nix` (real-time signals).
+#[cfg(target_os = "linux")]
+pub(super) fn ended(pid: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
+    let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    Ok(match waitid(pid.map_or(Id::All, Id::Pid), peek)? {
+        WaitStatus::Exited(pid, code) => Some((pid, Exit::from_code(code))),
+        WaitStatus::Signaled(pid, signal, _) => Some((pid, Exit::Signal(signal as i32))),
+        _ => None,
+    })
+}
+
+/// Elsewhere one cannot look without reaping.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn ended(_: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
+    Err(Errno::ENOSYS)
+}
+
+/// A server and those that it has started, directly or not.
+#[derive(Debug)]
+pub(super) struct Family {
+    leader: Pid,
+    start: u64,
+    /// Those that have been seen below the leader, by pid and start time.
+    known: BTreeSet<(Pid, u64)>,
+}
+
+impl Family {
+    /// Notes who is below the leader.
+    pub(super) fn note(&mut self, seen: &[Seen]) {
+        let mut below = BTreeSet::from([self.leader]);
+        loop {
+            let before = below.len();
+            for one in seen {
+                if below.contains(&one.parent) && below.insert(one.pid) {
+                    self.known.insert(one.key());
+                }
+            }
+            if below.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// The server is at its end, and its orphans need not be left to it by others.
+    pub(super) fn claim(&self) {
+        if let Some(leader) = household().leaders.get_mut(&self.leader) {
+            leader.swept = true;
+        }
+    }
+
+    /// Sends `signal` to the orphans of this family that are not in `told` and not in `group`,
+    /// which the caller signals as one; reaps the dead. Says how many there were to end, the newly
+    /// reaped among them, as their children may have come to us after this look.
+    pub(super) fn press(
+        &self,
+        seen: &[Seen],
+        group: Option<Pid>,
+        signal: Signal,
+        told: &mut BTreeSet<(Pid, u64)>,
+    ) -> usize {
+        let household = household();
+        let mut left = 0;
+        for one in seen {
+            let grouped = group == Some(one.group);
+            if !household.has_adopted(one) {
+                left += usize::from(grouped && !one.dead);
+                continue;
+            }
+            // Nobody else reaps while we hold the lock: who is seen now keeps its pid till the end.
+            let Some(now) = Seen::read(one.pid).filter(|now| now.key() == one.key()) else {
+                continue;
+            };
+            if now.dead {
+                let _ = waitpid(now.pid, Some(WaitPidFlag::WNOHANG));
+                left += 1;
+            } else if grouped || self.owns(&now, &household) {
+                left += 1;
+                if !grouped && told.insert(now.key()) {
+                    let _ = kill(now.pid, signal);
+                }
+            }
+        }
+        left
+    }
+
+    /// An orphan tells nothing of where it comes from. It is ours if we saw it in time, or if no
+    /// other server that runs is old enough to have started it. So one that cannot be told stays
+    /// until the last that it may belong to has ended: better late than somebody else's.
+    fn owns(&self, orphan: &Seen, household: &Household) -> bool {
+        let others = household.leaders.iter().filter(|(pid, _)| **pid != self.leader);
+        self.start <= orphan.start
+            && (self.known.contains(&orphan.key())
+                || !others.into_iter().any(|(_, it)| !it.swept && it.start <= orphan.start))
+    }
+}
+
+impl Household {
+    fn has_adopted(&self, one: &Seen) -> bool {
+        self.adopting && one.parent == getpid() && !self.leaders.contains_key(&one.pid)
+    }
+}
+
+/// A process as the process table showed it.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pid: Pid,
+    parent: Pid,
+    group: Pid,
+    /// When it started, in clock ticks since boot: with the pid it names one process for ever.
+    start: u64,
+    /// A zombie.
+    dead: bool,
+}
+
+impl Seen {
+    fn key(&self) -> (Pid, u64) {
+        (self.pid, self.start)
+    }
+
+    fn read(pid: Pid) -> Option<Self> {
+        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in parentheses, may hold anything, also a `)`: what counts comes after the last.
+        let name = memchr::memrchr(b')', &stat)?;
+        let fields: Vec<&str> =
+            str::from_utf8(&stat[name + 1..]).ok()?.split_whitespace().collect();
+        // In proc_pid_stat(5) the first of these has the number 3.
+        let field = |number: usize| fields.get(number - 3).copied();
+        let [state, threads] = [field(3)?, field(20)?];
+        Some(Self {
+            pid,
+            parent: Pid::from_raw(field(4)?.parse().ok()?),
+            group: Pid::from_raw(field(5)?.parse().ok()?),
+            start: field(22)?.parse().ok()?,
+            // A process whose first thread has ended looks like a zombie while the others run.
+            dead: matches!(state, "Z" | "X") && matches!(threads, "0" | "1"),
+        })
+    }
+}
+
+/// The process table; `None` where there is none to read, or it is that of another PID namespace.
+pub(super) fn look_around() -> Option<Vec<Seen>> {
+    if fs::read_link("/proc/self").ok()?.to_str()? != getpid().to_string() {
+        return None;
+    }
+    let names = fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.file_name());
+    let pids = names.filter_map(|name| name.to_str()?.parse().ok());
+    Some(pids.filter_map(|pid| Seen::read(Pid::from_raw(pid))).collect())
+}

@@ -1,0 +1,196 @@
+//! The rules of progress as a client can observe them. Knows nothing of the proxy.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// What a client has asked and been told on one connection.
+///
+/// `client_said` and `client_told` are given every message in the order in which it passed; both
+/// panic where a rule of the specification is broken.
+#[derive(Debug, Default)]
+pub(crate) struct Checker {
+    /// Unanswered requests by their id's text.
+    open: BTreeMap<String, Request>,
+    /// Tokens whose request has become a task (2025-11-25), by task id.
+    tasks: BTreeMap<String, Request>,
+    answered: Vec<String>,
+    told: BTreeMap<String, f64>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Request {
+    method: String,
+    token: Option<String>,
+    about_task: Option<String>,
+    wants_task: bool,
+    revision: Option<String>,
+}
+
+#[derive(serde::Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    method: Option<String>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+fn raw_members(text: &str) -> BTreeMap<String, String> {
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
+    members.into_iter().map(|(key, value)| (key, value.get().to_owned())).collect()
+}
+
+/// Whether two spellings are the same token to a client: the same text, or the same string.
+fn same(one: &str, other: &str) -> bool {
+    let string = |text: &str| {
+        text.starts_with('"').then(|| serde_json::from_str::<String>(text).ok()).flatten()
+    };
+    one == other || (string(one).is_some() && string(one) == string(other))
+}
+
+fn is_key(text: &str) -> bool {
+    text.starts_with('"')
+        || text.parse::<i128>().is_ok()
+        || text.parse::<f64>().is_ok_and(|value| value.fract() == 0.0)
+}
+
+impl Checker {
+    /// The client sent this.
+    pub(crate) fn client_said(&mut self, text: &str) {
+        let Ok(message) = serde_json::from_str::<Envelope<'_>>(text) else {
+            let elements: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+            elements.into_iter().for_each(|element| self.client_said(element.get()));
+            return;
+        };
+        let params = message.params.map(|params| raw_members(params.get())).unwrap_or_default();
+        let Some(method) = message.method else { return };
+        if method == "notifications/cancelled" {
+            let Some(id) = params.get("requestId") else { return };
+            let found = self.open.iter().find(|(open, _)| same(open, id));
+            if let Some(id) = found.map(|(id, _)| id.clone())
+                && self.open[&id].method != "initialize"
+                && let Some(request) = self.open.remove(&id)
+            {
+                self.retire(request);
+            }
+            return;
+        }
+        let Some(id) = message.id else { return };
+        let meta = params.get("_meta").map(|meta| raw_members(meta)).unwrap_or_default();
+        let token = meta.get("progressToken").filter(|token| is_key(token)).cloned();
+        let request = Request {
+            method,
+            token,
+            about_task: params.get("taskId").cloned(),
+            wants_task: params.contains_key("task"),
+            revision: meta.get("io.modelcontextprotocol/protocolVersion").cloned(),
+        };
+        self.open.insert(id.get().to_owned(), request);
+    }
+
+    /// The client read this.
+    #[track_caller]
+    pub(crate) fn client_told(&mut self, text: &str) {
+        let Ok(message) = serde_json::from_str::<Envelope<'_>>(text) else {
+            let elements: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+            elements.into_iter().for_each(|element| self.client_told(element.get()));
+            return;
+        };
+        let Some(method) = message.method else { return self.answered(&message) };
+        let params = message.params.map(RawValue::get).unwrap_or("null");
+        match &*method {
+            "notifications/progress" if message.id.is_none() => {
+                assert_eq!(message.jsonrpc.map(RawValue::get), Some("\"2.0\""), "jsonrpc in {text}");
+                self.progressed(text, params);
+            }
+            "notifications/tasks/status" => self.note_task(params),
+            _ => {}
+        }
+    }
+
+    #[track_caller]
+    fn progressed(&mut self, text: &str, params: &str) {
+        let strict: Map<String, Value> =
+            serde_json::from_str(params).unwrap_or_else(|error| panic!("{error} in {text}"));
+        let raw = raw_members(params);
+        let token = raw.get("progressToken").unwrap_or_else(|| panic!("no token in {text}"));
+        let mut active = self.open.values().chain(self.tasks.values());
+        let known = active.find_map(|request| request.token.clone().filter(|own| same(own, token)));
+        let known = known.unwrap_or_else(|| panic!("unknown or finished token in {text}"));
+        let number = |name: &str| {
+            let value: f64 = raw[name].parse().unwrap_or_else(|_| panic!("{name} in {text}"));
+            assert!(value.is_finite(), "{name} in {text}");
+            value
+        };
+        let progress = number("progress");
+        if strict.contains_key("total") {
+            number("total");
+        }
+        assert!(strict.get("message").is_none_or(Value::is_string), "message in {text}");
+        assert!(strict.get("_meta").is_none_or(Value::is_object), "_meta in {text}");
+        let told = self.told.insert(known, progress);
+        assert!(told.is_none_or(|told| progress > told), "{told:?} before {text}");
+    }
+
+    #[track_caller]
+    fn answered(&mut self, message: &Envelope<'_>) {
+        let Some(id) = message.id.map(|id| id.get().to_owned()) else { return };
+        let Some(request) = self.open.remove(&id) else {
+            assert!(!self.answered.contains(&id), "a second answer to {id}");
+            return;
+        };
+        self.answered.push(id);
+        let result = message.result.map(|result| raw_members(result.get())).unwrap_or_default();
+        let task = result.get("task").map(|task| raw_members(task)).unwrap_or_default();
+        let modern = request.revision.as_deref() == Some("\"2026-07-28\"");
+        if let Some(task) = task.get("taskId").filter(|_| request.wants_task && !modern) {
+            self.tasks.insert(task.clone(), request);
+            return;
+        }
+        if request.method.starts_with("tasks/") {
+            let unknown = message.error.is_some_and(|error| error.get().contains("-32602"));
+            if let Some(task) = request.about_task.as_ref()
+                && (unknown || request.method == "tasks/result")
+            {
+                self.end_task(task);
+            }
+            if let Some(result) = message.result {
+                self.note_task(result.get());
+            }
+        }
+        self.retire(request);
+    }
+
+    fn note_task(&mut self, task: &str) {
+        let task = raw_members(task);
+        let over = ["\"completed\"", "\"failed\"", "\"cancelled\""];
+        if task.get("status").is_some_and(|status| over.contains(&&**status))
+            && let Some(id) = task.get("taskId")
+        {
+            self.end_task(id);
+        }
+    }
+
+    fn end_task(&mut self, id: &str) {
+        if let Some(request) = self.tasks.remove(id) {
+            self.retire(request);
+        }
+    }
+
+    /// A token's figure starts anew once nobody holds it.
+    fn retire(&mut self, request: Request) {
+        let Some(token) = request.token else { return };
+        let mut left = self.open.values().chain(self.tasks.values());
+        if !left.any(|request| request.token.as_ref() == Some(&token)) {
+            self.told.remove(&token);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+"""What the Python drivers share: the command line, the calls, the report.
+
+See ../README.md for both formats.
+"""
+
+import asyncio
+import json
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import time
+
+import anyio
+
+MAX_LISTED = 20
+CLOSE_SECONDS = 10
+
+
+class Options:
+    def __init__(self, argv):
+        self.calls, self.repeat, self.deadline, self.timeout = [], 1, 120.0, None
+        self.linger = 0.1
+        self.concurrent, self.progress, self.negotiate, self.command = False, True, None, None
+        words = iter(argv)
+        try:
+            for word in words:
+                self._take(word, words)
+        except StopIteration:
+            usage(f"{word} needs a value")
+        except ValueError as error:
+            usage(f"{word}: {error}")
+        if not self.command:
+            usage("no server command after --")
+
+    def _take(self, word, words):
+        if word == "--":
+            self.command, *self.args = list(words) or [None]
+        elif word == "--call":
+            tool, has_args, args = next(words).partition("=")
+            self.calls.append((tool, json.loads(args) if has_args else {}))
+        elif word == "--repeat":
+            self.repeat = int(next(words))
+        elif word == "--timeout":
+            self.timeout = float(next(words))
+        elif word == "--deadline":
+            self.deadline = float(next(words))
+        elif word == "--linger":
+            self.linger = float(next(words)) / 1000
+        elif word == "--negotiate":
+            self.negotiate = next(words)
+        elif word == "--busy":
+            next(words)  # TypeScript only
+        elif word == "--reset":
+            pass  # the Python SDK has no such option
+        elif word == "--concurrent":
+            self.concurrent = True
+        elif word == "--no-progress":
+            self.progress = False
+        else:
+            usage(f"unknown argument {word}")
+
+
+def usage(problem):
+    print(f"{problem}\nusage: client --call TOOL[=JSON] ... [options] -- CMD [ARG...]   (see tests/sdk/README.md)", file=sys.stderr)
+    sys.exit(2)
+
+
+def json_safe(value):
+    """NaN and infinities, which one SDK delivers, are no JSON: report them as text."""
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Report(logging.Handler):
+    """Collects what the SDK reports; as a logging handler, also its warnings."""
+
+    def __init__(self, name):
+        super().__init__(logging.WARNING)
+        self.data = {
+            "client": name, "connected": False, "server_version": None, "protocol": None, "calls": [],
+            "stray_progress": 0, "notifications": {}, "errors": [], "error_count": 0,
+        }
+        self.seen = 0
+        self.printed = threading.Lock()
+
+    def emit(self, record):
+        self.fault(record.getMessage())
+
+    def fault(self, text):
+        self.data["error_count"] += 1
+        if len(self.data["errors"]) < MAX_LISTED:
+            self.data["errors"].append(str(text)[:200])
+
+    def exception(self, error):
+        """Counts an exception, and each one inside an exception group."""
+        inner = getattr(error, "exceptions", None)
+        for one in inner or ():
+            self.exception(one)
+        if not inner:
+            self.fault(f"{type(error).__name__}: {error}")
+
+    async def on_message(self, message):
+        """The SDK's message handler: sees every notification and every message it could not read."""
+        if isinstance(message, Exception):
+            self.exception(message)
+            return
+        method = getattr(getattr(message, "root", message), "method", None)
+        if method == "notifications/progress":
+            self.seen += 1
+        elif isinstance(method, str) and method.startswith("notifications/"):
+            counts = self.data["notifications"]
+            counts[method] = counts.get(method, 0) + 1
+
+    def print(self):
+        if not self.printed.acquire(blocking=False):
+            return
+        delivered = sum(len(call["progress"]) for call in self.data["calls"])
+        self.data["stray_progress"] = max(0, self.seen - delivered)
+        print(json.dumps(self.data, allow_nan=False), flush=True)
+
+
+async def call_once(client, report, options, tool, args, is_timeout):
+    start = time.monotonic()
+
+    def elapsed():
+        return round((time.monotonic() - start) * 1000)
+
+    entry = {
+        "tool": tool, "progress": [], "outcome": "timeout", "is_error": False,
+        "error": "still running at the deadline", "code": None, "result": None, "ms": None,
+    }
+    report.data["calls"].append(entry)
+
+    async def on_progress(progress, total, message):
+        entry["progress"].append([json_safe(progress), json_safe(total), message, elapsed()])
+
+    try:
+        result = await client.call(tool, args, options.timeout, on_progress if options.progress else None)
+        value = result.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        entry.update(outcome="result", is_error=value.get("isError") is True, error=None, result=value)
+    except Exception as error:  # whatever the SDK raises is the call's outcome
+        rpc = getattr(error, "error", None)  # what the SDK's exception for a JSON-RPC error carries
+        text = getattr(rpc, "message", None) or str(error) or type(error).__name__
+        entry.update(outcome="timeout" if is_timeout(error) else "error", error=text, code=getattr(rpc, "code", None))
+    entry["ms"] = elapsed()
+
+
+async def session(connect, is_timeout, report, options):
+    async with connect(options, dict(os.environ), report.on_message) as client:
+        report.data.update(connected=True, server_version=client.server_version, protocol=client.protocol)
+        calls = options.calls * options.repeat
+        if options.concurrent:
+            await asyncio.gather(*(call_once(client, report, options, *call, is_timeout) for call in calls))
+        else:
+            for call in calls:
+                await call_once(client, report, options, *call, is_timeout)
+        await asyncio.sleep(options.linger)
+
+
+def kill_children():
+    """The last resort of the watchdog: the SDKs start the server in a session of its own."""
+    for task in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ():
+        with open(f"/proc/self/task/{task}/children") as children:
+            for pid in children.read().split():
+                os.killpg(int(pid), signal.SIGKILL)
+
+
+def give_up(report):
+    report.fault("the server did not close and was killed")
+    try:
+        kill_children()
+    except OSError:
+        pass
+    report.print()
+    os._exit(0)
+
+
+async def guarded(connect, is_timeout, report, options):
+    try:
+        with anyio.move_on_after(options.deadline) as scope:
+            await session(connect, is_timeout, report, options)
+    except Exception as error:
+        report.exception(error)
+    if scope.cancelled_caught:
+        report.fault(f"deadline of {options.deadline:g} s reached")
+
+
+def run(name, connect, is_timeout):
+    """Runs one client.
+
+    `connect(options, env, message_handler)` is an async context manager that yields an object with
+    `server_version`, `protocol` and `call(tool, args, timeout, on_progress)`.
+    """
+    options = Options(sys.argv[1:])
+    report = Report(name)
+    logging.getLogger().addHandler(report)
+    watchdog = threading.Timer(options.deadline + CLOSE_SECONDS, give_up, (report,))
+    watchdog.daemon = True
+    watchdog.start()
+    asyncio.run(guarded(connect, is_timeout, report, options))
+    report.print()

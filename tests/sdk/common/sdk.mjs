@@ -1,0 +1,15 @@
+// Finds the SDK packages that `tests/sdk/setup` installed.
+import { join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+
+const home = process.env.MILEPOST_SDK_DIR ?? fileURLToPath(new URL('../../../target/sdk', import.meta.url));
+
+/** Loads the SDK called `name` ("ts1" or "ts2"): what its sdk.mjs exports. */
+export async function loadSdk(name) {
+    try {
+        return await import(pathToFileURL(join(home, 'node', `${name}.mjs`)).href);
+    } catch (error) {
+        console.error(`cannot load the ${name} SDK, run tests/sdk/setup first: ${error.message}`);
+        process.exit(3);
+    }
+}
