@@ -4,4 +4,9 @@ pub mod jsonrpc;
 pub mod lines;
 pub mod mcp;
 pub mod progress;
+pub mod relay;
+pub mod telemetry;
 pub mod transport;
+pub mod wrap;
+
+pub mod cli;

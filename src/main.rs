@@ -1,1 +1,46 @@
-fn main() {}
+//! The command line program: parse arguments, run, exit code.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::Parser;
+use milepost::cli::{Cli, Command};
+use milepost::{telemetry, wrap};
+use tokio::runtime::Builder;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report(&error, 1),
+    };
+    let code = runtime.block_on(run(cli.command));
+    // A thread that waits for a terminal must not keep us.
+    runtime.shutdown_background();
+    code
+}
+
+async fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Wrap(args) => {
+            telemetry::start(args.log_level, args.log_format);
+            match wrap::run(args.policy(), &args.command).await {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => report(&error, 127),
+            }
+        }
+        Command::Demo(_) => ExitCode::SUCCESS,
+    }
+}
+
+/// Says what went wrong and why, on standard error.
+fn report(error: &dyn Error, code: u8) -> ExitCode {
+    let mut text = format!("milepost: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    eprintln!("{text}");
+    ExitCode::from(code)
+}

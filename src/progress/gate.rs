@@ -289,9 +289,10 @@ impl Filter {
         }
         let Some(mut call) = self.ledger.close(id, tomb) else { return };
         if let Some(stream) = self.streams.get_mut(&call.stream)
-            && let Some((at, order)) = call.wake {
-                stream.wakes.remove(&(at, order, id));
-            }
+            && let Some((at, order)) = call.wake
+        {
+            stream.wakes.remove(&(at, order, id));
+        }
         let reason = if answered { Reason::Overtaken } else { Reason::Late };
         for old in std::mem::take(&mut call.pending) {
             call.account.withheld(reason);

@@ -9,7 +9,7 @@ mod family;
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
-    io,
+    fmt, io,
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{self, Command, ExitStatus, Stdio},
     thread,
@@ -106,6 +106,19 @@ impl Exit {
     /// The system passes on the low byte only, so nothing is lost here.
     fn from_code(code: i32) -> Self {
         Self::Code(u8::try_from(code).unwrap_or(u8::MAX))
+    }
+}
+
+/// "exit code 3", "SIGKILL": to be read in a sentence or in parentheses.
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(number) => match Signal::try_from(number) {
+                Ok(signal) => write!(f, "{signal}"),
+                Err(_) => write!(f, "signal {number}"),
+            },
+        }
     }
 }
 
@@ -252,10 +265,11 @@ impl Child {
 
     /// Sends `signal` once to all that is left, also to what turns up meanwhile, until nothing is
     /// left (`true`) or `patience` is over.
-    async fn clear(&mut self, signal: Signal, patience: Duration) -> bool {
+    async fn clear(&self, signal: Signal, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut told = BTreeSet::new();
-        for look in 0.. {
+        let mut group_told = false;
+        loop {
             let Some(seen) = look_around().await else {
                 self.signal(signal);
                 sleep_until(deadline).await;
@@ -266,38 +280,39 @@ impl Child {
             if left == 0 {
                 return true;
             }
-            if look == 0 {
+            if !group_told {
                 self.signal(signal);
+                group_told = true;
             }
             if Instant::now() >= deadline {
                 return false;
             }
             sleep(LOOK_EVERY).await;
         }
-        false
     }
 
     /// How the leader ended, if it has.
     fn look(&mut self) -> Option<Exit> {
         if self.exit.is_none() {
-            self.exit = match family::ended(Some(self.pid)) {
-                Ok(ended) => ended.map(|(_, exit)| exit),
+            match family::ended(Some(self.pid)) {
+                Ok(ended) => self.exit = ended.map(|(_, exit)| exit),
                 // One that cannot be looked at without reaping: its group is given up with it.
                 Err(_) => self.reap(),
-            };
+            }
         }
         self.exit
     }
 
     /// Reaps the leader if it has ended; from then on its number belongs to anybody.
-    fn reap(&mut self) -> Option<Exit> {
-        match family::reap(self.leader.as_mut()?) {
-            Ok(None) => None,
-            ended => {
-                self.leader = None;
-                Some(ended.ok().flatten().map_or(LOST, Exit::from))
-            }
+    fn reap(&mut self) {
+        let Some(leader) = &mut self.leader else { return };
+        let status = family::reap(leader);
+        if matches!(status, Ok(None)) {
+            return;
         }
+        self.leader = None;
+        let exit = status.ok().flatten().map_or(LOST, Exit::from);
+        self.exit.get_or_insert(exit);
     }
 }
 

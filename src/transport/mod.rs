@@ -1,2 +1,3 @@
 //! The two legs.
 pub mod child;
+pub mod stdio;

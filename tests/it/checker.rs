@@ -108,7 +108,11 @@ impl Checker {
         let params = message.params.map(RawValue::get).unwrap_or("null");
         match &*method {
             "notifications/progress" if message.id.is_none() => {
-                assert_eq!(message.jsonrpc.map(RawValue::get), Some("\"2.0\""), "jsonrpc in {text}");
+                assert_eq!(
+                    message.jsonrpc.map(RawValue::get),
+                    Some("\"2.0\""),
+                    "jsonrpc in {text}"
+                );
                 self.progressed(text, params);
             }
             "notifications/tasks/status" => self.note_task(params),

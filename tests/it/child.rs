@@ -197,6 +197,13 @@ fn an_end_by_a_real_time_signal_has_its_number_too() {
 }
 
 #[test]
+fn an_end_is_told_in_words() {
+    assert_eq!(Exit::Code(3).to_string(), "exit code 3");
+    assert_eq!(Exit::Signal(9).to_string(), "SIGKILL");
+    assert_eq!(Exit::Signal(40).to_string(), "signal 40");
+}
+
+#[test]
 fn stdin_and_stdout_are_the_servers_and_the_end_of_stdin_ends_it() {
     run(async {
         let mut server = Server::sh("cat; exit 3");

@@ -80,7 +80,8 @@ impl Player {
         match sign {
             ">" => self.client_says(stream, &message(), text),
             "<" => {
-                let origin = if rest.starts_with(' ') { Origin::Wire } else { Origin::Stream(stream) };
+                let origin =
+                    if rest.starts_with(' ') { Origin::Wire } else { Origin::Stream(stream) };
                 let fate = self.filter.server_message(self.now(), origin, &message());
                 if let Fate::Noise(bytes) = fate {
                     let _ = writeln!(self.out, "e {}", String::from_utf8_lossy(&bytes).trim_end());
@@ -239,7 +240,8 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
                 }
             }
             "dialects" => {
-                policy.dialects = value.split(',').map(|name| dialect::named(name).unwrap()).collect();
+                policy.dialects =
+                    value.split(',').map(|name| dialect::named(name).unwrap()).collect();
             }
             "messages" => policy.call.messages = Messages::Append,
             "scale" => {

@@ -1,0 +1,117 @@
+//! Logs: one line per call, counts at the end of a connection. Always on standard error.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+
+use tracing::{Level, debug, info};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::MakeWriterExt;
+
+use crate::progress::{Outcome, Reason, Record, Repair, Summary, Verdict};
+
+/// How a log line is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` says it more finely, in
+/// the words of tracing's `EnvFilter`.
+pub fn start(level: Level, format: LogFormat) {
+    let default = format!("milepost={}", level.as_str().to_lowercase());
+    let filter =
+        EnvFilter::try_from_env("MILEPOST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_writer(io::stderr.with_max_level(Level::TRACE))
+        .with_ansi(io::stderr().is_terminal());
+    // A second start, as tests may try, changes nothing.
+    let _ = match format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+}
+
+/// What one connection is told about, line by line, and counted for its end.
+#[derive(Debug, Default)]
+pub struct Connection {
+    withheld: BTreeMap<Reason, u64>,
+    repaired: BTreeMap<Repair, u64>,
+    forwarded: u64,
+    beats: u64,
+}
+
+impl Connection {
+    /// Takes one record.
+    pub fn note(&mut self, record: &Record) {
+        match record {
+            Record::Message { number, verdict: Verdict::Withheld(reason), .. } => {
+                *self.withheld.entry(*reason).or_default() += 1;
+                debug!(message = number, reason = reason.name(), "withheld");
+            }
+            Record::Message { number, verdict: Verdict::Repaired(repairs), .. } => {
+                for repair in repairs.iter() {
+                    *self.repaired.entry(repair).or_default() += 1;
+                    debug!(message = number, repair = repair.name(), "repaired");
+                }
+            }
+            Record::Message { verdict: Verdict::Forwarded, .. } => self.forwarded += 1,
+            Record::Beat(_) => self.beats += 1,
+            Record::Call(summary) => note_call(summary),
+        }
+    }
+
+    /// Says what the connection came to.
+    pub fn finish(&self) {
+        info!(
+            forwarded = self.forwarded,
+            repaired = counts(&self.repaired, |repair| repair.name()),
+            withheld = counts(&self.withheld, |reason| reason.name()),
+            beats = self.beats,
+            "connection over"
+        );
+    }
+}
+
+/// The one line per call. Other requests than `tools/call` are only told at `debug`.
+fn note_call(call: &Summary) {
+    let account = &call.account;
+    let outcome = match call.outcome {
+        Outcome::Result => "result",
+        Outcome::Error => "error",
+        Outcome::Cancelled => "cancelled",
+        Outcome::TimedOut => "timed out",
+        Outcome::ServerGone => "server gone",
+        Outcome::TaskEnded => "task ended",
+    };
+    let token = call.token.as_ref().map(|token| String::from_utf8_lossy(token).into_owned());
+    macro_rules! line {
+        ($level:ident) => {
+            $level!(
+                tool = ?call.tool.as_deref().unwrap_or(&call.method),
+                token = token.as_deref().unwrap_or("none"),
+                took_ms = call.ended.saturating_duration_since(call.opened).as_millis() as u64,
+                outcome,
+                progress_in = account.received,
+                progress_out = account.sent,
+                repaired = counts(&account.repaired, |repair| repair.name()),
+                dropped = counts(&account.withheld, |reason| reason.name()),
+                beats = account.beats,
+                "call"
+            )
+        };
+    }
+    if call.tool.is_some() { line!(info) } else { line!(debug) }
+}
+
+/// `lift 3, token 1`, or `none`.
+fn counts<K>(counts: &BTreeMap<K, u64>, name: impl Fn(&K) -> &'static str) -> String {
+    let words: Vec<String> =
+        counts.iter().map(|(key, count)| format!("{} {count}", name(key))).collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}

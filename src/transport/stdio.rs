@@ -1,0 +1,76 @@
+//! Our own standard input and output as the leg towards the client.
+//!
+//! Pipes and sockets are driven by the event loop. Terminals and files, which cannot be, go through
+//! threads.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::Path;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+
+/// Bytes that come in.
+pub type Reader = Box<dyn AsyncRead + Send + Unpin>;
+/// Bytes that go out.
+pub type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Our standard input.
+pub fn input() -> Reader {
+    let ours = || {
+        let fd = io::stdin().as_fd().try_clone_to_owned().ok()?;
+        Some(match kind(fd)? {
+            Kind::Pipe => Box::new(pipe::OpenOptions::new().open_receiver(own(0)).ok()?) as Reader,
+            Kind::Socket(stream) => Box::new(stream),
+        })
+    };
+    ours().unwrap_or_else(|| Box::new(tokio::io::stdin()))
+}
+
+/// Our standard output.
+pub fn output() -> Writer {
+    let ours = || {
+        let fd = io::stdout().as_fd().try_clone_to_owned().ok()?;
+        Some(match kind(fd)? {
+            Kind::Pipe => Box::new(pipe::OpenOptions::new().open_sender(own(1)).ok()?) as Writer,
+            Kind::Socket(stream) => Box::new(stream),
+        })
+    };
+    ours().unwrap_or_else(|| Box::new(tokio::io::stdout()))
+}
+
+/// Our standard error.
+pub fn error() -> Writer {
+    Box::new(tokio::io::stderr())
+}
+
+/// A pipe is opened anew instead of being switched to non-blocking mode: the mode belongs to whoever
+/// holds the same open file, and the other holders do not expect it.
+fn own(number: u8) -> impl AsRef<Path> {
+    format!("/proc/self/fd/{number}")
+}
+
+enum Kind {
+    Pipe,
+    Socket(UnixStream),
+}
+
+fn kind(fd: OwnedFd) -> Option<Kind> {
+    let file = File::from(fd);
+    let kind = file.metadata().ok()?.file_type();
+    if kind.is_fifo() {
+        return Path::new("/proc/self/fd").exists().then_some(Kind::Pipe);
+    }
+    if !kind.is_socket() {
+        return None;
+    }
+    // Node.js gives its children sockets instead of pipes; nobody else holds our end.
+    let stream = StdStream::from(OwnedFd::from(file));
+    stream.peer_addr().ok()?;
+    stream.set_nonblocking(true).ok()?;
+    UnixStream::from_std(stream).ok().map(Kind::Socket)
+}

@@ -1,0 +1,210 @@
+//! `milepost wrap -- CMD`: a child process behind our own standard streams.
+
+use std::ffi::OsString;
+use std::future::pending;
+use std::io;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::json;
+use crate::jsonrpc::{Kind, Message};
+use crate::lines::{Frame, INSPECT_MAX, Lines};
+use crate::mcp::INTERNAL_ERROR;
+use crate::progress::Policy;
+use crate::relay::{Legs, Relay, Step};
+use crate::telemetry::Connection;
+use crate::transport::child::{self, Child, EXIT_GRACE, Exit, TERM_GRACE};
+use crate::transport::stdio;
+
+/// How long what a child has left in its pipe is read after its exit; a grandchild that holds the
+/// pipe open would keep us for ever.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// How long a client that cannot read may keep us from ending.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long a client's first request is waited for to tell it that the server does not start.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// Runs `command` behind the filter until it ends, and answers with its exit code.
+pub async fn run(policy: Policy, command: &[OsString]) -> Result<u8, child::SpawnError> {
+    let Some((program, args)) = command.split_first() else { return Ok(2) };
+    child::adopt_orphans();
+    let (child, pipes) = match child::spawn(program, args) {
+        Ok(started) => started,
+        Err(error) => {
+            tell_that_it_does_not_start(&error.to_string()).await;
+            return Err(error);
+        }
+    };
+    let legs = Legs {
+        client_in: stdio::input(),
+        client_out: stdio::output(),
+        server_in: Box::new(pipes.stdout),
+        server_out: Box::new(pipes.stdin),
+        noise: stdio::error(),
+    };
+    let mut session =
+        Session { relay: Relay::new(policy, legs), child, log: Connection::default(), stop: None };
+    Ok(session.run().await.code())
+}
+
+/// The signals that are passed on to the server's whole process group.
+struct Signals([(Signal, child::Signal); 3]);
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self([
+            (signal(SignalKind::terminate())?, child::Signal::SIGTERM),
+            (signal(SignalKind::interrupt())?, child::Signal::SIGINT),
+            (signal(SignalKind::hangup())?, child::Signal::SIGHUP),
+        ]))
+    }
+
+    async fn next(&mut self) -> child::Signal {
+        let [(term, _), (int, _), (hup, _)] = &mut self.0;
+        tokio::select! {
+            _ = term.recv() => child::Signal::SIGTERM,
+            _ = int.recv() => child::Signal::SIGINT,
+            _ = hup.recv() => child::Signal::SIGHUP,
+        }
+    }
+}
+
+/// The next step of stopping a server that does not end by itself.
+#[derive(Debug, Clone, Copy)]
+enum Stop {
+    Term(Instant),
+    Kill(Instant),
+}
+
+struct Session {
+    relay: Relay,
+    child: Child,
+    log: Connection,
+    stop: Option<Stop>,
+}
+
+impl Session {
+    async fn run(&mut self) -> Exit {
+        let mut signals = Signals::listen().ok();
+        let mut server_done = false;
+        let exit = loop {
+            let stop = self.stop;
+            tokio::select! {
+                step = self.relay.step() => match step {
+                    Step::Moved => {}
+                    Step::ClientDone | Step::ClientGone => self.begin_stop().await,
+                    Step::ServerDone => server_done = true,
+                },
+                exit = self.child.wait() => break exit,
+                signal = next_signal(&mut signals) => {
+                    self.child.signal(signal);
+                    self.stop = Some(Stop::Kill(Instant::now() + TERM_GRACE));
+                }
+                () = due(stop) => self.stop_harder(),
+            }
+            self.note();
+        };
+        self.end(exit, server_done).await;
+        exit
+    }
+
+    fn note(&mut self) {
+        while let Some(record) = self.relay.poll_record() {
+            self.log.note(&record);
+        }
+    }
+
+    /// The client says nothing more: the server is told, and has a while to end.
+    async fn begin_stop(&mut self) {
+        self.relay.close_server_input().await;
+        self.stop.get_or_insert(Stop::Term(Instant::now() + EXIT_GRACE));
+    }
+
+    fn stop_harder(&mut self) {
+        let next = Instant::now() + TERM_GRACE;
+        match self.stop {
+            Some(Stop::Term(_)) => {
+                tracing::warn!("the server did not end when its input closed; sending SIGTERM");
+                self.child.signal(child::Signal::SIGTERM);
+                self.stop = Some(Stop::Kill(next));
+            }
+            Some(Stop::Kill(_)) => {
+                tracing::warn!("the server did not end at SIGTERM; sending SIGKILL");
+                self.child.signal(child::Signal::SIGKILL);
+                self.stop = None;
+            }
+            None => {}
+        }
+    }
+
+    /// The server has ended: what it left is passed on, open calls are answered, nothing of it
+    /// stays behind.
+    async fn end(&mut self, exit: Exit, server_done: bool) {
+        if !server_done {
+            let drained =
+                timeout(DRAIN, async { while self.relay.step().await != Step::ServerDone {} });
+            let _ = drained.await;
+        }
+        let open = self.relay.open_calls();
+        if open > 0 {
+            tracing::warn!(open, "the server ended ({exit}) with calls open");
+        }
+        self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
+        let _ = timeout(LAST_WORDS, self.relay.finish()).await;
+        self.note();
+        self.log.finish();
+        self.child.sweep().await;
+    }
+}
+
+async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {
+    match signals {
+        Some(signals) => signals.next().await,
+        None => pending().await,
+    }
+}
+
+async fn due(stop: Option<Stop>) {
+    match stop {
+        Some(Stop::Term(at) | Stop::Kill(at)) => sleep_until(at).await,
+        None => pending().await,
+    }
+}
+
+/// Answers the client's first request, so that a person reads the reason where they look, and not
+/// only that the connection has closed.
+async fn tell_that_it_does_not_start(why: &str) {
+    let mut input = stdio::input();
+    let mut output = stdio::output();
+    let mut lines = Lines::new(INSPECT_MAX);
+    let mut buffer = BytesMut::new();
+    let first = async {
+        loop {
+            match input.read_buf(&mut buffer).await {
+                Ok(1..) => {}
+                _ => return None,
+            }
+            while let Some(frame) = lines.decode(&mut buffer) {
+                let Frame::Line(line) = frame else { continue };
+                let message = Message::parse(line);
+                if message.kind() == Kind::Request {
+                    return message.id();
+                }
+            }
+        }
+    };
+    let Ok(Some(id)) = timeout(FIRST_REQUEST, first).await else { return };
+    let why = json::quote(why);
+    let head = br#"{"jsonrpc":"2.0","id":"#;
+    let middle = format!(r#","error":{{"code":{INTERNAL_ERROR},"message":"#);
+    let tail = b",\"data\":{\"proxy\":\"milepost\"}}}\n";
+    let answer = Bytes::from([head, &id[..], middle.as_bytes(), &why, tail].concat());
+    let _ = output.write_all(&answer).await;
+    let _ = output.flush().await;
+}
