@@ -24,6 +24,9 @@ use guarded::{Guarded, Step as Judged};
 /// Room for one read; a pipe holds as much.
 const READ_BYTES: usize = 64 << 10;
 
+/// Room below which a new buffer is made.
+const READ_MIN: usize = 8 << 10;
+
 /// Bytes that are written together. Larger payloads are written alone.
 const BATCH_BYTES: usize = 64 << 10;
 
@@ -124,6 +127,13 @@ impl Side {
     fn new() -> Self {
         Self { buffer: BytesMut::new(), lines: Lines::new(INSPECT_MAX), open: true }
     }
+
+    /// A message that waits keeps the buffer it came in; small ones share one.
+    fn make_room(&mut self) {
+        if self.buffer.capacity() - self.buffer.len() < READ_MIN {
+            self.buffer.reserve(READ_BYTES);
+        }
+    }
 }
 
 fn now() -> Instant {
@@ -161,8 +171,8 @@ impl Relay {
         let reads_client = self.client.open && self.to_server.bytes < QUEUE_MAX;
         let reads_server = self.server.open && !self.filter.is_full();
         let Legs { client_in, client_out, server_in, server_out, noise } = &mut self.legs;
-        self.client.buffer.reserve(if reads_client { READ_BYTES } else { 0 });
-        self.server.buffer.reserve(if reads_server { READ_BYTES } else { 0 });
+        self.client.make_room();
+        self.server.make_room();
         tokio::select! {
             read = client_in.read_buf(&mut self.client.buffer), if reads_client => {
                 return self.client_read(read);

@@ -27,11 +27,9 @@ impl Key {
     pub fn read(text: &Bytes) -> Option<Self> {
         match text.first()? {
             b'"' => {
-                let inner = json::unescape(text)?;
-                Some(Self::Text(match inner {
-                    std::borrow::Cow::Borrowed(inner) => text.slice_ref(inner),
-                    std::borrow::Cow::Owned(inner) => Bytes::from(inner),
-                }))
+                // A copy: a key may outlive the buffer that it came in by far.
+                let inner = json::unescape(text)?.into_owned();
+                Some(Self::Text(Bytes::from(inner)))
             }
             b'-' | b'0'..=b'9' => Self::integer(text),
             _ => None,

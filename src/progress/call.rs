@@ -30,6 +30,13 @@ pub(super) struct Task {
     pub(super) text: Bytes,
 }
 
+/// Progress of one call that may wait to be written. The oldest give way to the newest beyond this;
+/// a server that writes one notification per line of output floods faster than anyone reads.
+const PENDING_MAX: usize = 8192;
+
+/// Bytes of the messages that such progress came in.
+const PENDING_BYTES_MAX: usize = 4 << 20;
+
 /// Progress that waits to be written.
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -44,6 +51,63 @@ pub(super) struct Pending {
     /// The message as it came, where that may be what the client is told.
     pub(super) raw: Option<Bytes>,
     pub(super) report: Report,
+    /// Length of the message it came in, which it keeps.
+    pub(super) bytes: usize,
+}
+
+/// The progress of one call that waits, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    items: VecDeque<Pending>,
+    bytes: usize,
+}
+
+impl Waiting {
+    /// Takes one more, and answers with the oldest ones that have to give way to it.
+    pub(super) fn push(&mut self, pending: Pending) -> Vec<Pending> {
+        let mut gone = Vec::new();
+        self.bytes += pending.bytes;
+        self.items.push_back(pending);
+        while self.items.len() > 1
+            && (self.items.len() > PENDING_MAX || self.bytes > PENDING_BYTES_MAX)
+        {
+            gone.extend(self.pop_front());
+        }
+        gone
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<Pending> {
+        self.items.pop_front().inspect(|pending| self.bytes -= pending.bytes)
+    }
+
+    pub(super) fn pop_back(&mut self) -> Option<Pending> {
+        self.items.pop_back().inspect(|pending| self.bytes -= pending.bytes)
+    }
+
+    pub(super) fn first(&self) -> Option<&Pending> {
+        self.items.front()
+    }
+
+    pub(super) fn second(&self) -> Option<&Pending> {
+        self.items.get(1)
+    }
+
+    pub(super) fn last(&self) -> Option<&Pending> {
+        self.items.back()
+    }
+
+    /// Puts off the first one.
+    pub(super) fn delay_first(&mut self, due: Instant) {
+        if let Some(first) = self.items.front_mut() {
+            first.due = due;
+        }
+    }
+
+    /// Everything that waits.
+    pub(super) fn take(&mut self) -> VecDeque<Pending> {
+        self.bytes = 0;
+        std::mem::take(&mut self.items)
+    }
 }
 
 /// What was last sent, to know an exact duplicate by.
@@ -60,7 +124,8 @@ impl Said {
         Self {
             value: figure.map(|figure| figure.value.value),
             total: figure.and_then(|figure| figure.total.as_ref()).map(|total| total.value),
-            message: report.message.clone(),
+            // A copy: a call may be open for hours, and would keep a whole read buffer.
+            message: report.message.as_deref().map(Bytes::copy_from_slice),
         }
     }
 }
@@ -146,7 +211,7 @@ pub(super) struct Call {
     /// The task that a `tasks/...` request names.
     pub(super) about_task: Option<Key>,
     pub(super) meter: Meter,
-    pub(super) pending: VecDeque<Pending>,
+    pub(super) pending: Waiting,
     pub(super) sent_at: Option<Instant>,
     pub(super) said: Option<Said>,
     /// The last words that the server found for this call.

@@ -145,10 +145,12 @@ impl Filter {
         opening: Opening,
     ) -> Option<CallId> {
         let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
+        // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
+        let own = |name: Name| Name { client: Bytes::copy_from_slice(&name.client), ..name };
         let id = self.ledger.open(Call {
             stream,
-            id: opening.id,
-            token: opening.token,
+            id: own(opening.id),
+            token: opening.token.map(own),
             method: method.into(),
             tool,
             revision: opening.revision,
@@ -157,7 +159,7 @@ impl Filter {
             task: None,
             about_task: opening.about_task,
             meter: super::meter::Meter::default(),
-            pending: std::collections::VecDeque::new(),
+            pending: super::call::Waiting::default(),
             sent_at: None,
             said: None,
             last_message: None,

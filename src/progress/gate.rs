@@ -92,18 +92,17 @@ impl Filter {
     fn say_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         let min_interval = self.policy.min_interval;
         let call = self.ledger.get_mut(id)?;
-        let first = call.pending.front_mut().filter(|first| first.due <= now)?;
+        let first = call.pending.first().filter(|first| first.due <= now)?;
         if first.thin
             && let Some(sent) = call.sent_at
             && now < sent + min_interval
         {
-            first.due = sent + min_interval;
+            call.pending.delay_first(sent + min_interval);
             return None;
         }
         let mut stale = Vec::new();
-        while call.pending.len() > 1
-            && call.pending[0].due + COLLAPSE_AFTER < now
-            && call.pending[1].due <= now
+        while call.pending.first().is_some_and(|first| first.due + COLLAPSE_AFTER < now)
+            && call.pending.second().is_some_and(|second| second.due <= now)
         {
             stale.extend(call.pending.pop_front());
         }
@@ -172,7 +171,7 @@ impl Filter {
         call.said = Some(said);
         let own = pending.report.message.clone();
         if own.is_some() {
-            call.last_message.clone_from(&own);
+            call.last_message = own.as_deref().map(Bytes::copy_from_slice);
         }
         let mut repairs = pending.report.repairs;
         if let Some(repair) = told.repair {
@@ -252,7 +251,7 @@ impl Filter {
     /// Works out when a call has something to say next.
     pub(super) fn schedule(&mut self, id: CallId) {
         let Some(call) = self.ledger.get(id) else { return };
-        let pending = call.pending.front().map(|first| (first.due, first.order));
+        let pending = call.pending.first().map(|first| (first.due, first.order));
         let beat = self.next_beat(call).map(|at| (at, u64::MAX));
         let wake = [pending, beat].into_iter().flatten().min();
         let (before, stream) = (call.wake, call.stream);
@@ -294,7 +293,7 @@ impl Filter {
             stream.wakes.remove(&(at, order, id));
         }
         let reason = if answered { Reason::Overtaken } else { Reason::Late };
-        for old in std::mem::take(&mut call.pending) {
+        for old in call.pending.take() {
             call.account.withheld(reason);
             if let Some(number) = old.message {
                 self.record(number, Some(id), Verdict::Withheld(reason));
@@ -315,7 +314,7 @@ impl Filter {
         if paced {
             return;
         }
-        for pending in std::mem::take(&mut call.pending) {
+        for pending in call.pending.take() {
             match self.render(now, id, &pending) {
                 Ok((payload, verdict)) => {
                     let verdicts = pending.message.map(|number| (number, verdict));

@@ -87,7 +87,7 @@ impl Meter {
         self.past_one |= value >= 1.0;
         if self.would_rise(value) {
             self.told = Some(value);
-            self.total.clone_from(&figure.total);
+            self.total = figure.total.as_ref().map(|total| self.rebased(total));
             let total = figure.total.as_ref().map(|total| total.text.clone());
             return Ok(Told { progress: figure.value.text.clone(), total, repair: None });
         }
@@ -124,7 +124,8 @@ impl Meter {
 
     fn rebased(&self, total: &Number) -> Number {
         if self.base == 0.0 {
-            return total.clone();
+            // A copy: the meter outlives the buffer that the text came in.
+            return Number { value: total.value, text: Bytes::copy_from_slice(&total.text) };
         }
         let value = self.base + total.value;
         Number { value, text: spell(value) }

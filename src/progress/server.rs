@@ -14,10 +14,6 @@ use crate::json;
 use crate::jsonrpc::{Key, Kind, Message, Scan};
 use crate::mcp::{self, Revision};
 
-/// Progress of one call that waits to be written. The oldest give way to the newest beyond this;
-/// a server that writes one notification per line of output floods faster than anyone reads.
-const PENDING_MAX: usize = 8192;
-
 impl Filter {
     /// Takes a message of the server.
     pub fn server_message(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
@@ -255,7 +251,7 @@ impl Filter {
         let pacing = stream.pacing;
         let rises = report.repairs.is_empty()
             && report.figure.as_ref().is_some_and(|figure| {
-                let ahead = call.pending.back().and_then(|last| last.report.figure.as_ref());
+                let ahead = call.pending.last().and_then(|last| last.report.figure.as_ref());
                 call.meter.would_rise(figure.value.value)
                     && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
             });
@@ -267,7 +263,7 @@ impl Filter {
         }
         let mut gone = Vec::new();
         // Before its first moment only the newest is kept; a pending repaired one is replaced.
-        if call.pending.back().is_some_and(|last| last.thin || now < opened)
+        if call.pending.last().is_some_and(|last| last.thin || now < opened)
             && let Some(old) = call.pending.pop_back()
         {
             due = if thin { due.min(old.due) } else { due };
@@ -276,11 +272,10 @@ impl Filter {
             }
             gone.push(old);
         }
-        if call.pending.len() >= PENDING_MAX {
-            gone.extend(call.pending.pop_front());
-        }
         let raw = report.repairs.is_empty().then(|| message.raw().clone());
-        call.pending.push_back(Pending { message: number, order, due, thin, raw, report });
+        let bytes = message.raw().len();
+        let pending = Pending { message: number, order, due, thin, raw, report, bytes };
+        gone.extend(call.pending.push(pending));
         for old in gone {
             self.supersede(id, old, Reason::Superseded);
         }
@@ -313,7 +308,8 @@ impl Filter {
             self.supersede(id, old, Reason::Superseded);
         }
         let raw = report.repairs.is_empty().then(|| message.raw().clone());
-        let pending = Pending { message: None, order: 0, due: now, thin: false, raw, report };
+        let pending =
+            Pending { message: None, order: 0, due: now, thin: false, raw, report, bytes: 0 };
         let rendered = self.render(now, id, &pending);
         self.schedule(id);
         match rendered {
