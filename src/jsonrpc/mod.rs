@@ -241,7 +241,7 @@ impl Message {
     pub fn elements(&self) -> Vec<Self> {
         if self.kind == Kind::Batch {
             let found = json::elements(&self.raw).map(|(found, _)| found).unwrap_or_default();
-            return found.into_iter().map(|range| Self::parse(self.raw.slice(range))).collect();
+            return found.into_iter().map(|range| self.element(range)).collect();
         }
         let mut found = Vec::new();
         let mut at = 0;
@@ -251,6 +251,15 @@ impl Message {
             found.push(Self::parse(self.raw.slice(at..end)));
             at = end;
         }
+    }
+
+    /// An array in an array is no batch, so that nothing needs to recurse.
+    fn element(&self, range: Range<usize>) -> Self {
+        let mut element = Self::parse(self.raw.slice(range));
+        if element.kind == Kind::Batch {
+            element.kind = Kind::Opaque;
+        }
+        element
     }
 
     fn part(&self, range: &Option<Range<usize>>) -> Option<Bytes> {
@@ -263,7 +272,8 @@ fn is_batch(raw: &Bytes) -> bool {
     let Some((elements, end)) = json::elements(raw) else { return false };
     json::skip_space(raw, end) == raw.len()
         && elements.first().is_some_and(|first| {
-            !matches!(Message::parse(raw.slice(first.clone())).kind, Kind::Noise | Kind::Batch)
+            // Only an object: reading arrays in arrays would go as deep as they do.
+            raw[first.start] == b'{' && Message::parse(raw.slice(first.clone())).kind != Kind::Noise
         })
 }
 

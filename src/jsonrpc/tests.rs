@@ -1,3 +1,5 @@
+//! What a message is, told by one-line cases.
+
 use super::*;
 
 fn parse(text: &str) -> Message {

@@ -46,7 +46,7 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) {
-        let judged = self.judge_answer(now, message);
+        let judged = self.judge_answer(now, message, done);
         let Some(payload) = judged.payload else {
             self.record(number, judged.call, judged.verdict);
             return;
@@ -67,8 +67,13 @@ impl Filter {
         self.enqueue(judged.stream.or_else(|| self.home_of(origin)), item);
     }
 
-    /// Finds the call that is answered, ends it and mends the answer.
-    pub(super) fn judge_answer(&mut self, now: Instant, message: &Message) -> JudgedAnswer {
+    /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
+    pub(super) fn judge_answer(
+        &mut self,
+        now: Instant,
+        message: &Message,
+        done: Repairs,
+    ) -> JudgedAnswer {
         let switches = self.policy.answers;
         let Some(key) = message.id_key() else {
             // An error without id is legal: the request could not be read. A result is not.
@@ -80,7 +85,7 @@ impl Filter {
             };
         };
         let exact = self.ledger.by_id(&key);
-        let Some(id) = exact.or_else(|| self.only_respelled(&key)) else {
+        let Some(id) = self.ledger.answered_by(&key) else {
             return self.answer_to_nobody(&key, message);
         };
         let guard = self.guard_of(id);
@@ -98,6 +103,10 @@ impl Filter {
         } else {
             message.raw().clone().into()
         };
+        if let Some(call) = self.ledger.get_mut(id) {
+            call.account.repaired(repairs);
+            call.account.repaired(done);
+        }
         self.note_answer(now, id, message);
         let verdict =
             if repairs.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(repairs) };
@@ -105,17 +114,12 @@ impl Filter {
         JudgedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
     }
 
-    fn only_respelled(&self, key: &Key) -> Option<CallId> {
-        let mut found = self.ledger.by_respelled_id(key);
-        let first = found.next()?;
-        found.next().is_none().then_some(first)
-    }
-
     fn answer_to_nobody(&self, key: &Key, message: &Message) -> JudgedAnswer {
         if !self.policy.answers.orphan_answer || self.ledger.overflowed {
             return JudgedAnswer::forwarded(message);
         }
         JudgedAnswer::withheld(match self.ledger.was_id_in_any_spelling(key) {
+            Some(Tomb::Ended) => return JudgedAnswer::forwarded(message),
             Some(Tomb::Answered) => Reason::SecondAnswer,
             Some(Tomb::Cancelled) => Reason::CancelledAnswer,
             Some(Tomb::Token) | None => Reason::OrphanAnswer,
@@ -129,7 +133,7 @@ impl Filter {
         bare: bool,
         repairs: &mut Repairs,
     ) -> Option<(std::ops::Range<usize>, Bytes)> {
-        if let (Some(error), Some(range)) = (message.error(), message.error_range()) {
+        if let (Some(error), Some(range)) = (error_of(message), message.error_range()) {
             let mended = mended_error(&error).filter(|_| self.policy.answers.error_shape)?;
             repairs.add(Repair::ErrorShape);
             return Some((range, mended));
@@ -162,7 +166,7 @@ impl Filter {
         if method.starts_with("tasks/") {
             self.note_task_answer(now, id, message);
         }
-        let outcome = if message.error().is_some() { Outcome::Error } else { Outcome::Result };
+        let outcome = if error_of(message).is_some() { Outcome::Error } else { Outcome::Result };
         self.end_call(now, id, Tomb::Answered, outcome);
     }
 
@@ -176,6 +180,11 @@ impl Filter {
             }
         }
     }
+}
+
+/// The error of an answer; `null` beside a result is none.
+fn error_of(message: &Message) -> Option<Bytes> {
+    message.error().filter(|error| **error != *b"null" || message.result().is_none())
 }
 
 /// The answer with the client's id text and the mended body in their places.

@@ -7,6 +7,7 @@ use super::stream::{StreamId, StreamKind};
 use super::verdict::{Reason, Repair};
 use super::{Filter, Origin};
 use crate::jsonrpc::Key;
+use crate::mcp::{LISTEN, Revision};
 
 /// What an upstream has been seen to put where the token belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +41,21 @@ impl Filter {
         about: &About,
         origin: Origin,
     ) -> Result<Attributed, Reason> {
+        let exchange = self.exchange_of(origin);
         if let Some(token) = &about.token
             && let Some(found) = self.by_token(token)
         {
-            return found;
+            return found.and_then(|found| match self.ledger.get(found.0) {
+                // From 2026-07-28 on a stream speaks of its own request only.
+                Some(call)
+                    if exchange.is_some_and(|stream| stream != call.stream)
+                        && call.revision >= Some(Revision::V2026_07_28) =>
+                {
+                    Err(Reason::Unknown)
+                }
+                _ => Ok(found),
+            });
         }
-        let exchange = self.exchange_of(origin);
         let found =
             match exchange.and_then(|stream| sole(self.active(|call| call.stream == stream))) {
                 Some(call) => call,
@@ -107,7 +117,7 @@ impl Filter {
             return only(self.active(|call| call.tool.as_deref() == Some(tool)));
         }
         match only(self.active(Call::is_tool_call)) {
-            Err(Reason::Unknown) => only(self.active(|_| true)),
+            Err(Reason::Unknown) => only(self.active(|call| &*call.method != LISTEN)),
             found => found,
         }
     }

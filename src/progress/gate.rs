@@ -33,7 +33,7 @@ impl Filter {
             let stream = self.streams.get_mut(&id)?;
             let ready = stream.ready(now);
             let due = stream.wakes.first().copied().filter(|(at, ..)| *at <= now);
-            let due = due.filter(|_| !stream.passing && !stream.is_guarded(now));
+            let due = due.filter(|_| !stream.is_passing() && !stream.is_guarded(now));
             let order = ready.and_then(|index| stream.queue.get(index)).map(|item| item.order);
             if let Some((_, place, call)) = due
                 && order.is_none_or(|order| place < order)

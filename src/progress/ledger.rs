@@ -29,6 +29,8 @@ pub(super) enum Tomb {
     Answered,
     /// The id of a request that was cancelled or timed out.
     Cancelled,
+    /// The id of a subscription that the server has ended. It may answer it as well.
+    Ended,
     /// A token, the client's or one that the server invented.
     Token,
 }
@@ -152,6 +154,17 @@ impl Ledger {
     /// The oldest unanswered request with this id.
     pub(super) fn by_id(&self, key: &Key) -> Option<CallId> {
         self.by_id.get(key).and_then(|ids| ids.first()).copied()
+    }
+
+    /// The request that an answer with this id is for: the oldest with just this id, else the only
+    /// one with it in another spelling, unless just this id has been answered or cancelled before.
+    pub(super) fn answered_by(&self, key: &Key) -> Option<CallId> {
+        if let Some(exact) = self.by_id(key) {
+            return Some(exact);
+        }
+        let mut others = self.by_respelled_id(key).filter(|_| self.was_id(key).is_none());
+        let first = others.next()?;
+        others.next().is_none().then_some(first)
     }
 
     /// Every unanswered request whose id is `key` in another spelling.

@@ -179,7 +179,7 @@ fn f64_step(value: f64) -> f64 {
 
 /// A finite number as JSON text, without an exponent where that stays short.
 pub fn spell(value: f64) -> Bytes {
-    let plain = value == 0.0 || (1e-7..1e15).contains(&value.abs());
+    let plain = value == 0.0 || (1e-7..1e21).contains(&value.abs());
     let text = if plain { value.to_string() } else { format!("{value:e}") };
     Bytes::from(text)
 }

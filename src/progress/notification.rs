@@ -1,5 +1,7 @@
 //! One compliant `notifications/progress`, written from its parts.
 
+use std::borrow::Cow;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::meter::Told;
@@ -77,10 +79,13 @@ fn write_meta(out: &mut BytesMut, parts: &Parts<'_>) {
 }
 
 /// A JSON string of at most [`MESSAGE_MAX`] bytes: as it is while it is short enough, else cut
-/// between characters.
+/// between characters. What is no UTF-8 becomes U+FFFD.
 pub(super) fn message(text: &Bytes) -> Bytes {
     if text.len() <= MESSAGE_MAX {
-        return text.clone();
+        return match String::from_utf8_lossy(text) {
+            Cow::Borrowed(_) => text.clone(),
+            Cow::Owned(mended) => Bytes::from(mended),
+        };
     }
     let words = json::words(text).unwrap_or_default();
     // Escapes make JSON text longer than its words, but rarely more than three times.
@@ -93,6 +98,20 @@ pub(super) fn message(text: &Bytes) -> Bytes {
         }
         room /= 2;
     }
+}
+
+/// Two pieces of one text as a JSON string; of a long one the end.
+pub(super) fn join(first: &Bytes, second: &Bytes) -> Bytes {
+    let words = |text| json::words(text).unwrap_or_default();
+    let all = words(first).into_owned() + &words(second);
+    let joined = json::quote(&all);
+    if joined.len() <= MESSAGE_MAX {
+        return joined;
+    }
+    // Escapes make JSON text at most six times as long as its words.
+    let from = all.len().saturating_sub(MESSAGE_MAX / 8);
+    let start = (from..all.len()).find(|&at| all.is_char_boundary(at)).unwrap_or(all.len());
+    json::quote(&format!("…{}", &all[start..]))
 }
 
 /// Terminal control sequences (colours, cursor movements, titles) removed.

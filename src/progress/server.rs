@@ -43,7 +43,7 @@ impl Filter {
             }
             Kind::Response => self.answer(now, origin, message, number, done),
             Kind::Notification => match self.dialect_of(message) {
-                Some(dialect) => self.progress(now, origin, message, number, dialect),
+                Some(dialect) => self.progress(now, origin, message, number, dialect, done),
                 None => {
                     self.server_notification(now, message);
                     self.forward(origin, message, number, ItemKind::Other, done);
@@ -155,7 +155,7 @@ impl Filter {
             if let Some(call) = call
                 && self.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
             {
-                self.end_call(now, call, super::ledger::Tomb::Answered, super::Outcome::Cancelled);
+                self.end_call(now, call, super::ledger::Tomb::Ended, super::Outcome::Cancelled);
             }
         }
     }
@@ -167,10 +167,10 @@ impl Filter {
         message: &Message,
         dialect: &'static Dialect,
     ) -> Result<(CallId, Report), (Option<CallId>, Reason)> {
-        let params = message.params().as_ref().and_then(Fields::read);
         let method = message.method().unwrap_or_default();
-        let report = params.and_then(|params| (dialect.read)(&method, message, &params));
-        let mut report = report.ok_or((None, Reason::Unreadable))?;
+        let unreadable = (None, Reason::Unreadable);
+        let params = message.params().as_ref().and_then(Fields::read).ok_or(unreadable)?;
+        let mut report = (dialect.read)(&method, message, &params).ok_or(unreadable)?;
         let (id, mended) =
             self.attribute(&report.about, origin).map_err(|reason| (None, reason))?;
         let Some(call) = self.ledger.get_mut(id) else { return Err((None, Reason::Unknown)) };
@@ -201,8 +201,8 @@ impl Filter {
         let policy = self.policy.of(call.tool.as_deref());
         apply_scale(&mut report, policy.scale);
         if policy.figures_in_text && report.figure.is_none() {
-            report.figure =
-                report.message.as_ref().and_then(|text| figure_in_words(&json::words(text)?));
+            let said = params.string("progress").into_iter().chain(&report.message);
+            report.figure = said.filter_map(|text| figure_in_words(&json::words(text)?)).next();
         }
         Ok((id, report))
     }
@@ -320,6 +320,7 @@ impl Filter {
 
     /// The first piece of a message that is too large to be held.
     pub fn server_passing(&mut self, now: Instant, origin: Origin, head: Bytes) -> Fate {
+        self.heard_at = Some(now);
         self.messages += 1;
         let mut scan = Scan::default();
         scan.feed(&head);
@@ -344,6 +345,7 @@ impl Filter {
 
     /// Another piece of it.
     pub fn server_piece(&mut self, now: Instant, piece: Bytes) -> Fate {
+        self.heard_at = Some(now);
         if let Some(passing) = &mut self.passing {
             passing.scan.feed(&piece);
         }
@@ -368,14 +370,15 @@ impl Filter {
         if let Some(passing) = self.passing.take() {
             self.record(passing.number, passing.call, Verdict::Forwarded);
         }
-        self.streams.values_mut().for_each(|stream| stream.passing = false);
+        self.streams.values_mut().for_each(|stream| stream.midway = false);
     }
 
     /// Once the id of a passing answer is known, its call says nothing more.
     fn note_passing_answer(&mut self) {
         let Some(passing) = &mut self.passing else { return };
         if passing.call.is_none() && passing.scan.kind() == Kind::Response {
-            passing.call = passing.scan.id().and_then(|id| self.ledger.by_id(&id));
+            // It passes as it is, but a client may accept its id in another spelling too.
+            passing.call = passing.scan.id().and_then(|id| self.ledger.answered_by(&id));
             if let Some(call) = passing.call.and_then(|call| self.ledger.get(call)) {
                 passing.stream = Some(call.stream);
             }

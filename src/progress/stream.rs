@@ -134,8 +134,10 @@ pub(super) struct Stream {
     pub(super) wakes: BTreeSet<(Instant, u64, CallId)>,
     /// Calls whose notification was given out and is not written yet.
     pub(super) unwritten: Vec<CallId>,
-    /// A large message is passing: nothing else may be written (rule G5).
-    pub(super) passing: bool,
+    /// Some of a large message has been given out, and more follows.
+    pub(super) midway: bool,
+    /// Pieces of large messages in the queue.
+    pieces: usize,
 }
 
 impl Stream {
@@ -147,11 +149,13 @@ impl Stream {
             queued: 0,
             wakes: BTreeSet::new(),
             unwritten: Vec::new(),
-            passing: false,
+            midway: false,
+            pieces: 0,
         }
     }
 
     pub(super) fn push(&mut self, item: Item) {
+        self.pieces += usize::from(matches!(item.kind, ItemKind::Piece { .. }));
         self.queued += item.payload.len();
         self.queue.push_back(item);
     }
@@ -177,22 +181,26 @@ impl Stream {
         }
     }
 
-    /// The item that may be written now. Answers and requests pass an answer that waits for its
-    /// guard; everything else waits behind it (rule G3).
+    /// The items of which any may be written next: the first, and behind an answer the answers and
+    /// requests that may pass it (rule G3); while a large message passes, only its next piece.
+    fn candidates(&self) -> impl Iterator<Item = (usize, &Item)> {
+        let is_piece = |item: &Item| matches!(item.kind, ItemKind::Piece { .. });
+        let can_pass = |item: &Item| matches!(item.kind, ItemKind::Answer | ItemKind::Request);
+        let first = self.queue.iter().position(|item| !self.passing || is_piece(item));
+        let mut alone = self.passing;
+        self.queue.iter().enumerate().skip(first.unwrap_or(self.queue.len())).take_while(
+            move |(index, item)| {
+                let passes = can_pass(item);
+                let is_one = Some(*index) == first || (passes && !alone);
+                alone |= !passes;
+                is_one
+            },
+        )
+    }
+
+    /// The item that may be written now.
     pub(super) fn ready(&self, now: Instant) -> Option<usize> {
-        for (index, item) in self.queue.iter().enumerate() {
-            let can_pass = matches!(item.kind, ItemKind::Answer | ItemKind::Request);
-            if index > 0 && !can_pass {
-                return None;
-            }
-            if !self.waits(item, now) {
-                return Some(index);
-            }
-            if !can_pass {
-                return None;
-            }
-        }
-        None
+        self.candidates().find(|(_, item)| !self.waits(item, now)).map(|(index, _)| index)
     }
 
     /// Whether the first item waits: then notifications wait too.
@@ -204,7 +212,8 @@ impl Stream {
         let item = self.queue.remove(index)?;
         self.queued -= item.payload.len();
         if let ItemKind::Piece { end } = item.kind {
-            self.passing = !end;
+            self.midway = !end;
+            self.pieces -= 1;
         }
         Some(item)
     }
@@ -219,11 +228,13 @@ impl Stream {
         }
     }
 
-    /// When something on this stream may next be written.
+    /// When something on this stream may next be written, if nothing can be written now.
     pub(super) fn timeout(&self) -> Option<Instant> {
-        let guarded = self.queue.iter().filter_map(|item| self.not_before(item).flatten()).min();
-        let unguarded = self.queue.front().is_some_and(|item| self.not_before(item).is_none());
-        let wake = self.wakes.first().filter(|_| !self.passing && self.queue.is_empty());
-        if unguarded { None } else { guarded.or_else(|| wake.map(|(at, ..)| *at)) }
+        if self.queue.is_empty() {
+            return self.wakes.first().filter(|_| !self.passing).map(|(at, ..)| *at);
+        }
+        let times = self.candidates().map(|(_, item)| self.not_before(item));
+        let waits: Option<Vec<Option<Instant>>> = times.collect();
+        waits?.into_iter().flatten().min()
     }
 }

@@ -4,4 +4,6 @@
 mod checker;
 mod child;
 mod lines;
+mod relay;
 mod script;
+mod tidy;

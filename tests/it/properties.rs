@@ -142,7 +142,7 @@ proptest! {
         inner_policy.call.messages = Messages::Replace;
         let mut inner = Rig::new(inner_policy);
         let mut outer = Rig::new(bare(Policy::default()));
-        let mut talk = Talk { without_final: true, ..Talk::default() };
+        let mut talk = Talk::without_final();
         let mut partial = Vec::new();
         let mut twice = |inner: &mut Rig, outer: &mut Rig| {
             for transmit in inner.told.drain(..) {
@@ -363,11 +363,9 @@ proptest! {
         let whole: Vec<u8> = rig.told.iter().filter(|t| t.part != Part::Whole)
             .flat_map(|t| t.payload.to_bytes()).collect();
         prop_assert_eq!(String::from_utf8_lossy(&whole), text);
-        let before = rig.told.len();
         rig.server(progress(3).replace("\"progress\":1", "\"progress\":9").as_bytes());
         rig.pass(Duration::from_millis(100));
         prop_assert!(rig.verdicts.contains(&(rig.messages, Verdict::Withheld(Reason::Late))));
-        prop_assert_eq!(rig.told.len(), before);
     }
 
     /// Any bytes can be read, and what was read stands where it is said to stand.
@@ -385,15 +383,16 @@ proptest! {
     /// The envelope is what an independent reader finds in it, whatever the length.
     #[test]
     fn the_envelope_is_found_whatever_stands_beside_it(
-        members in prop::collection::vec(member(), 1..6),
-        pad in prop_oneof![Just(0_usize), 3900_usize..4300],
+        members in prop::collection::vec(member(), 0..6),
+        pad in prop_oneof![Just(0_usize), 3900_usize..4300, Just(9000_usize)],
         at in any::<prop::sample::Index>(),
         space in any::<bool>(),
     ) {
         let mut members = members;
-        let place = at.index(members.len());
-        let fill = "y ".repeat(pad / 2);
-        members[place].1 = members[place].1.replace("\"PAD\"", &format!("\"{fill}\""));
+        if pad > 0 {
+            let large = format!(r#"{{"content":["{}"]}}"#, "y ".repeat(pad / 2));
+            members.insert(at.index(members.len() + 1), ("\"result\"".to_owned(), large));
+        }
         let space = if space { " " } else { "" };
         let body: Vec<String> =
             members.iter().map(|(key, value)| format!("{key}{space}:{space}{value}")).collect();
@@ -477,13 +476,13 @@ fn schedule(calls: &Compliant) -> Vec<Event> {
         let meta = format!(r#""progressToken":{token}"#);
         events.push((0, Event::Client(request(call, &meta))));
         let mut figure = -1.0;
-        let mut place = 0;
+        let mut place = 1;
         for (step, dress, later) in steps {
-            figure += step;
+            figure = f64::max(figure + step, f64::next_up(figure));
             place += u16::from(*later);
             let spelled = match dress % 3 {
                 0 => format!("{figure:e}"),
-                1 => format!("{figure:.12}00"),
+                1 => format!("{figure}{}", if figure.fract() == 0.0 { ".00" } else { "00" }),
                 _ => figure.to_string(),
             };
             let more = match dress % 7 {

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -184,7 +184,7 @@ impl Player {
 }
 
 /// `\xFF`-like escapes for bytes that a text file cannot hold, and `\n` at the end of each line.
-fn unprintable(text: &str) -> Vec<u8> {
+pub(crate) fn unprintable(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("\\x") {
@@ -299,37 +299,39 @@ fn rest<'a>(player: &mut Player, lines: impl Iterator<Item = &'a str>) -> String
     out
 }
 
-/// Every transcript below `tests/golden`.
+/// Every transcript below `tests/golden`, by path.
+pub(crate) fn transcripts() -> Vec<(PathBuf, String)> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let folders = std::fs::read_dir(golden).unwrap();
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+    let mut paths: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    paths.sort();
+    let read = |path: PathBuf| (path.clone(), std::fs::read_to_string(path).unwrap());
+    paths.into_iter().map(read).collect()
+}
+
 #[test]
 fn transcripts_come_out_as_they_are_written() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut wrong = Vec::new();
-    let mut count = 0;
-    for folder in std::fs::read_dir(golden).unwrap() {
-        for file in std::fs::read_dir(folder.unwrap().path()).unwrap() {
-            let path = file.unwrap().path();
-            let text = std::fs::read_to_string(&path).unwrap();
-            let played = std::panic::catch_unwind(|| replay(&text));
-            let played = played.unwrap_or_else(|_| panic!("in {}", path.display()));
-            count += 1;
-            if played == text {
-                continue;
-            }
-            if std::env::var_os("UPDATE_EXPECT").is_some() {
-                std::fs::write(&path, played).unwrap();
-            } else {
-                let at = text.lines().zip(played.lines()).position(|(a, b)| a != b);
-                let line = at.unwrap_or(text.lines().count().min(played.lines().count()));
-                wrong.push(format!(
-                    "{}:{}\n  wrong:    {}\n  expected: {}",
-                    path.display(),
-                    line + 1,
-                    played.lines().nth(line).unwrap_or("(end)"),
-                    text.lines().nth(line).unwrap_or("(end)"),
-                ));
-            }
+    for (path, text) in transcripts() {
+        let played = std::panic::catch_unwind(|| replay(&text));
+        let played = played.unwrap_or_else(|_| panic!("in {}", path.display()));
+        if played == text {
+            continue;
         }
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(&path, played).unwrap();
+            continue;
+        }
+        let at = text.lines().zip(played.lines()).position(|(a, b)| a != b);
+        let line = at.unwrap_or(text.lines().count().min(played.lines().count()));
+        wrong.push(format!(
+            "{}:{}\n  wrong:    {}\n  expected: {}",
+            path.display(),
+            line + 1,
+            played.lines().nth(line).unwrap_or("(end)"),
+            text.lines().nth(line).unwrap_or("(end)"),
+        ));
     }
     assert!(wrong.is_empty(), "UPDATE_EXPECT=1 writes them anew\n{}", wrong.join("\n"));
-    assert!(count > 0);
 }

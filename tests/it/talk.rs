@@ -136,7 +136,7 @@ pub(crate) struct Talk {
     calls: Vec<Call>,
     /// No message that a chain of two proxies may treat otherwise than one: a final marker in the
     /// standard dialect, which ends that dialect, in which the inner one says everything.
-    pub(crate) without_final: bool,
+    without_final: bool,
 }
 
 /// What a step says.
@@ -150,6 +150,11 @@ pub(crate) enum Said {
 }
 
 impl Talk {
+    /// One in which the standard dialect has no final marker.
+    pub(crate) fn without_final() -> Self {
+        Self { without_final: true, ..Self::default() }
+    }
+
     /// The step in words; nothing if there is nothing that it could mean now. `all_told`: the client
     /// has read everything that was answered, so that names may be used again.
     pub(crate) fn put(&mut self, step: &Step, all_told: bool) -> Option<Said> {
@@ -171,8 +176,10 @@ impl Talk {
                 let all: Vec<String> = steps.iter().filter_map(inside).collect();
                 Said::Server(format!("[{}]", all.join(" ,")))
             }
-            Step::Large(answer, cuts) => {
-                let text = self.answer(*answer)?;
+            Step::Large([call, how], cuts) => {
+                // Such a message passes unrepaired: it has to be one that needs no repair.
+                self.pick(*call).filter(|call| self.calls[*call].open)?;
+                let text = self.answer([*call, [0, 4, 12, 13][usize::from(*how) % 4]])?;
                 Said::ServerInPieces(cut(&text, cuts))
             }
             Step::Wait(which) => {

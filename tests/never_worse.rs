@@ -1,0 +1,323 @@
+//! Real clients by legacy servers, with and without Milepost: no cell may be worse with it.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use serde_json::Value;
+
+use crate::support::sdk::{CLIENTS, Report, client, wrapped};
+use crate::support::{example, home};
+
+/// Updates that come closer than this to the one counted before are one to whoever looks at them.
+const GLANCE_MS: u64 = 50;
+
+/// What a call, and a whole session, may take longer with Milepost, beside a quarter.
+const CALL_SLACK_MS: u64 = 150;
+const SESSION_SLACK: Duration = Duration::from_secs(1);
+
+/// Sessions at once. They mostly sleep.
+const AT_ONCE: usize = 4;
+
+/// A server and what is asked of it. The times between two steps are those of real tools, cut so
+/// that a call takes seconds and not minutes.
+struct Row {
+    name: &'static str,
+    server: &'static str,
+    options: &'static [&'static str],
+    calls: &'static [&'static str],
+}
+
+const KUZUMEM_CALLS: &[&str] = &[
+    "pagerank",
+    "get-component-dependencies",
+    r#"get-component-dependencies={"componentId":"no-such-component"}"#,
+];
+
+const ROWS: [Row; 14] = [
+    // First what takes longest.
+    Row {
+        name: "SwissArmyHammer s2, repeats itself",
+        server: "swissarmyhammer",
+        options: &["--generation", "s2", "--pace", "200ms", "--keep-alive", "1100ms"],
+        calls: &["review"],
+    },
+    Row {
+        name: "KuzuMem k3s",
+        server: "kuzumem",
+        options: &["--generation", "k3s", "--pace", "150ms"],
+        calls: KUZUMEM_CALLS,
+    },
+    Row {
+        name: "KuzuMem k1",
+        server: "kuzumem",
+        options: &["--generation", "k1", "--pace", "150ms"],
+        calls: KUZUMEM_CALLS,
+    },
+    Row {
+        name: "KuzuMem k4",
+        server: "kuzumem",
+        options: &["--generation", "k4", "--pace", "150ms"],
+        calls: KUZUMEM_CALLS,
+    },
+    Row {
+        name: "KuzuMem k6",
+        server: "kuzumem",
+        options: &["--generation", "k6", "--pace", "150ms"],
+        calls: KUZUMEM_CALLS,
+    },
+    Row {
+        name: "KuzuMem head",
+        server: "kuzumem",
+        options: &["--generation", "head", "--pace", "150ms"],
+        calls: &["pagerank"],
+    },
+    Row {
+        name: "SwissArmyHammer s0",
+        server: "swissarmyhammer",
+        options: &["--generation", "s0", "--pace", "200ms"],
+        calls: &["shell", "flow", "web_search", r#"shell={"command":"false"}"#],
+    },
+    Row {
+        name: "SwissArmyHammer s2",
+        server: "swissarmyhammer",
+        options: &["--generation", "s2", "--pace", "200ms"],
+        calls: &["code_context"],
+    },
+    Row {
+        name: "Plexus",
+        server: "plexus",
+        options: &["--pace", "200ms"],
+        calls: &["claudecode.chat", "orcha.run_task"],
+    },
+    Row {
+        name: "mcp-devtools, 5,000 lines",
+        server: "mcp_devtools",
+        options: &["--pace", "150ms"],
+        calls: &["project_actions"],
+    },
+    Row {
+        name: "mcp-devtools, late",
+        server: "mcp_devtools",
+        options: &["--pace", "150ms", "--lines", "100", "--late", "3"],
+        calls: &["project_actions"],
+    },
+    Row {
+        name: "Scout",
+        server: "scout",
+        options: &["--pace", "150ms"],
+        calls: &["run_materialization"],
+    },
+    Row {
+        name: "silent",
+        server: "silent",
+        options: &[],
+        calls: &[r#"sleep={"seconds":3}"#, r#"echo={"text":"at once"}"#],
+    },
+    Row {
+        name: "100 % with the answer",
+        server: "silent",
+        options: &["--pace", "200ms"],
+        calls: &["burst", "burst", "burst", "burst", "burst"],
+    },
+];
+
+/// What a client saw of one call.
+#[derive(Debug, PartialEq)]
+struct Call {
+    outcome: &'static str,
+    result: Value,
+    /// Updates that came, and those that can be told apart by looking.
+    came: usize,
+    shown: usize,
+    ms: Option<u64>,
+}
+
+/// What a client saw of one server.
+struct Side {
+    calls: Vec<Call>,
+    errors: u64,
+    report: Report,
+}
+
+impl Side {
+    fn measure(row: &Row, name: &str, with: bool) -> Self {
+        let mut server = vec![example(row.server)];
+        server.extend(row.options.iter().map(|&word| word.to_owned()));
+        if with {
+            server = wrapped(&[], &server);
+        }
+        // More than any call takes, so that what never answers costs no more.
+        let mut options = vec!["--timeout", "12", "--deadline", "14", "--linger", "300"];
+        row.calls.iter().for_each(|call| options.extend(["--call", call]));
+        let report = client(name, &options, &server);
+        // Calls that were not even made, as there was no connection, count as well.
+        let calls = (0..row.calls.len()).map(|at| Call::read(report.calls().get(at))).collect();
+        Self { calls, errors: report.errors(), report }
+    }
+
+    fn shown(&self) -> usize {
+        self.calls.iter().map(|call| call.shown).sum()
+    }
+
+    fn came(&self) -> usize {
+        self.calls.iter().map(|call| call.came).sum()
+    }
+
+    fn answered(&self) -> usize {
+        self.calls.iter().filter(|call| call.outcome.starts_with("result")).count()
+    }
+
+    fn ms(&self) -> u64 {
+        self.calls.iter().filter_map(|call| call.ms).sum()
+    }
+}
+
+impl Call {
+    fn read(call: Option<&Value>) -> Self {
+        let call = call.unwrap_or(&Value::Null);
+        let outcome = match (call["outcome"].as_str(), call["is_error"].as_bool()) {
+            (Some("result"), Some(true)) => "result that is an error",
+            (Some("result"), _) => "result",
+            (Some("error"), _) => "error",
+            (Some(_), _) => "timeout",
+            (None, _) => "no connection",
+        };
+        let progress = call["progress"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut last = None;
+        let mut shown = 0;
+        for at in progress.iter().filter_map(|update| update[3].as_u64()) {
+            if last.is_none_or(|last| at >= last + GLANCE_MS) {
+                shown += 1;
+                last = Some(at);
+            }
+        }
+        Self {
+            outcome,
+            result: call["result"].clone(),
+            came: progress.len(),
+            shown,
+            ms: call["ms"].as_u64(),
+        }
+    }
+}
+
+/// One client and one server.
+struct Cell<'a> {
+    row: &'a Row,
+    client: &'static str,
+    without: Side,
+    with: Side,
+}
+
+impl<'a> Cell<'a> {
+    fn measure(row: &'a Row, client: &'static str) -> Self {
+        let without = Side::measure(row, client, false);
+        let with = Side::measure(row, client, true);
+        Self { row, client, without, with }
+    }
+
+    /// What is worse with Milepost.
+    fn complaints(&self) -> Vec<String> {
+        let Self { without, with, .. } = self;
+        let mut complaints = Vec::new();
+        if with.errors > without.errors {
+            complaints.push(format!("errors {} -> {}", without.errors, with.errors));
+        }
+        let limit = without.report.took + without.report.took / 4 + SESSION_SLACK;
+        if with.report.took > limit {
+            complaints.push(format!("session {:?} -> {:?}", without.report.took, with.report.took));
+        }
+        let calls = self.row.calls.iter().zip(without.calls.iter().zip(&with.calls));
+        for (call, (before, after)) in calls {
+            let mut complain =
+                |what: &str, before: &dyn std::fmt::Debug, after: &dyn std::fmt::Debug| {
+                    complaints.push(format!("{call}: {what} {before:?} -> {after:?}"));
+                };
+            let answered = before.outcome.starts_with("result");
+            if answered && after.outcome != before.outcome {
+                complain("outcome", &before.outcome, &after.outcome);
+            }
+            // An answer of this shape is not repaired, so it is the same.
+            let proper = before.result["content"].get(0).is_some();
+            if proper && after.result != before.result {
+                complain("result", &before.result, &after.result);
+            }
+            if after.shown + self.last_word(before) < before.shown {
+                complain("shown", &before.shown, &after.shown);
+            }
+            let time = before.ms.zip(after.ms).filter(|_| answered);
+            if let Some((before, after)) = time
+                && after > before + before / 4 + CALL_SLACK_MS
+            {
+                complain("ms", &before, &after);
+            }
+        }
+        complaints
+    }
+
+    /// The tolerance, explained in the document: how many of the updates shown without Milepost
+    /// may be missing.
+    fn last_word(&self, _before: &Call) -> usize {
+        0
+    }
+}
+
+#[test]
+fn no_cell_of_clients_by_legacy_servers_is_worse_with_milepost() {
+    example("silent");
+    client("ts1", &["--deadline", "5"], &[example("silent")]);
+    let jobs: VecDeque<_> =
+        ROWS.iter().flat_map(|row| CLIENTS.map(|client| (row, client))).enumerate().collect();
+    let (jobs, cells) = (Mutex::new(jobs), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let Some((at, (row, client))) = jobs.lock().unwrap().pop_front() else { break };
+                    let cell = Cell::measure(row, client);
+                    cells.lock().unwrap().push((at, cell));
+                }
+            });
+        }
+    });
+    let mut cells = cells.into_inner().unwrap();
+    cells.sort_by_key(|(at, _)| *at);
+    let mut worse = Vec::new();
+    for (_, cell) in &mut cells {
+        // The machine may have been busy: what counts is a second look, alone.
+        if !cell.complaints().is_empty() {
+            println!("again: {} {}: {:?}", cell.row.name, cell.client, cell.complaints());
+            *cell = Cell::measure(cell.row, cell.client);
+        }
+        for complaint in cell.complaints() {
+            let stderr = &cell.with.report.stderr;
+            println!("{} {}: {complaint}\n{stderr}", cell.row.name, cell.client);
+            worse.push(format!("{} by {}: {complaint}", cell.client, cell.row.name));
+        }
+    }
+    for (_, cell) in &cells {
+        let Cell { row, client, without, with } = cell;
+        println!(
+            "{:36} {client:5} shown {:3} -> {:3}  came {:4} -> {:4}  errors {:4} -> {}  answered {} -> {}  ms {:5} -> {:5}  session {:5} -> {:5}{}",
+            row.name,
+            without.shown(),
+            with.shown(),
+            without.came(),
+            with.came(),
+            without.errors,
+            with.errors,
+            without.answered(),
+            with.answered(),
+            without.ms(),
+            with.ms(),
+            without.report.took.as_millis(),
+            with.report.took.as_millis(),
+            if with.came() < without.came() { "  FEWER" } else { "" },
+        );
+    }
+    let _ = (env::var_os("UPDATE_EXPECT"), fs::read(home()), String::new().write_str(""));
+    assert!(worse.is_empty(), "worse with Milepost:\n{}", worse.join("\n"));
+}

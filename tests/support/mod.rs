@@ -1,0 +1,74 @@
+//! Programs for tests: where they are, and how they are kept from staying.
+#![allow(dead_code, reason = "no test binary needs all of it")]
+
+pub(crate) mod sdk;
+pub(crate) mod session;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long anything may take on a busy machine before a test calls it stuck.
+pub(crate) const STUCK: Duration = Duration::from_secs(20);
+
+/// The program under test.
+pub(crate) const MILEPOST: &str = env!("CARGO_BIN_EXE_milepost");
+
+/// The folder of this package.
+pub(crate) fn home() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// An example server, built if need be: cargo does not build examples for a single test binary.
+pub(crate) fn example(name: &str) -> String {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let folder = BUILT.get_or_init(|| {
+        let profile = Path::new(MILEPOST).parent().unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--examples", "--target-dir"]);
+        cargo.arg(profile.parent().unwrap()).current_dir(home());
+        match profile.file_name().and_then(OsStr::to_str) {
+            Some("debug") | None => {}
+            Some(name) => drop(cargo.args(["--profile", name])),
+        }
+        assert!(cargo.status().unwrap().success(), "the examples do not build");
+        profile.join("examples")
+    });
+    folder.join(name).to_str().unwrap().to_owned()
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + STUCK;
+    while !holds() {
+        assert!(Instant::now() < deadline, "still not: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits for a process; kills it when it takes too long.
+pub(crate) fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        if Instant::now() >= deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process of this id runs; a zombie runs no more.
+pub(crate) fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, tail)| tail.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
