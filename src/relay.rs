@@ -131,7 +131,8 @@ impl Side {
     /// A message that waits keeps the buffer it came in; small ones share one.
     fn make_room(&mut self) {
         if self.buffer.capacity() - self.buffer.len() < READ_MIN {
-            self.buffer.reserve(READ_BYTES);
+            // As much again for a long line, so that growing copies it once and not once a read.
+            self.buffer.reserve(READ_BYTES.max(self.buffer.len()));
         }
     }
 }

@@ -163,13 +163,17 @@ impl Filter {
         };
         let policy = self.policy.of(call.tool.as_deref());
         let said = Said::by(&pending.report);
-        let repeats = call.said.as_ref() == Some(&said);
+        let appends = policy.messages == Messages::Append && said.message.is_some();
+        let repeats = call.said.as_ref() == Some(&said) && !appends;
         if repeats && call.sent_at.is_some_and(|sent| now < sent + DUPLICATE_WITHIN) {
             return Err(Reason::Duplicate);
         }
         let told = call.meter.take(pending.report.figure.as_ref(), policy.on_fall)?;
         call.said = Some(said);
-        let own = pending.report.message.clone();
+        let mut own = pending.report.message.clone();
+        if let (true, Some(last), Some(more)) = (appends, &call.last_message, &own) {
+            own = Some(notification::join(last, more));
+        }
         if own.is_some() {
             call.last_message = own.as_deref().map(Bytes::copy_from_slice);
         }
@@ -177,7 +181,7 @@ impl Filter {
         if let Some(repair) = told.repair {
             repairs.add(repair);
         }
-        if policy.messages == Messages::Append && own.is_some() {
+        if appends {
             repairs.add(Repair::Message);
         }
         if repairs.is_empty()
@@ -305,15 +309,11 @@ impl Filter {
 
     /// Where no pacing is needed, what still waits goes out before the answer.
     fn flush_pending(&mut self, now: Instant, id: CallId) {
-        let Some(call) = self.ledger.get_mut(id) else { return };
-        let target = call.stream;
-        let paced = self
-            .streams
-            .get(&target)
-            .is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero());
-        if paced {
+        let Some(target) = self.ledger.get(id).map(|call| call.stream) else { return };
+        if self.is_paced(Some(target)) {
             return;
         }
+        let Some(call) = self.ledger.get_mut(id) else { return };
         for pending in call.pending.take() {
             match self.render(now, id, &pending) {
                 Ok((payload, verdict)) => {
@@ -334,6 +334,12 @@ impl Filter {
                 }
             }
         }
+    }
+
+    /// Whether progress on a stream has to keep its distance from answers (rule G3).
+    pub(super) fn is_paced(&self, stream: Option<StreamId>) -> bool {
+        let stream = stream.and_then(|id| self.streams.get(&id));
+        stream.is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero())
     }
 
     /// Ends what ends by itself: calls past their time-out, tasks past their time to live.

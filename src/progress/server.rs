@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::call::{CallId, Pending};
+use super::call::{Call, CallId, Pending};
 use super::dialect::{Dialect, Fields, Report, figure_in_words};
 use super::policy::{Coalesce, Scale};
 use super::stream::{Guard, Item, ItemKind, Part, Payload, StreamId, Transmit};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
-use super::{Fate, Filter, Mode, Origin, Passing, PassingFate};
+use super::{Fate, Filter, Mode, Origin, Passing, PassingFate, notification};
 use crate::json;
 use crate::jsonrpc::{Key, Kind, Message, Scan};
 use crate::mcp::{self, Revision};
@@ -103,16 +103,25 @@ impl Filter {
         let mut guards: Vec<Guard> = Vec::new();
         let mut verdicts = Vec::new();
         let mut untouched = true;
+        let paced = self.is_paced(self.home_of(origin));
         for element in &elements {
             self.messages += 1;
             let number = self.messages;
-            let (payload, guard, verdict) = match element.kind() {
-                Kind::Response => {
-                    let judged = self.judge_answer(now, element);
+            let dialect = self.dialect_of(element).filter(|_| element.kind() == Kind::Notification);
+            let (payload, guard, verdict) = match (element.kind(), dialect) {
+                (Kind::Response, _) => {
+                    let judged = self.judge_answer(now, element, Repairs::default());
                     (judged.payload, judged.guard, judged.verdict)
                 }
-                Kind::Notification if self.dialect_of(element).is_some() => {
-                    let (payload, verdict) = self.progress_at_once(now, origin, element);
+                // Progress must keep its distance from the answers around it.
+                (_, Some(dialect)) if paced => {
+                    let done = Repairs::from_iter([Repair::Batch]);
+                    self.progress(now, origin, element, number, dialect, done);
+                    untouched = false;
+                    continue;
+                }
+                (_, Some(dialect)) => {
+                    let (payload, verdict) = self.progress_at_once(now, origin, element, dialect);
                     (payload, None, verdict)
                 }
                 _ => (Some(element.raw().clone().into()), None, Verdict::Forwarded),
@@ -182,8 +191,10 @@ impl Filter {
             Some(_) if call.last_of == Some(dialect.name) => Some(Reason::AfterFinal),
             Some(token) => {
                 let text = report.about.token_text.as_ref();
+                let ours = self.policy.remap.then(|| token.server.to_json());
+                let due = ours.as_ref().unwrap_or(&token.client);
                 let spelled = text.is_some_and(|text| {
-                    *text == token.client || (text.starts_with(b"\"") && mended.is_none())
+                    text == due || (text.starts_with(b"\"") && mended.is_none())
                 });
                 if !spelled {
                     report.repairs.add(Repair::Token);
@@ -214,6 +225,7 @@ impl Filter {
         message: &Message,
         number: u64,
         dialect: &'static Dialect,
+        done: Repairs,
     ) {
         let keep = self.policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let report = self.read_report(origin, message, dialect);
@@ -225,6 +237,9 @@ impl Filter {
             Err(_) => {}
             Ok((id, report)) => {
                 self.at_work = None;
+                if let Some(call) = self.ledger.get_mut(id) {
+                    call.account.repaired(done);
+                }
                 self.hold(now, id, (!keep).then_some(number), message, report);
             }
         }
@@ -268,11 +283,14 @@ impl Filter {
         {
             due = if thin { due.min(old.due) } else { due };
             if report.chunk && old.report.chunk {
-                report.message = join(old.report.message.as_ref(), report.message.as_ref());
+                report.message = match (&old.report.message, &report.message) {
+                    (Some(first), Some(second)) => Some(notification::join(first, second)),
+                    (first, second) => first.as_ref().or(second.as_ref()).cloned(),
+                };
             }
             gone.push(old);
         }
-        let raw = report.repairs.is_empty().then(|| message.raw().clone());
+        let raw = as_told(self.policy.remap, call, message, &report);
         let bytes = message.raw().len();
         let pending = Pending { message: number, order, due, thin, raw, report, bytes };
         gone.extend(call.pending.push(pending));
@@ -297,8 +315,8 @@ impl Filter {
         now: Instant,
         origin: Origin,
         message: &Message,
+        dialect: &'static Dialect,
     ) -> (Option<Payload>, Verdict) {
-        let Some(dialect) = self.dialect_of(message) else { return (None, Verdict::Forwarded) };
         let (id, report) = match self.read_report(origin, message, dialect) {
             Ok(found) => found,
             Err((_, reason)) => return (None, Verdict::Withheld(reason)),
@@ -307,7 +325,8 @@ impl Filter {
         while let Some(old) = self.ledger.get_mut(id).and_then(|call| call.pending.pop_front()) {
             self.supersede(id, old, Reason::Superseded);
         }
-        let raw = report.repairs.is_empty().then(|| message.raw().clone());
+        let call = self.ledger.get(id);
+        let raw = call.and_then(|call| as_told(self.policy.remap, call, message, &report));
         let pending =
             Pending { message: None, order: 0, due: now, thin: false, raw, report, bytes: 0 };
         let rendered = self.render(now, id, &pending);
@@ -417,6 +436,22 @@ impl Filter {
     }
 }
 
+/// A message that needs no repair as its client may be told it: the very bytes, but for a token that
+/// we gave the server in place of the client's.
+fn as_told(remap: bool, call: &Call, message: &Message, report: &Report) -> Option<Bytes> {
+    if !report.repairs.is_empty() {
+        return None;
+    }
+    let raw = message.raw();
+    if !remap {
+        return Some(raw.clone());
+    }
+    let (ours, token) = (report.about.token_text.as_ref()?, call.token.as_ref()?);
+    let start = (ours.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
+    let place = start..start + ours.len();
+    (place.end <= raw.len()).then(|| Payload::splice(raw, place, token.client.clone()).to_bytes())
+}
+
 /// A bare figure gets the total that the route knows.
 fn apply_scale(report: &mut Report, scale: Option<Scale>) {
     let (Some(scale), Some(figure)) = (scale, &mut report.figure) else { return };
@@ -429,15 +464,5 @@ fn apply_scale(report: &mut Report, scale: Option<Scale>) {
         let text = super::meter::spell(value);
         figure.total = Some(super::meter::Number { value, text });
         report.repairs.add(Repair::Total);
-    }
-}
-
-/// Two pieces of one text.
-fn join(first: Option<&Bytes>, second: Option<&Bytes>) -> Option<Bytes> {
-    let words = |text: &Bytes| json::words(text).map(|words| words.into_owned());
-    match (first.and_then(words), second.and_then(words)) {
-        (Some(first), Some(second)) => Some(json::quote(&(first + &second))),
-        (None, None) => None,
-        (Some(one), None) | (None, Some(one)) => Some(json::quote(&one)),
     }
 }

@@ -181,21 +181,23 @@ impl Stream {
         }
     }
 
+    /// Whether a large message is passing: nothing may be said beside it (rule G5). So it is already
+    /// while it waits in the queue: it would be glued to what is said now.
+    pub(super) fn is_passing(&self) -> bool {
+        self.midway || self.pieces > 0
+    }
+
     /// The items of which any may be written next: the first, and behind an answer the answers and
     /// requests that may pass it (rule G3); while a large message passes, only its next piece.
     fn candidates(&self) -> impl Iterator<Item = (usize, &Item)> {
         let is_piece = |item: &Item| matches!(item.kind, ItemKind::Piece { .. });
-        let can_pass = |item: &Item| matches!(item.kind, ItemKind::Answer | ItemKind::Request);
-        let first = self.queue.iter().position(|item| !self.passing || is_piece(item));
-        let mut alone = self.passing;
-        self.queue.iter().enumerate().skip(first.unwrap_or(self.queue.len())).take_while(
-            move |(index, item)| {
-                let passes = can_pass(item);
-                let is_one = Some(*index) == first || (passes && !alone);
-                alone |= !passes;
-                is_one
-            },
-        )
+        let can_pass = |item: &&Item| matches!(item.kind, ItemKind::Answer | ItemKind::Request);
+        let (from, count) = if self.midway {
+            (self.queue.iter().position(is_piece).unwrap_or(self.queue.len()), 1)
+        } else {
+            (0, self.queue.iter().take_while(can_pass).count().max(1))
+        };
+        self.queue.iter().enumerate().skip(from).take(count)
     }
 
     /// The item that may be written now.
@@ -231,7 +233,7 @@ impl Stream {
     /// When something on this stream may next be written, if nothing can be written now.
     pub(super) fn timeout(&self) -> Option<Instant> {
         if self.queue.is_empty() {
-            return self.wakes.first().filter(|_| !self.passing).map(|(at, ..)| *at);
+            return self.wakes.first().filter(|_| !self.midway).map(|(at, ..)| *at);
         }
         let times = self.candidates().map(|(_, item)| self.not_before(item));
         let waits: Option<Vec<Option<Instant>>> = times.collect();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 /// What a client has asked and been told on one connection.
 ///
@@ -11,8 +10,8 @@ use serde_json::{Map, Value};
 /// panic where a rule of the specification is broken.
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
-    /// Unanswered requests by their id's text.
-    open: BTreeMap<String, Request>,
+    /// Unanswered requests by their id's text, oldest first; a careless client repeats ids.
+    open: Vec<(String, Request)>,
     /// Tokens whose request has become a task (2025-11-25), by task id.
     tasks: BTreeMap<String, Request>,
     answered: Vec<String>,
@@ -28,19 +27,28 @@ struct Request {
     revision: Option<String>,
 }
 
-#[derive(serde::Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
+/// Raw members of a message; of a repeated key the last.
+struct Envelope {
+    jsonrpc: Option<String>,
+    id: Option<String>,
     method: Option<String>,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
-    #[serde(borrow)]
-    result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
+    params: Option<String>,
+    result: Option<String>,
+    error: Option<String>,
+}
+
+/// `None` if `text` is no single message.
+fn envelope(text: &str) -> Option<Envelope> {
+    let mut members: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+    let mut take = |key| members.remove(key).map(|value| value.get().to_owned());
+    Some(Envelope {
+        jsonrpc: take("jsonrpc"),
+        id: take("id"),
+        method: take("method").and_then(|method| serde_json::from_str(&method).ok()),
+        params: take("params"),
+        result: take("result"),
+        error: take("error"),
+    })
 }
 
 fn raw_members(text: &str) -> BTreeMap<String, String> {
@@ -65,20 +73,18 @@ fn is_key(text: &str) -> bool {
 impl Checker {
     /// The client sent this.
     pub(crate) fn client_said(&mut self, text: &str) {
-        let Ok(message) = serde_json::from_str::<Envelope<'_>>(text) else {
+        let Some(message) = envelope(text) else {
             let elements: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
             elements.into_iter().for_each(|element| self.client_said(element.get()));
             return;
         };
-        let params = message.params.map(|params| raw_members(params.get())).unwrap_or_default();
+        let params = message.params.map(|params| raw_members(&params)).unwrap_or_default();
         let Some(method) = message.method else { return };
         if method == "notifications/cancelled" {
             let Some(id) = params.get("requestId") else { return };
-            let found = self.open.iter().find(|(open, _)| same(open, id));
-            if let Some(id) = found.map(|(id, _)| id.clone())
-                && self.open[&id].method != "initialize"
-                && let Some(request) = self.open.remove(&id)
-            {
+            let found = self.open.iter().position(|(open, _)| same(open, id));
+            if let Some(at) = found.filter(|&at| self.open[at].1.method != "initialize") {
+                let request = self.open.remove(at).1;
                 self.retire(request);
             }
             return;
@@ -93,23 +99,23 @@ impl Checker {
             wants_task: params.contains_key("task"),
             revision: meta.get("io.modelcontextprotocol/protocolVersion").cloned(),
         };
-        self.open.insert(id.get().to_owned(), request);
+        self.open.push((id, request));
     }
 
     /// The client read this.
     #[track_caller]
     pub(crate) fn client_told(&mut self, text: &str) {
-        let Ok(message) = serde_json::from_str::<Envelope<'_>>(text) else {
+        let Some(message) = envelope(text) else {
             let elements: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
             elements.into_iter().for_each(|element| self.client_told(element.get()));
             return;
         };
         let Some(method) = message.method else { return self.answered(&message) };
-        let params = message.params.map(RawValue::get).unwrap_or("null");
+        let params = message.params.as_deref().unwrap_or("null");
         match &*method {
             "notifications/progress" if message.id.is_none() => {
                 assert_eq!(
-                    message.jsonrpc.map(RawValue::get),
+                    message.jsonrpc.as_deref(),
                     Some("\"2.0\""),
                     "jsonrpc in {text}"
                 );
@@ -122,11 +128,13 @@ impl Checker {
 
     #[track_caller]
     fn progressed(&mut self, text: &str, params: &str) {
-        let strict: Map<String, Value> =
-            serde_json::from_str(params).unwrap_or_else(|error| panic!("{error} in {text}"));
+        // Raw: a lone surrogate is no Unicode, but JSON that most clients read.
+        let strict: Result<BTreeMap<String, &RawValue>, _> = serde_json::from_str(params);
+        assert!(strict.is_ok(), "{strict:?} in {text}");
         let raw = raw_members(params);
+        let begins = |name: &str, with| raw.get(name).is_none_or(|value| value.starts_with(with));
         let token = raw.get("progressToken").unwrap_or_else(|| panic!("no token in {text}"));
-        let mut active = self.open.values().chain(self.tasks.values());
+        let mut active = self.open.iter().map(|(_, open)| open).chain(self.tasks.values());
         let known = active.find_map(|request| request.token.clone().filter(|own| same(own, token)));
         let known = known.unwrap_or_else(|| panic!("unknown or finished token in {text}"));
         let number = |name: &str| {
@@ -135,24 +143,28 @@ impl Checker {
             value
         };
         let progress = number("progress");
-        if strict.contains_key("total") {
+        if raw.contains_key("total") {
             number("total");
         }
-        assert!(strict.get("message").is_none_or(Value::is_string), "message in {text}");
-        assert!(strict.get("_meta").is_none_or(Value::is_object), "_meta in {text}");
+        assert!(begins("message", '"'), "message in {text}");
+        assert!(begins("_meta", '{'), "_meta in {text}");
         let told = self.told.insert(known, progress);
         assert!(told.is_none_or(|told| progress > told), "{told:?} before {text}");
     }
 
     #[track_caller]
-    fn answered(&mut self, message: &Envelope<'_>) {
-        let Some(id) = message.id.map(|id| id.get().to_owned()) else { return };
-        let Some(request) = self.open.remove(&id) else {
+    fn answered(&mut self, message: &Envelope) {
+        let Some(id) = message.id.clone() else { return };
+        if message.result.is_none() && message.error.is_none() {
+            return;
+        }
+        let Some(at) = self.open.iter().position(|(open, _)| *open == id) else {
             assert!(!self.answered.contains(&id), "a second answer to {id}");
             return;
         };
+        let request = self.open.remove(at).1;
         self.answered.push(id);
-        let result = message.result.map(|result| raw_members(result.get())).unwrap_or_default();
+        let result = message.result.as_deref().map(raw_members).unwrap_or_default();
         let task = result.get("task").map(|task| raw_members(task)).unwrap_or_default();
         let modern = request.revision.as_deref() == Some("\"2026-07-28\"");
         if let Some(task) = task.get("taskId").filter(|_| request.wants_task && !modern) {
@@ -160,14 +172,14 @@ impl Checker {
             return;
         }
         if request.method.starts_with("tasks/") {
-            let unknown = message.error.is_some_and(|error| error.get().contains("-32602"));
+            let unknown = message.error.as_ref().is_some_and(|error| error.contains("-32602"));
             if let Some(task) = request.about_task.as_ref()
                 && (unknown || request.method == "tasks/result")
             {
                 self.end_task(task);
             }
-            if let Some(result) = message.result {
-                self.note_task(result.get());
+            if let Some(result) = &message.result {
+                self.note_task(result);
             }
         }
         self.retire(request);
@@ -192,7 +204,7 @@ impl Checker {
     /// A token's figure starts anew once nobody holds it.
     fn retire(&mut self, request: Request) {
         let Some(token) = request.token else { return };
-        let mut left = self.open.values().chain(self.tasks.values());
+        let mut left = self.open.iter().map(|(_, open)| open).chain(self.tasks.values());
         if !left.any(|request| request.token.as_ref() == Some(&token)) {
             self.told.remove(&token);
         }

@@ -142,7 +142,7 @@ proptest! {
         inner_policy.call.messages = Messages::Replace;
         let mut inner = Rig::new(inner_policy);
         let mut outer = Rig::new(bare(Policy::default()));
-        let mut talk = Talk::without_final();
+        let mut talk = Talk::chained();
         let mut partial = Vec::new();
         let mut twice = |inner: &mut Rig, outer: &mut Rig| {
             for transmit in inner.told.drain(..) {

@@ -46,7 +46,7 @@ impl Player {
     /// One client on stdio.
     pub(crate) fn new(policy: Policy) -> Self {
         let pacing = policy.pacing;
-        let checked = policy.mode != Mode::Observe;
+        let checked = policy.mode != Mode::Observe && policy.answers.orphan_answer;
         let mut filter = Filter::new(policy);
         filter.open_stream(WIRE, StreamKind::Shared, pacing);
         let checkers = BTreeMap::from([(0, Checker::default())]);

@@ -1,6 +1,8 @@
 //! Conversations between a client and a legacy server, made from numbers: whatever either may say,
 //! with a liking for the ugly.
 
+use bytes::Bytes;
+use milepost::jsonrpc::Key;
 use proptest::prelude::*;
 
 /// One step of a conversation. The numbers pick from lists, so that they shrink towards the plain.
@@ -118,6 +120,9 @@ const OTHERS: [&str; 12] = [
     r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
 ];
 
+/// Has a token like any other, but no progress.
+const LISTEN: &str = "subscriptions/listen";
+
 const WAITS: [u64; 12] = [1, 5, 20, 30, 31, 49, 60, 100, 150, 1000, 2500, 70_000];
 
 #[derive(Debug, Clone)]
@@ -127,16 +132,20 @@ struct Call {
     token: Option<&'static str>,
     task: Option<usize>,
     asks_for_task: bool,
+    /// Not answered or given up, as far as can be told.
     open: bool,
+    /// Certainly not answered.
+    waits: bool,
 }
 
 /// Who has asked what, so that the next step can be put into words.
 #[derive(Debug, Default)]
 pub(crate) struct Talk {
     calls: Vec<Call>,
-    /// No message that a chain of two proxies may treat otherwise than one: a final marker in the
-    /// standard dialect, which ends that dialect, in which the inner one says everything.
-    without_final: bool,
+    /// Nothing that a chain of two proxies may treat otherwise than one: no final marker in the
+    /// standard dialect, which ends that dialect, in which the inner one says everything; no token
+    /// twice in two spellings.
+    chained: bool,
 }
 
 /// What a step says.
@@ -150,9 +159,9 @@ pub(crate) enum Said {
 }
 
 impl Talk {
-    /// One in which the standard dialect has no final marker.
-    pub(crate) fn without_final() -> Self {
-        Self { without_final: true, ..Self::default() }
+    /// One that a chain of two proxies treats as one does.
+    pub(crate) fn chained() -> Self {
+        Self { chained: true, ..Self::default() }
     }
 
     /// The step in words; nothing if there is nothing that it could mean now. `all_told`: the client
@@ -162,8 +171,12 @@ impl Talk {
             Step::Open(dress) => Said::Client(self.open(*dress, all_told)?),
             Step::Cancel(call) => {
                 let call = self.pick(*call)?;
-                let Call { id, method, .. } = self.calls[call];
-                self.calls[call].open &= method == "initialize";
+                let id = self.calls[call].id;
+                let users = self.calls.iter().filter(|call| call.id == id).count();
+                if users > 1 && !self.calls[call].open {
+                    return None;
+                }
+                self.close(|call| call.id == id && call.method != "initialize");
                 Said::Client(format!(
                     r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
                 ))
@@ -178,7 +191,7 @@ impl Talk {
             }
             Step::Large([call, how], cuts) => {
                 // Such a message passes unrepaired: it has to be one that needs no repair.
-                self.pick(*call).filter(|call| self.calls[*call].open)?;
+                self.pick(*call).filter(|call| self.calls[*call].open && self.calls[*call].waits)?;
                 let text = self.answer([*call, [0, 4, 12, 13][usize::from(*how) % 4]])?;
                 Said::ServerInPieces(cut(&text, cuts))
             }
@@ -200,6 +213,10 @@ impl Talk {
         (!self.calls.is_empty()).then(|| self.calls.len() - 1 - usize::from(call) % self.calls.len())
     }
 
+    fn close(&mut self, which: impl Fn(&Call) -> bool) {
+        self.calls.iter_mut().filter(|call| which(call)).for_each(|call| call.open = false);
+    }
+
     fn open(&mut self, [token, method, dress]: [u8; 3], all_told: bool) -> Option<String> {
         let free = |id: &&&str| {
             let mut users = self.calls.iter().filter(|call| call.id == **id);
@@ -208,18 +225,24 @@ impl Talk {
         let id = IDS.iter().find(free)?;
         let token = *TOKENS.get(usize::from(token) % (TOKENS.len() + 2)).unwrap_or(&"");
         let token = Some(token).filter(|token| {
-            let used = self.calls.iter().any(|call| call.token == Some(token));
-            !token.is_empty() && (all_told || !used)
+            let key = |token: &str| Key::read(&Bytes::copy_from_slice(token.as_bytes()));
+            let other = |call: &&Call| call.token.is_some_and(|own| own != *token && key(own) == key(token));
+            if self.chained && self.calls.iter().any(|call| other(&call)) {
+                return false;
+            }
+            let mut users = self.calls.iter().filter(|call| call.token == Some(token));
+            let shared = users.clone().any(|call| call.method == LISTEN) || method % 16 == 3;
+            !token.is_empty() && users.next().is_none_or(|_| all_told && !shared)
         });
         let method = match method % 16 {
             0 => "ping",
             1 => "initialize",
             2 => "resources/read",
-            3 => "subscriptions/listen",
+            3 => LISTEN,
             _ => "tools/call",
         };
         let asks_for_task = dress % 8 == 7;
-        self.calls.push(Call { id, method, token, task: None, asks_for_task, open: true });
+        self.calls.push(Call { id, method, token, task: None, asks_for_task, open: true, waits: true });
         let mut meta = token.map(|token| format!(r#""progressToken":{token}"#)).unwrap_or_default();
         if dress % 8 == 6 {
             meta = format!(r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","x":1,{meta}"#);
@@ -239,8 +262,13 @@ impl Talk {
     fn answer(&mut self, [call, how]: [u8; 2]) -> Option<String> {
         let call = self.pick(call)?;
         let Call { id, asks_for_task, .. } = self.calls[call];
+        let other = respelled(id);
+        let meant = |call: &&mut Call| call.id == id || call.id == other;
+        self.calls.iter_mut().filter(meant).for_each(|call| call.waits = false);
         // The other kinds may not reach this call.
-        self.calls[call].open &= matches!(how % 16, 7 | 10 | 11);
+        if !matches!(how % 16, 7 | 10 | 11) {
+            self.close(|call| call.id == id);
+        }
         let plain = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#);
         let task = self.calls.len() - 1;
         Some(match how % 16 {
@@ -289,7 +317,7 @@ impl Talk {
         let member = |name: &str, value: &str| {
             if value.is_empty() { String::new() } else { format!(r#","{name}":{value}"#) }
         };
-        let last = match (self.without_final, more % 7) {
+        let last = match (self.chained, more % 7) {
             (false, 6) => r#","isFinal":true"#,
             _ => "",
         };

@@ -1,1 +1,227 @@
+//! A client without any SDK: a process with its three streams, read and written with deadlines.
 
+use std::io::{BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{MILEPOST, STUCK, until};
+
+/// `milepost wrap` with a server, and we as its client.
+pub(crate) struct Session {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Option<BufReader<ChildStdout>>,
+    lines: Option<Receiver<Vec<u8>>>,
+    stderr: Arc<Mutex<Vec<u8>>>,
+    stderr_ended: Receiver<()>,
+}
+
+impl Session {
+    /// With these options of `wrap`, this server.
+    pub(crate) fn wrap(options: &[&str], server: &[&str]) -> Self {
+        let mut command = Command::new(MILEPOST);
+        command.arg("wrap").args(options).arg("--").args(server);
+        Self::start(&mut command)
+    }
+
+    /// A server that runs `script`.
+    pub(crate) fn sh(script: &str) -> Self {
+        Self::wrap(&[], &["sh", "-c", script])
+    }
+
+    /// Any program.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.env_remove("MILEPOST_LOG").spawn().unwrap();
+        let stderr = Arc::new(Mutex::new(Vec::new()));
+        let (ended, stderr_ended) = mpsc::channel();
+        let (mut pipe, text) = (child.stderr.take().unwrap(), Arc::clone(&stderr));
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(read @ 1..) = pipe.read(&mut buffer) {
+                text.lock().unwrap().extend_from_slice(&buffer[..read]);
+            }
+            let _ = ended.send(());
+        });
+        Self {
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take().map(BufReader::new),
+            lines: None,
+            child,
+            stderr,
+            stderr_ended,
+        }
+    }
+
+    /// Milepost's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its only child: the server.
+    pub(crate) fn server_pid(&self) -> u32 {
+        let mut found = 0;
+        until("the server runs", || {
+            let path = format!("/proc/{0}/task/{0}/children", self.pid());
+            let children = std::fs::read_to_string(path).unwrap_or_default();
+            found = children.split_whitespace().next().map_or(0, |pid| pid.parse().unwrap());
+            found != 0
+        });
+        found
+    }
+
+    /// The most memory it has ever used, in KiB.
+    pub(crate) fn peak_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// Says something, as it is.
+    pub(crate) fn say(&mut self, text: impl AsRef<[u8]>) {
+        let stdin = self.stdin.as_mut().unwrap();
+        stdin.write_all(text.as_ref()).and_then(|()| stdin.flush()).unwrap();
+    }
+
+    /// Says a line.
+    pub(crate) fn tell(&mut self, line: &str) {
+        self.say(format!("{line}\n"));
+    }
+
+    /// Calls a tool, with or without a token.
+    pub(crate) fn call(&mut self, id: &str, token: Option<&str>, tool: &str, arguments: &str) {
+        let meta = token.map(|token| format!(r#","_meta":{{"progressToken":{token}}}"#));
+        let meta = meta.unwrap_or_default();
+        self.tell(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}{meta}}}}}"#
+        ));
+    }
+
+    /// Has nothing more to say.
+    pub(crate) fn hang_up(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Our end of its standard input, for another thread.
+    pub(crate) fn take_stdin(&mut self) -> ChildStdin {
+        self.stdin.take().unwrap()
+    }
+
+    /// Our end of its standard output, for a test that reads it in its own way.
+    pub(crate) fn take_stdout(&mut self) -> BufReader<ChildStdout> {
+        self.stdout.take().unwrap()
+    }
+
+    /// The next line, its ending included; nothing at the end.
+    #[track_caller]
+    pub(crate) fn line_bytes(&mut self) -> Option<Vec<u8>> {
+        let stdout = &mut self.stdout;
+        let lines = self.lines.get_or_insert_with(|| listen(stdout.take().unwrap()));
+        match lines.recv_timeout(STUCK) {
+            Ok(line) => Some(line),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                panic!("nothing comes; standard error: {}", self.stderr())
+            }
+        }
+    }
+
+    /// The next line without its ending.
+    #[track_caller]
+    pub(crate) fn line(&mut self) -> String {
+        let line = self.line_bytes();
+        let line = line.unwrap_or_else(|| panic!("the end; standard error: {}", self.stderr()));
+        String::from_utf8(line).unwrap().trim_end().to_owned()
+    }
+
+    /// All the lines up to the first that contains `text`.
+    #[track_caller]
+    pub(crate) fn lines_until(&mut self, text: &str) -> Vec<String> {
+        let mut lines = vec![self.line()];
+        while !lines.last().unwrap().contains(text) {
+            lines.push(self.line());
+        }
+        lines
+    }
+
+    /// What has been written to standard error.
+    pub(crate) fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.stderr.lock().unwrap()).into_owned()
+    }
+
+    /// Sends a signal to Milepost.
+    pub(crate) fn signal(&self, name: &str) {
+        signal(name, self.pid());
+    }
+
+    /// Hangs up and hears it out: what it still said, its exit code, all of standard error.
+    #[track_caller]
+    pub(crate) fn finish(mut self) -> (String, Option<i32>, String) {
+        self.hang_up();
+        self.ended()
+    }
+
+    /// The same, when it is to end by itself.
+    #[track_caller]
+    pub(crate) fn ended(&mut self) -> (String, Option<i32>, String) {
+        let mut rest = Vec::new();
+        if self.lines.is_some() || self.stdout.is_some() {
+            while let Some(line) = self.line_bytes() {
+                rest.extend(line);
+            }
+        }
+        let status = self.exit();
+        let _ = self.stderr_ended.recv_timeout(STUCK);
+        (String::from_utf8_lossy(&rest).into_owned(), status.code(), self.stderr())
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn exit(&mut self) -> ExitStatus {
+        let status = super::wait(&mut self.child, STUCK);
+        status.unwrap_or_else(|| panic!("it does not end; standard error: {}", self.stderr()))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // A test that has failed leaves nobody behind: this makes Milepost end its server.
+        self.stdin = None;
+        if let Ok(None) = self.child.try_wait() {
+            signal("TERM", self.pid());
+            let deadline = Instant::now() + Duration::from_secs(8);
+            while let Ok(None) = self.child.try_wait()
+                && Instant::now() < deadline
+            {
+                thread::sleep(Duration::from_millis(10));
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Sends a signal to one process.
+pub(crate) fn signal(name: &str, pid: u32) {
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+    assert!(status.unwrap().success(), "kill -s {name} {pid}");
+}
+
+fn listen(stdout: BufReader<ChildStdout>) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || read_lines(stdout, &sender));
+    receiver
+}
+
+fn read_lines(mut stdout: impl std::io::BufRead, sender: &Sender<Vec<u8>>) {
+    loop {
+        let mut line = Vec::new();
+        match stdout.read_until(b'\n', &mut line) {
+            Ok(1..) if sender.send(line).is_ok() => {}
+            _ => break,
+        }
+    }
+}

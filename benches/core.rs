@@ -1,0 +1,154 @@
+//! What the core costs for each kind of message, and beside it what copying a large one twice costs
+//! on the same machine: inspecting it should be cheaper.
+//!
+//! `cargo bench --bench core`
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use milepost::jsonrpc::Message;
+use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
+
+const WIRE: StreamId = StreamId(0);
+
+/// A filter with one client and one open call.
+struct Core {
+    filter: Filter,
+    now: Instant,
+}
+
+impl Core {
+    fn new() -> Self {
+        let policy = Policy { pacing: Pacing::IMMEDIATE, ..Policy::default() };
+        let mut filter = Filter::new(policy);
+        filter.open_stream(WIRE, StreamKind::Shared, Pacing::IMMEDIATE);
+        let mut core = Self { filter, now: Instant::now() };
+        core.ask();
+        core
+    }
+
+    fn ask(&mut self) {
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"scan","_meta":{"progressToken":1}}}"#;
+        let message = Message::parse(Bytes::from_static(text.as_bytes()));
+        self.filter.client_message(self.now, WIRE, &message);
+    }
+
+    /// One message of the server, all the way to the client.
+    fn serve(&mut self, raw: &Bytes) -> usize {
+        // Thinned notifications come once in 100 ms.
+        self.now += Duration::from_millis(101);
+        let message = Message::parse(raw.clone());
+        self.filter.server_message(self.now, Origin::Wire, &message);
+        let mut written = 0;
+        while let Some(transmit) = self.filter.poll_transmit(self.now, WIRE) {
+            written += transmit.payload.len();
+        }
+        self.filter.written(self.now, WIRE);
+        while self.filter.poll_record().is_some() {}
+        black_box(self.filter.poll_timeout());
+        written
+    }
+}
+
+/// About 200 bytes.
+fn progress(token: &str, figure: u64) -> Bytes {
+    let words = "Indexing the source tree: 1,204 of 5,520 files, about two minutes left";
+    Bytes::from(format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{figure},"total":1000000000,"message":"{words}"}}}}"#
+    ))
+}
+
+fn log() -> Bytes {
+    let words = "Indexing the source tree: 1,204 of 5,520 files, about two minutes are left";
+    Bytes::from(format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info","logger":"scan","data":"{words}, if all goes well"}}}}"#
+    ))
+}
+
+/// A result of `size` bytes of text, a line of source code every 60 bytes.
+fn text(size: usize) -> String {
+    let line = r"    let found = self.members.iter().find(|m| m.name == n);\n";
+    format!(r#"{{"content":[{{"type":"text","text":"{}"}}]}}"#, line.repeat(size / line.len()))
+}
+
+/// A result of `size` bytes of rows, as a database gives them.
+fn dense(size: usize) -> String {
+    let row = |n: usize| format!(r#"{{"key":{n},"name":"n{n}","tags":["a","b"],"at":[{n},1.5]}}"#);
+    let mut rows = String::new();
+    for n in 0.. {
+        rows.push_str(&row(n));
+        if rows.len() >= size {
+            break;
+        }
+        rows.push(',');
+    }
+    format!(r#"{{"content":[],"structuredContent":{{"rows":[{rows}]}}}}"#)
+}
+
+fn id_first(result: &str) -> Bytes {
+    Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#))
+}
+
+fn id_last(result: &str) -> Bytes {
+    Bytes::from(format!(r#"{{"result":{result},"jsonrpc":"2.0","id":1}}"#))
+}
+
+fn notifications(c: &mut Criterion) {
+    let mut group = c.benchmark_group("notification of 200 bytes");
+    for (name, token) in [("forwarded", "1"), ("repaired", "\"shell_01\"")] {
+        let mut core = Core::new();
+        let mut figure = 0;
+        group.bench_function(name, |b| {
+            b.iter_batched(
+                || {
+                    figure += 1;
+                    progress(token, figure)
+                },
+                |raw| core.serve(&raw),
+                criterion::BatchSize::SmallInput,
+            );
+        });
+    }
+    let (mut core, raw) = (Core::new(), log());
+    group.bench_function("log", |b| b.iter(|| core.serve(&raw)));
+    group.finish();
+}
+
+fn results(c: &mut Criterion) {
+    let mut group = c.benchmark_group("result");
+    for (name, raw) in [
+        ("2 KB", id_first(&text(2 << 10))),
+        ("1 MB of text, id first", id_first(&text(1 << 20))),
+        ("1 MB of text, id last", id_last(&text(1 << 20))),
+        ("1 MB of rows, id first", id_first(&dense(1 << 20))),
+        ("1 MB of rows, id last", id_last(&dense(1 << 20))),
+    ] {
+        let mut core = Core::new();
+        group.throughput(Throughput::Bytes(raw.len() as u64));
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                core.ask();
+                core.serve(&raw)
+            });
+        });
+    }
+    let raw = id_first(&text(1 << 20));
+    group.throughput(Throughput::Bytes(raw.len() as u64));
+    group.bench_function("1 MB copied twice", |b| {
+        b.iter(|| black_box(black_box(raw.to_vec()).clone()).len());
+    });
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+        .sample_size(30);
+    targets = notifications, results
+}
+criterion_main!(benches);

@@ -1,0 +1,119 @@
+//! Joins what the server sent to what became of it, in the order in which it was sent.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::progress::{Record, Verdict};
+
+/// One line of the server, or one that the proxy added, and what the client got of it.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// When the server sent it, or when the proxy added it.
+    pub(super) at: Instant,
+    /// The server's line; `None` if it is added.
+    pub(super) sent: Option<Bytes>,
+    /// What the proxy decided.
+    pub(super) fate: Fate,
+    /// What the client got; `None` if nothing.
+    pub(super) got: Option<Bytes>,
+}
+
+/// What became of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Verdict(Verdict),
+    /// The server said nothing; the proxy did.
+    Added,
+}
+
+/// A row that is not complete yet.
+#[derive(Debug)]
+struct Open {
+    key: u64,
+    /// The proxy numbers the server's messages as they come, and so does this.
+    number: Option<u64>,
+    at: Instant,
+    sent: Option<Bytes>,
+    fate: Option<Fate>,
+    got: Option<Bytes>,
+}
+
+/// The rows under way. What is to be written is decided in the order in which it is written, so that
+/// the client's lines belong to the decisions one by one.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    last_key: u64,
+    numbers: u64,
+    open: VecDeque<Open>,
+    /// Keys of the rows whose line the client has yet to get.
+    to_come: VecDeque<u64>,
+    /// Lines whose decision has yet to be told.
+    came: VecDeque<Bytes>,
+}
+
+impl Rows {
+    /// The server sent a line.
+    pub(super) fn sent(&mut self, line: Bytes) {
+        self.numbers += 1;
+        let number = self.numbers;
+        self.push(Some(number), Some(line), None);
+    }
+
+    /// The proxy decided.
+    pub(super) fn decided(&mut self, record: &Record) {
+        let key = match record {
+            Record::Message { number, verdict, .. } => {
+                let mut rows = self.open.iter_mut();
+                let Some(row) = rows.find(|row| row.number == Some(*number)) else { return };
+                row.fate = Some(Fate::Verdict(*verdict));
+                (!matches!(verdict, Verdict::Withheld(_))).then_some(row.key)
+            }
+            Record::Beat(_) => Some(self.push(None, None, Some(Fate::Added))),
+            Record::Call(_) => None,
+        };
+        self.to_come.extend(key);
+        self.join();
+    }
+
+    /// The client got a line.
+    pub(super) fn got(&mut self, line: Bytes) {
+        self.came.push_back(line);
+        self.join();
+    }
+
+    /// The next complete row, oldest first.
+    pub(super) fn next(&mut self) -> Option<Row> {
+        let first = self.open.front()?;
+        let fate = first.fate?;
+        if first.got.is_none() && !matches!(fate, Fate::Verdict(Verdict::Withheld(_))) {
+            return None;
+        }
+        let Open { at, sent, got, .. } = self.open.pop_front()?;
+        Some(Row { at, sent, fate, got })
+    }
+
+    /// Whether every line has found its place.
+    pub(super) fn is_settled(&self) -> bool {
+        self.open.is_empty() && self.came.is_empty()
+    }
+
+    fn push(&mut self, number: Option<u64>, sent: Option<Bytes>, fate: Option<Fate>) -> u64 {
+        self.last_key += 1;
+        let key = self.last_key;
+        self.open.push_back(Open { key, number, at: Instant::now(), sent, fate, got: None });
+        key
+    }
+
+    fn join(&mut self) {
+        while !self.to_come.is_empty()
+            && let Some(line) = self.came.pop_front()
+        {
+            let key = self.to_come.pop_front();
+            if let Some(row) = self.open.iter_mut().find(|row| Some(row.key) == key) {
+                row.got = Some(line);
+            }
+        }
+    }
+}
