@@ -189,7 +189,10 @@ fn bench(own: &str) -> io::Result<()> {
                 (format!("{:.1} µs", row.cpu_us), format!("{:.2}", row.cpu_us / pipe.cpu_us))
             };
             let (median, lines) = (row.median_us, row.lines);
-            writeln!(out, "| {name} | {process} | {cpu} | {ratio} | {median:.0} µs | {lines:.0} |")?;
+            writeln!(
+                out,
+                "| {name} | {process} | {cpu} | {ratio} | {median:.0} µs | {lines:.0} |"
+            )?;
         }
     }
     Ok(())

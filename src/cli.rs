@@ -1,15 +1,18 @@
 //! The command line: as typed, then as meant.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
 use tracing::Level;
 
-use crate::progress::dialect::{self, Dialect};
-use crate::progress::{
-    AnswerRepairs, BeatValue, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs,
+use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs};
+use crate::routes::{Routes, RoutesError};
+use crate::settings::{
+    ANSWER_REPAIRS, CallSettings, Settings, Word, dialect_names, dialects, positive_time, scale,
+    time,
 };
 use crate::telemetry::LogFormat;
 
@@ -48,7 +51,7 @@ pub struct Wrap {
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub log_format: LogFormat,
     /// The server's command and its arguments
-    #[arg(required = true, last = true, value_name = "CMD")]
+    #[arg(required_unless_present = "config", last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -56,18 +59,24 @@ pub struct Wrap {
 #[derive(Debug, Args)]
 pub struct Demo {
     /// How long the silent tool is silent
-    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time)]
     pub silence: Duration,
 }
 
 #[derive(Debug, Args)]
 struct PolicyArgs {
-    /// observe: report only; enforce: repair and withhold; full: also break silences
-    #[arg(long, value_enum, value_name = "MODE", default_value = "full")]
-    mode: ModeArg,
+    /// Take the settings of a route of this file; flags say otherwise
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The path of that route, if the file has several
+    #[arg(long, value_name = "PATH", requires = "config")]
+    route: Option<String>,
+    /// observe: report only; enforce: repair and withhold; full: also break silences [default: full]
+    #[arg(long, value_name = "MODE", value_parser = words::<Mode>())]
+    mode: Option<Mode>,
     /// A way of saying progress that is understood; repeat for more. Replaces the defaults, unless
     /// one of them is `defaults`
-    #[arg(long = "dialect", value_name = "NAME", value_parser = dialect_names())]
+    #[arg(long = "dialect", value_name = "NAME", value_parser = PossibleValuesParser::new(dialect_names()))]
     dialects: Vec<String>,
     #[command(flatten, next_help_heading = "Silence")]
     heartbeat: HeartbeatArgs,
@@ -84,50 +93,52 @@ struct HeartbeatArgs {
     /// No heartbeats
     #[arg(long)]
     no_heartbeat: bool,
-    /// Silence before the first heartbeat of a call
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration)]
-    heartbeat_after: Duration,
+    /// Silence before the first heartbeat of a call [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    heartbeat_after: Option<Duration>,
     /// Time between heartbeats; twice this once the server has said something for the call
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive)]
-    heartbeat_every: Duration,
-    /// Age of a call after which it gets no more heartbeats
-    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = humantime::parse_duration)]
-    heartbeat_max: Duration,
+    /// [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    heartbeat_every: Option<Duration>,
+    /// Age of a call after which it gets no more heartbeats [default: 30m]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    heartbeat_max: Option<Duration>,
     /// lift: the smallest step above the last figure; elapsed: seconds since the call began
-    #[arg(long, value_enum, value_name = "VALUE", default_value = "lift")]
-    heartbeat_value: BeatArg,
-    /// Answer a call with an error, and cancel it, when it is this old
-    #[arg(long, value_name = "TIME", value_parser = positive)]
+    /// [default: lift]
+    #[arg(long, value_name = "VALUE", value_parser = words::<BeatValue>())]
+    heartbeat_value: Option<BeatValue>,
+    /// Answer a call with an error, and cancel it, when it is this old [default: never]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
     call_timeout: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
 struct TimingArgs {
     /// No progress before its call is this old [default: 150ms, 0 for clients known not to need it]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     first_after: Option<Duration>,
     /// A notification waits this long and is dropped if the answer comes meanwhile [default: 30ms,
     /// 0 for clients known not to need it]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     hold: Option<Duration>,
     /// An answer is written no sooner than this after the last notification of its call [default:
     /// 50ms, 0 for clients known not to need it]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     guard: Option<Duration>,
-    /// Thinned notifications of one call come no closer than this
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration)]
-    min_interval: Duration,
-    /// Which notifications are thinned
-    #[arg(long, value_enum, value_name = "WHICH", default_value = "repaired")]
-    coalesce: CoalesceArg,
+    /// Thinned notifications of one call come no closer than this [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    min_interval: Option<Duration>,
+    /// Which notifications are thinned: repaired or all [default: repaired]
+    #[arg(long, value_name = "WHICH", value_parser = words::<Coalesce>())]
+    coalesce: Option<Coalesce>,
 }
 
 #[derive(Debug, Args)]
 struct FigureArgs {
     /// A figure that repeats or falls is set just above the last (lift), on top of it (rebase), or
-    /// withheld (drop)
-    #[arg(long, value_enum, value_name = "RULE", default_value = "lift")]
-    on_fall: OnFallArg,
+    /// withheld (drop) [default: lift]
+    #[arg(long, value_name = "RULE", value_parser = words::<OnFall>())]
+    on_fall: Option<OnFall>,
     /// What a figure without total counts: percent, unit (parts of 1), or a total such as 250
     #[arg(long, value_name = "SCALE", value_parser = scale)]
     scale: Option<Scale>,
@@ -135,11 +146,12 @@ struct FigureArgs {
     #[arg(long)]
     figures_in_text: bool,
     /// replace: each message stands for itself; append: they are pieces of one text
-    #[arg(long, value_enum, value_name = "HOW", default_value = "replace")]
-    messages: MessagesArg,
+    /// [default: replace]
+    #[arg(long, value_name = "HOW", value_parser = words::<Messages>())]
+    messages: Option<Messages>,
     /// What the server puts where the token belongs [default: learned]
-    #[arg(long, value_enum, value_name = "WHAT")]
-    token_is: Option<TokenIsArg>,
+    #[arg(long, value_name = "WHAT", value_parser = words::<TokenIs>())]
+    token_is: Option<TokenIs>,
     /// Also put words of Milepost's own into progress of 2024-11-05, which has no `message` yet
     #[arg(long)]
     words_in_2024: bool,
@@ -151,195 +163,72 @@ struct FigureArgs {
 #[derive(Debug, Args)]
 struct AnswerArgs {
     /// Leave this fault of answers as it is; repeat for more
-    #[arg(long = "no-repair", value_enum, value_name = "NAME")]
-    no_repairs: Vec<AnswerArg>,
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(ANSWER_REPAIRS))]
+    no_repair: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ModeArg {
-    Observe,
-    Enforce,
-    Full,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum BeatArg {
-    Lift,
-    Elapsed,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum CoalesceArg {
-    Repaired,
-    All,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum OnFallArg {
-    Lift,
-    Rebase,
-    Drop,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum MessagesArg {
-    Replace,
-    Append,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum TokenIsArg {
-    Token,
-    RequestId,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum AnswerArg {
-    /// An id in another spelling
-    ResponseId,
-    /// An error without code or message
-    ErrorShape,
-    /// A tool result without content
-    BareResult,
-    /// An answer to no open request, or a second one
-    OrphanAnswer,
-    /// A result without id
-    MissingId,
-}
-
-fn dialect_names() -> PossibleValuesParser {
-    let names = dialect::ALL.iter().map(|dialect| dialect.name);
-    PossibleValuesParser::new(names.chain(["defaults"]))
+/// The words of a setting, and what they mean.
+fn words<T: Word + Send + Sync>() -> impl TypedValueParser<Value = T> {
+    let known = T::WORDS.iter().map(|(word, _)| *word);
+    PossibleValuesParser::new(known).try_map(|word| T::read(&word))
 }
 
 fn level(text: &str) -> Result<Level, String> {
     text.parse().map_err(|_| "one of error, warn, info, debug, trace is expected".to_owned())
 }
 
-fn positive(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if time.is_zero() { Err("more than 0 is expected".to_owned()) } else { Ok(time) }
-}
-
-fn scale(text: &str) -> Result<Scale, String> {
-    match text {
-        "percent" => Ok(Scale::Percent),
-        "unit" => Ok(Scale::Unit),
-        number => match number.parse::<f64>() {
-            Ok(total) if total.is_finite() && total > 0.0 => Ok(Scale::Of(total)),
-            _ => Err("percent, unit or a positive number is expected".to_owned()),
-        },
-    }
-}
-
 impl Wrap {
-    /// The settings as meant.
-    pub fn policy(&self) -> Policy {
-        let args = &self.policy;
-        let mut policy = Policy {
-            mode: match args.mode {
-                ModeArg::Observe => Mode::Observe,
-                ModeArg::Enforce => Mode::Enforce,
-                ModeArg::Full => Mode::Full,
-            },
-            min_interval: args.timing.min_interval,
-            coalesce: match args.timing.coalesce {
-                CoalesceArg::Repaired => Coalesce::Repaired,
-                CoalesceArg::All => Coalesce::All,
-            },
-            keep_original: args.figures.keep_original,
-            words_in_2024: args.figures.words_in_2024,
-            token_is: args.figures.token_is.map(|what| match what {
-                TokenIsArg::Token => TokenIs::Token,
-                TokenIsArg::RequestId => TokenIs::RequestId,
-            }),
-            answers: args.answers.switches(),
-            ..Policy::default()
-        };
-        if !args.dialects.is_empty() {
-            policy.dialects = dialects(&args.dialects);
-        }
-        args.timing.apply(&mut policy);
-        args.heartbeat.apply(&mut policy);
-        args.figures.apply(&mut policy);
-        policy
-    }
-}
-
-/// The dialects of some names, `defaults` standing for those that are on by default.
-fn dialects(names: &[String]) -> Vec<&'static Dialect> {
-    let mut found: Vec<&'static Dialect> = Vec::new();
-    for name in names {
-        let meant: Vec<_> = match &**name {
-            "defaults" => dialect::defaults().collect(),
-            name => dialect::named(name).into_iter().collect(),
-        };
-        for dialect in meant {
-            if !found.iter().any(|known| known.name == dialect.name) {
-                found.push(dialect);
+    /// The policy and the server's command, as meant.
+    ///
+    /// # Errors
+    /// If the route file cannot be used.
+    pub fn resolve(&self) -> Result<(Policy, Vec<OsString>), RoutesError> {
+        let mut policy = Policy::default();
+        let mut command = self.command.clone();
+        if let Some(file) = &self.policy.config {
+            let routes = Routes::load(file)?;
+            let route = routes.find(self.policy.route.as_deref())?;
+            route.apply(&mut policy);
+            if command.is_empty() {
+                command.clone_from(&route.command);
             }
         }
-    }
-    found
-}
-
-impl TimingArgs {
-    fn apply(&self, policy: &mut Policy) {
-        let pacing = &mut policy.pacing;
-        for (value, place) in [
-            (self.first_after, &mut pacing.first_after),
-            (self.hold, &mut pacing.hold),
-            (self.guard, &mut pacing.guard),
-        ] {
-            if let Some(value) = value {
-                *place = value;
-                // Whoever sets a time means it, whatever client comes.
-                policy.spare_known_clients = false;
-            }
-        }
+        self.policy.settings().apply(&mut policy);
+        Ok((policy, command))
     }
 }
 
-impl HeartbeatArgs {
-    fn apply(&self, policy: &mut Policy) {
-        let heartbeat = &mut policy.call.heartbeat;
-        heartbeat.enabled = !self.no_heartbeat;
-        heartbeat.after = self.heartbeat_after;
-        heartbeat.every = self.heartbeat_every;
-        heartbeat.max = self.heartbeat_max;
-        heartbeat.value = match self.heartbeat_value {
-            BeatArg::Lift => BeatValue::Lift,
-            BeatArg::Elapsed => BeatValue::Elapsed,
-        };
-        policy.call.call_timeout = self.call_timeout;
-    }
-}
-
-impl FigureArgs {
-    fn apply(&self, policy: &mut Policy) {
-        policy.call.on_fall = match self.on_fall {
-            OnFallArg::Lift => OnFall::Lift,
-            OnFallArg::Rebase => OnFall::Rebase,
-            OnFallArg::Drop => OnFall::Drop,
-        };
-        policy.call.scale = self.scale;
-        policy.call.figures_in_text = self.figures_in_text;
-        policy.call.messages = match self.messages {
-            MessagesArg::Replace => Messages::Replace,
-            MessagesArg::Append => Messages::Append,
-        };
-    }
-}
-
-impl AnswerArgs {
-    fn switches(&self) -> AnswerRepairs {
-        let on = |name| !self.no_repairs.contains(&name);
-        AnswerRepairs {
-            response_id: on(AnswerArg::ResponseId),
-            error_shape: on(AnswerArg::ErrorShape),
-            bare_result: on(AnswerArg::BareResult),
-            orphan_answer: on(AnswerArg::OrphanAnswer),
-            missing_id: on(AnswerArg::MissingId),
+impl PolicyArgs {
+    fn settings(&self) -> Settings {
+        let on = |flag: bool| flag.then_some(true);
+        let (timing, figures, beats) = (&self.timing, &self.figures, &self.heartbeat);
+        // The names have been checked as they were typed.
+        let dialects = dialects(self.dialects.iter().map(|name| &**name)).unwrap_or_default();
+        Settings {
+            mode: self.mode,
+            first_after: timing.first_after,
+            hold: timing.hold,
+            guard: timing.guard,
+            min_interval: timing.min_interval,
+            coalesce: timing.coalesce,
+            dialects: (!dialects.is_empty()).then_some(dialects),
+            no_repair: self.answers.no_repair.clone(),
+            keep_original: on(figures.keep_original),
+            token_is: figures.token_is,
+            words_in_2024: on(figures.words_in_2024),
+            call: CallSettings {
+                heartbeat: beats.no_heartbeat.then_some(false),
+                heartbeat_after: beats.heartbeat_after,
+                heartbeat_every: beats.heartbeat_every,
+                heartbeat_max: beats.heartbeat_max,
+                heartbeat_value: beats.heartbeat_value,
+                on_fall: figures.on_fall,
+                scale: figures.scale,
+                figures_in_text: on(figures.figures_in_text),
+                messages: figures.messages,
+                call_timeout: beats.call_timeout,
+            },
+            tools: Vec::new(),
         }
     }
 }

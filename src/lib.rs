@@ -1,10 +1,13 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
+pub mod demo;
 pub mod json;
 pub mod jsonrpc;
 pub mod lines;
 pub mod mcp;
 pub mod progress;
 pub mod relay;
+pub mod routes;
+pub mod settings;
 pub mod telemetry;
 pub mod transport;
 pub mod wrap;

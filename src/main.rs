@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use milepost::cli::{Cli, Command};
-use milepost::{telemetry, wrap};
+use milepost::{demo, telemetry, wrap};
 use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
@@ -24,12 +24,19 @@ async fn run(command: Command) -> ExitCode {
     match command {
         Command::Wrap(args) => {
             telemetry::start(args.log_level, args.log_format);
-            match wrap::run(args.policy(), &args.command).await {
+            let (policy, command) = match args.resolve() {
+                Ok(meant) => meant,
+                Err(error) => return report(&error, 2),
+            };
+            match wrap::run(policy, &command).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 127),
             }
         }
-        Command::Demo(_) => ExitCode::SUCCESS,
+        Command::Demo(args) => match demo::run(args.silence).await {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => report(&error, 1),
+        },
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::sleep_until;
 
 use crate::jsonrpc::{Message, Scan};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
-use crate::progress::{Part, Payload, Policy, QUEUE_MAX, Record, Transmit};
+use crate::progress::{Mode, Part, Payload, Policy, QUEUE_MAX, Record, Transmit};
 use crate::transport::stdio::{Reader, Writer};
 use guarded::{Guarded, Step as Judged};
 
@@ -53,7 +53,7 @@ pub struct Legs {
 pub enum Step {
     /// Something moved.
     Moved,
-    /// The client will say nothing more, and the server has been told so.
+    /// The client will say nothing more. Comes again once the server has been given all of it.
     ClientDone,
     /// The client reads no more.
     ClientGone,
@@ -105,6 +105,8 @@ impl Outbox {
 pub struct Relay {
     filter: Guarded,
     legs: Legs,
+    /// Bytes pass as they come, and the filter only looks on.
+    observing: bool,
     client: Side,
     server: Side,
     to_client: Outbox,
@@ -145,6 +147,7 @@ impl Relay {
     /// Nothing moves before the first [`Relay::step`].
     pub fn new(policy: Policy, legs: Legs) -> Self {
         Self {
+            observing: policy.mode == Mode::Observe,
             filter: Guarded::new(policy),
             legs,
             client: Side::new(),
@@ -170,7 +173,8 @@ impl Relay {
             }
         };
         let reads_client = self.client.open && self.to_server.bytes < QUEUE_MAX;
-        let reads_server = self.server.open && !self.filter.is_full();
+        let reads_server =
+            self.server.open && !self.filter.is_full() && self.to_client.bytes < QUEUE_MAX;
         let Legs { client_in, client_out, server_in, server_out, noise } = &mut self.legs;
         self.client.make_room();
         self.server.make_room();
@@ -207,9 +211,12 @@ impl Relay {
         self.filter.open_calls()
     }
 
-    /// The server is gone: open calls are answered with an error, and nothing waits any more.
+    /// The server is gone: open calls are answered with an error, nothing waits any more, and it is
+    /// told nothing more.
     pub fn server_gone(&mut self, why: &str) {
         self.server.open = false;
+        self.client.open = false;
+        self.to_server = Outbox::default();
         self.filter.server_gone(now(), why);
     }
 
@@ -239,10 +246,13 @@ impl Relay {
         while let Some(payload) = self.filter.poll_to_server() {
             push_message(&mut self.to_server, payload);
         }
-        if !self.to_client.is_empty() {
+        if self.observing {
+            while self.filter.poll_transmit(now()).is_some() {}
+            self.filter.written(now());
+        } else if !self.to_client.is_empty() {
             return;
         }
-        while self.to_client.bytes < BATCH_BYTES {
+        while !self.observing && self.to_client.bytes < BATCH_BYTES {
             let Some(Transmit { payload, part }) = self.filter.poll_transmit(now()) else { break };
             match part {
                 Part::Whole => push_message(&mut self.to_client, payload),
@@ -258,15 +268,15 @@ impl Relay {
     }
 
     fn client_read(&mut self, read: io::Result<usize>) -> Step {
+        if self.observing {
+            self.to_server.push(last(&self.client.buffer, &read));
+        }
         if !matches!(read, Ok(1..)) {
             self.client.open = false;
             while let Some(frame) = self.client.lines.finish(&mut self.client.buffer) {
                 self.client_frame(frame);
             }
-            if self.to_server.is_empty() {
-                return Step::ClientDone;
-            }
-            return Step::Moved;
+            return Step::ClientDone;
         }
         while let Some(frame) = self.client.lines.decode(&mut self.client.buffer) {
             self.client_frame(frame);
@@ -278,19 +288,19 @@ impl Relay {
         match frame {
             Frame::Line(line) | Frame::Rest(line) => {
                 let payload = self.filter.client_message(now(), &Message::parse(line));
-                payload.pieces().for_each(|piece| self.to_server.push(piece.clone()));
+                payload.pieces().for_each(|piece| self.say_to_server(piece.clone()));
             }
             Frame::Start(piece) => {
                 let mut scan = Scan::default();
                 scan.feed(&piece);
                 self.passing = Some(scan);
-                self.to_server.push(piece);
+                self.say_to_server(piece);
             }
             Frame::Chunk(piece) => {
                 if let Some(scan) = &mut self.passing {
                     scan.feed(&piece);
                 }
-                self.to_server.push(piece);
+                self.say_to_server(piece);
             }
             Frame::End { .. } => {
                 if let Some(scan) = self.passing.take() {
@@ -300,7 +310,16 @@ impl Relay {
         }
     }
 
+    fn say_to_server(&mut self, piece: Bytes) {
+        if !self.observing {
+            self.to_server.push(piece);
+        }
+    }
+
     fn server_read(&mut self, read: io::Result<usize>) -> Step {
+        if self.observing {
+            self.to_client.push(last(&self.server.buffer, &read));
+        }
         let more = matches!(read, Ok(1..));
         loop {
             let side = &mut self.server;
@@ -322,6 +341,7 @@ impl Relay {
                 Frame::Rest(rest) => Judged::Noise(rest),
             };
             if let Judged::Noise(text) = judged
+                && !self.observing
                 && self.to_noise.bytes + text.len() <= NOISE_MAX
             {
                 push_message(&mut self.to_noise, text.into());
@@ -363,13 +383,23 @@ impl Relay {
         if self.client.open { Step::Moved } else { Step::ClientDone }
     }
 
-    /// Closes the server's input, so that it knows that nothing more comes.
+    /// Closes the server's input, so that it knows that nothing more comes; does nothing while it
+    /// has not read all of what the client said.
     pub async fn close_server_input(&mut self) {
+        if !self.to_server.is_empty() {
+            return;
+        }
         if !std::mem::replace(&mut self.server_closed, true) {
             let _ = self.legs.server_out.shutdown().await;
             self.legs.server_out = Box::new(tokio::io::sink());
         }
     }
+}
+
+/// The bytes that a read has added to a buffer.
+fn last(buffer: &BytesMut, read: &io::Result<usize>) -> Bytes {
+    let fresh = read.as_ref().copied().unwrap_or_default();
+    Bytes::copy_from_slice(&buffer[buffer.len() - fresh..])
 }
 
 /// A message with a line ending. What arrived has one already.

@@ -93,7 +93,7 @@ fn note_call(call: &Summary) {
     macro_rules! line {
         ($level:ident) => {
             $level!(
-                tool = ?call.tool.as_deref().unwrap_or(&call.method),
+                tool = call.tool.as_deref().unwrap_or(&call.method),
                 token = token.as_deref().unwrap_or("none"),
                 took_ms = call.ended.saturating_duration_since(call.opened).as_millis() as u64,
                 outcome,

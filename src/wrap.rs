@@ -24,6 +24,10 @@ use crate::transport::stdio;
 /// pipe open would keep us for ever.
 const DRAIN: Duration = Duration::from_millis(500);
 
+/// How long a server has that got SIGTERM from a client which had closed its input before. The
+/// official SDKs send SIGKILL 2 s after that, to us, and nobody would be left to end the server.
+const LAST_GRACE: Duration = Duration::from_millis(1500);
+
 /// How long a client that cannot read may keep us from ending.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -78,6 +82,8 @@ impl Signals {
 /// The next step of stopping a server that does not end by itself.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
+    /// It has closed its output, which most often means that it ends.
+    Mute(Instant),
     Term(Instant),
     Kill(Instant),
 }
@@ -99,14 +105,18 @@ impl Session {
                 step = self.relay.step() => match step {
                     Step::Moved => {}
                     Step::ClientDone | Step::ClientGone => self.begin_stop().await,
-                    Step::ServerDone => server_done = true,
+                    Step::ServerDone => {
+                        server_done = true;
+                        self.stop.get_or_insert(Stop::Mute(Instant::now() + DRAIN));
+                    }
                 },
                 exit = self.child.wait() => break exit,
                 signal = next_signal(&mut signals) => {
                     self.child.signal(signal);
-                    self.stop = Some(Stop::Kill(Instant::now() + TERM_GRACE));
+                    let grace = if self.stop.is_some() { LAST_GRACE } else { TERM_GRACE };
+                    self.stop = Some(Stop::Kill(Instant::now() + grace));
                 }
-                () = due(stop) => self.stop_harder(),
+                () = due(stop) => self.stop_harder().await,
             }
             self.note();
         };
@@ -126,9 +136,15 @@ impl Session {
         self.stop.get_or_insert(Stop::Term(Instant::now() + EXIT_GRACE));
     }
 
-    fn stop_harder(&mut self) {
+    async fn stop_harder(&mut self) {
         let next = Instant::now() + TERM_GRACE;
         match self.stop {
+            Some(Stop::Mute(_)) => {
+                tracing::warn!("the server has closed its output and runs on; ending it");
+                self.relay.server_gone("the MCP server closed its output before it answered");
+                self.stop = None;
+                self.begin_stop().await;
+            }
             Some(Stop::Term(_)) => {
                 tracing::warn!("the server did not end when its input closed; sending SIGTERM");
                 self.child.signal(child::Signal::SIGTERM);
@@ -172,7 +188,7 @@ async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {
 
 async fn due(stop: Option<Stop>) {
     match stop {
-        Some(Stop::Term(at) | Stop::Kill(at)) => sleep_until(at).await,
+        Some(Stop::Mute(at) | Stop::Term(at) | Stop::Kill(at)) => sleep_until(at).await,
         None => pending().await,
     }
 }

@@ -246,10 +246,9 @@ impl<'a> Cell<'a> {
         }
         let calls = self.row.calls.iter().zip(without.calls.iter().zip(&with.calls));
         for (call, (before, after)) in calls {
-            let mut complain =
-                |what: &str, before: &dyn Debug, after: &dyn Debug| {
-                    complaints.push(format!("{call}: {what} {before:?} -> {after:?}"));
-                };
+            let mut complain = |what: &str, before: &dyn Debug, after: &dyn Debug| {
+                complaints.push(format!("{call}: {what} {before:?} -> {after:?}"));
+            };
             let answered = before.outcome.starts_with("result");
             if answered && after.outcome != before.outcome {
                 complain("outcome", &before.outcome, &after.outcome);
@@ -369,7 +368,11 @@ fn document(cells: &[Cell<'_>]) {
     }
     let stored = fs::read_to_string(&path).unwrap_or_default();
     let stored = stored.strip_prefix(PREFACE).unwrap_or_default();
-    assert_eq!(stored.lines().count(), lines.len(), "docs/never-worse.md: run with UPDATE_EXPECT=1");
+    assert_eq!(
+        stored.lines().count(),
+        lines.len(),
+        "docs/never-worse.md: run with UPDATE_EXPECT=1"
+    );
     for (stored, fresh) in stored.lines().zip(&lines) {
         assert!(agree(stored, fresh), "docs/never-worse.md: {stored}, but now {fresh}");
     }
@@ -378,7 +381,8 @@ fn document(cells: &[Cell<'_>]) {
 /// Whether two lines say the same of Milepost's side. One update more or less is a matter of what
 /// the clock says when two come 50 ms apart; what happens without Milepost often is one of luck.
 fn agree(stored: &str, fresh: &str) -> bool {
-    let columns = |line: &str| line.split('|').map(|word| word.trim().to_owned()).collect::<Vec<_>>();
+    let columns =
+        |line: &str| line.split('|').map(|word| word.trim().to_owned()).collect::<Vec<_>>();
     let (stored, fresh) = (columns(stored), columns(fresh));
     let shown = |columns: &[String]| columns[4].parse::<i64>().unwrap_or(i64::MIN / 2);
     let same = |column: usize| stored[column] == fresh[column];

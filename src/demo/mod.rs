@@ -21,8 +21,7 @@ use thiserror::Error;
 use tokio::signal::ctrl_c;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use crate::jsonrpc::{Kind, Message};
-use crate::progress::{Policy, Reason, Record, Summary, Verdict};
+use crate::progress::{Policy, Record, Verdict};
 use client::{Client, Heard, Progress};
 use pipes::{Event, Pipes};
 use rows::{Fate, Row, Rows};
@@ -44,7 +43,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// What a shell says of a program that Ctrl-C has ended.
 const INTERRUPTED: u8 = 130;
 
-/// One call, and what its server does wrong.
+/// One call, and what its tool says of its work.
 struct Scene {
     tool: &'static str,
     speaks: &'static str,
@@ -54,14 +53,14 @@ struct Scene {
 const SCENES: [Scene; 3] = [
     Scene {
         tool: "pagerank",
-        speaks: "has a method of its own (tools/progress), the request's id instead of the token, \
-                 and figures in JSON in a string.",
+        speaks: "tools/progress instead of MCP's method, the request's id instead of the token, \
+                 figures in JSON in a string",
     },
     Scene {
         tool: "index_files",
-        speaks: "invents tokens, sends null totals, and its figures repeat and fall.",
+        speaks: "invented tokens, null totals, figures that repeat and fall",
     },
-    Scene { tool: "quarterly_report", speaks: "says nothing until it answers." },
+    Scene { tool: "quarterly_report", speaks: "nothing until it answers" },
 ];
 
 /// Why the demonstration failed.
@@ -135,6 +134,7 @@ pub async fn play(silence: Duration, view: &mut View<'_>) -> Result<Vec<Tally>, 
         rows: Rows::default(),
         phase: Phase::Greeting,
         began: Instant::now(),
+        proxy_sent: 0,
         tallies: Vec::new(),
     };
     show.run().await?;
@@ -174,6 +174,8 @@ struct Show<'a, 'b> {
     phase: Phase,
     /// When the last call began.
     began: Instant,
+    /// What the proxy says of the call that ended last: notifications sent.
+    proxy_sent: u64,
     /// The last one is that of the call going on.
     tallies: Vec<Tally>,
 }
@@ -211,7 +213,7 @@ impl Show<'_, '_> {
             return Err(Error::Unanswered(self.tool()));
         }
         if let Some(tally) = self.tallies.last() {
-            let without = format!("  {}", tally.without());
+            let without = tally.without();
             self.view.words(Tone::Plain, &without, 2)?;
         }
         match SCENES.get(self.tallies.len()) {
@@ -226,7 +228,7 @@ impl Show<'_, '_> {
 
     async fn call(&mut self, scene: &Scene) -> Result<(), Error> {
         self.view.line(&[])?;
-        self.view.words(Tone::Strong, &format!("{} {}", scene.tool, scene.speaks), 2)?;
+        self.view.words(Tone::Strong, &format!("{}: {}", scene.tool, scene.speaks), 2)?;
         self.view.columns()?;
         self.view.begin(scene.tool);
         self.tallies.push(Tally::new(scene.tool));
@@ -247,7 +249,7 @@ impl Show<'_, '_> {
             }
             Event::Decided(record) => {
                 if let Record::Call(summary) = &record {
-                    self.compare_later(summary);
+                    self.proxy_sent = summary.account.sent;
                 }
                 self.rows.decided(&record);
             }
@@ -269,5 +271,80 @@ impl Show<'_, '_> {
             Heard::Refused(fault) => *tally.faults.entry(fault).or_default() += 1,
         }
         tally.sent += 1;
+    }
+
+    /// Takes what the server said, or did not say, and what the client got of it.
+    async fn take(&mut self, row: &Row) -> Result<(), Error> {
+        let heard = row.got.as_ref().map(|line| self.client.hear(line));
+        if let Some(Heard::Refused(fault)) = heard {
+            let line = row.got.as_ref().map(|line| String::from_utf8_lossy(line).trim().to_owned());
+            return Err(Error::Invalid { fault, line: line.unwrap_or_default() });
+        }
+        if let Some(Heard::Answer { ok }) = heard {
+            return self.answered(row, ok).await;
+        }
+        let Some(tally) = self.tallies.last_mut() else { return Ok(()) };
+        tally.count(row.fate);
+        let (mark, tone) = match row.fate {
+            Fate::Added => ('+', Tone::Added),
+            Fate::Verdict(Verdict::Repaired(_)) => ('~', Tone::Repaired),
+            Fate::Verdict(Verdict::Forwarded) => ('=', Tone::Plain),
+            Fate::Verdict(Verdict::Withheld(_)) => ('x', Tone::Dropped),
+        };
+        let right = match (&heard, row.fate) {
+            (Some(Heard::Progress(told)), _) => {
+                self.view.told(told);
+                told.to_string()
+            }
+            (_, Fate::Verdict(Verdict::Withheld(reason))) => format!("dropped: {}", reason.name()),
+            _ => String::new(),
+        };
+        Ok(self.show(row, mark, right, tone)?)
+    }
+
+    async fn answered(&mut self, row: &Row, ok: bool) -> Result<(), Error> {
+        if !ok {
+            return Err(Error::Unanswered(self.tool()));
+        }
+        let now = Instant::now();
+        let Some(tally) = self.tallies.last_mut() else {
+            self.pipes.send(Client::INITIALIZED).await;
+            self.phase = Phase::Pausing(now);
+            return Ok(());
+        };
+        tally.took = now - self.began;
+        let (tool, got, sent) = (tally.tool, tally.got, self.proxy_sent);
+        if got != sent {
+            return Err(Error::Miscounted { tool, got, sent });
+        }
+        let right = format!("answered after {:.1} s", tally.took.as_secs_f64());
+        self.view.end(tally.took);
+        let repaired = matches!(row.fate, Fate::Verdict(Verdict::Repaired(_)));
+        self.show(row, if repaired { '~' } else { '=' }, right, Tone::Strong)?;
+        self.phase = Phase::Pausing(now + PAUSE);
+        Ok(())
+    }
+
+    fn show(&mut self, row: &Row, mark: char, right: String, tone: Tone) -> io::Result<()> {
+        let left = row.sent.as_ref().map(view::telling_part).unwrap_or_default();
+        let at = row.at.saturating_duration_since(self.began);
+        self.view.message(&Line { at, left, mark, right, tone })
+    }
+}
+
+async fn due(phase: Phase) {
+    match phase {
+        Phase::Calling(Some(at)) | Phase::Pausing(at) => sleep_until(at).await,
+        Phase::Greeting | Phase::Calling(None) | Phase::Leaving => pending().await,
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figure = match &self.total {
+            Some(total) => format!("{}/{total}", self.figure),
+            None => self.figure.clone(),
+        };
+        write!(f, "{figure:8} {}", self.message)
     }
 }

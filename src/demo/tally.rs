@@ -1,13 +1,13 @@
 //! What a call came to, counted where it can be seen: at the server, at the proxy, at the client.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::io;
 use std::time::Duration;
 
 use super::client::Fault;
+use super::rows::Fate;
 use super::view::{Tone, View};
-use crate::progress::{Reason, Repair};
+use crate::progress::{Reason, Repair, Verdict};
 
 /// Below this width the table becomes sentences.
 const TABLE_WIDTH: usize = 76;
@@ -53,19 +53,35 @@ impl Tally {
         }
     }
 
+    /// Counts a notification.
+    pub(super) fn count(&mut self, fate: Fate) {
+        match fate {
+            Fate::Added => self.added += 1,
+            Fate::Verdict(Verdict::Forwarded) => {}
+            Fate::Verdict(Verdict::Repaired(repairs)) => {
+                self.repaired += 1;
+                repairs.iter().for_each(|repair| *self.repairs.entry(repair).or_default() += 1);
+            }
+            Fate::Verdict(Verdict::Withheld(reason)) => {
+                *self.dropped.entry(reason).or_default() += 1;
+                return;
+            }
+        }
+        self.got += 1;
+    }
+
     /// What a client would have had without Milepost.
     pub(super) fn without(&self) -> String {
         if self.sent == 0 {
             let silent = self.took.as_secs_f64();
-            return format!("Without Milepost: not a word for {silent:.1} s.");
+            return format!("Without Milepost, not a word for {silent:.1} s.");
         }
         let (usable, sent) = (self.usable, self.sent);
-        let mut text =
-            format!("Without Milepost: {usable} of {sent} notifications can be used by a client");
-        if !self.faults.is_empty() {
-            let _ = write!(text, " ({})", counts(&self.faults, Fault::words));
-        }
-        text + "."
+        let faults =
+            self.faults.iter().map(|(fault, count)| format!("{count} x {}", fault.words()));
+        let faults = faults.collect::<Vec<_>>().join(", ");
+        let why = if faults.is_empty() { faults } else { format!(" ({faults})") };
+        format!("Without Milepost, usable: {usable} of {sent}{why}.")
     }
 }
 
@@ -86,6 +102,11 @@ pub(super) fn show(tallies: &[Tally], view: &mut View<'_>) -> io::Result<()> {
     view.line(&[])?;
     explain(view, "repaired", &repairs, Repair::name, repair_words)?;
     explain(view, "dropped", &reasons, Reason::name, reason_words)?;
+    let added: u64 = tallies.iter().map(|tally| tally.added).sum();
+    if added > 0 {
+        let text = format!("added    {added:3} x heartbeat: the server was silent");
+        view.words(Tone::Plain, &text, 2)?;
+    }
     let got: u64 = tallies.iter().map(|tally| tally.got).sum();
     let checked = format!(
         "Each of the {got} notifications that the client got was checked by it: its own token, a \
@@ -98,14 +119,14 @@ pub(super) fn show(tallies: &[Tally], view: &mut View<'_>) -> io::Result<()> {
 
 fn table(tallies: &[Tally], view: &mut View<'_>) -> io::Result<()> {
     let heads = [
-        "                  server  without    with Milepost",
-        "                    sent   usable    got  repaired  added  dropped",
+        "                  server   usable | with Milepost, the client",
+        "                    sent  without |    got  repaired  added  dropped",
     ];
     for head in heads {
         view.line(&[(Tone::Dim, head)])?;
     }
     for Tally { tool, sent, usable, got, repaired, added, dropped, .. } in tallies {
-        let counts = format!("{sent:6}{usable:9}{got:7}{repaired:10}{added:7}  ");
+        let counts = format!("{sent:6}{usable:9} |{got:7}{repaired:10}{added:7}  ");
         let name = format!("{tool:18}");
         view.line(&[
             (Tone::Strong, &name),
@@ -137,7 +158,7 @@ fn explain<K: Copy>(
     words: fn(K) -> &'static str,
 ) -> io::Result<()> {
     for (key, count) in counted {
-        let text = format!("{what} {count:3} x {}: {}", name(*key), words(*key));
+        let text = format!("{what:8} {count:3} x {}: {}", name(*key), words(*key));
         view.words(Tone::Plain, &text, 2)?;
     }
     Ok(())
@@ -146,8 +167,8 @@ fn explain<K: Copy>(
 fn repair_words(repair: Repair) -> &'static str {
     match repair {
         Repair::Dialect => "said in a dialect of its own",
-        Repair::Token => "a token of its own: the client's was put in",
-        Repair::Number => "no figure: the smallest step was made",
+        Repair::Token => "no token, or one of its own: the client's was put in",
+        Repair::Number => "no figure: one small step above the last was made",
         Repair::Lift => "a figure that repeated or fell was set just above the last",
         Repair::Total => "a total that is no number was left out",
         _ => "made valid",
@@ -170,11 +191,7 @@ fn add<K: Copy + Ord>(sum: &mut BTreeMap<K, u64>, more: &BTreeMap<K, u64>) {
 }
 
 fn counts_or_none(dropped: &BTreeMap<Reason, u64>) -> String {
-    if dropped.is_empty() { "none".to_owned() } else { counts(dropped, Reason::name) }
-}
-
-fn counts<K: Copy>(counts: &BTreeMap<K, u64>, name: fn(K) -> &'static str) -> String {
-    let words: Vec<String> =
-        counts.iter().map(|(key, count)| format!("{} {count}", name(*key))).collect();
-    words.join(", ")
+    let counts = dropped.iter().map(|(reason, count)| format!("{} {count}", reason.name()));
+    let counts: Vec<String> = counts.collect();
+    if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }

@@ -20,6 +20,9 @@ const WIDTH_MIN: usize = 24;
 /// From this width on there is room for the time.
 const TIME_FROM: usize = 90;
 
+/// From this width on there is room for a bar beside its message.
+const BAR_FROM: usize = 60;
+
 /// The right column needs no more.
 const RIGHT_MAX: usize = 44;
 
@@ -39,7 +42,8 @@ struct Live {
     term: Term,
     color: bool,
     bars: MultiProgress,
-    bar: ProgressBar,
+    /// One for each call; the last one belongs to the call going on.
+    calls: Vec<ProgressBar>,
 }
 
 /// How a piece of a line looks where there are colours.
@@ -75,7 +79,7 @@ impl<'a> View<'a> {
         }
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
         let color = console::colors_enabled();
-        Self(Out::Live(Live { term, color, bars, bar: ProgressBar::hidden() }))
+        Self(Out::Live(Live { term, color, bars, calls: Vec::new() }))
     }
 
     /// Lines without control sequences.
@@ -153,36 +157,36 @@ impl<'a> View<'a> {
     pub(super) fn begin(&mut self, tool: &'static str) {
         let Out::Live(live) = &mut self.0 else { return };
         let bar = ProgressBar::new(BAR_PARTS).with_style(live.style(false)).with_prefix(tool);
-        live.bar = live.bars.add(bar);
-        live.bar.set_message("waiting");
-        live.bar.tick();
+        let bar = live.bars.add(bar.with_message("waiting"));
+        bar.tick();
+        live.calls.push(bar);
     }
 
     /// The client was told this.
-    pub(super) fn told(&mut self, told: &Progress) {
-        let Out::Live(live) = &mut self.0 else { return };
+    pub(super) fn told(&self, told: &Progress) {
+        let Some((live, bar)) = self.bar() else { return };
         let number = |text: &str| text.parse::<f64>().ok();
         let part = told.total.as_deref().and_then(number).zip(number(&told.figure));
-        live.bar.set_style(live.style(part.is_some()));
+        bar.set_style(live.style(part.is_some()));
         if let Some((total, figure)) = part.filter(|(total, _)| *total > 0.0) {
-            live.bar.set_position(parts(figure / total));
+            bar.set_position(parts(figure / total));
         }
-        live.bar.set_message(told.to_string());
-        live.bar.tick();
+        bar.set_message(told.to_string());
+        bar.tick();
     }
 
     /// The client has its answer: the bar stays where it is.
-    pub(super) fn end(&mut self, took: Duration) {
-        let Out::Live(live) = &mut self.0 else { return };
-        live.bar.abandon_with_message(format!("answered after {:.1} s", took.as_secs_f64()));
+    pub(super) fn end(&self, took: Duration) {
+        let Some((_, bar)) = self.bar() else { return };
+        bar.abandon_with_message(format!("answered after {:.1} s", took.as_secs_f64()));
     }
 
     /// Time passes.
     pub(super) fn tick(&self) {
-        if let Out::Live(live) = &self.0
-            && !live.bar.is_finished()
+        if let Some((_, bar)) = self.bar()
+            && !bar.is_finished()
         {
-            live.bar.tick();
+            bar.tick();
         }
     }
 
@@ -190,15 +194,26 @@ impl<'a> View<'a> {
     pub(super) fn clear(&mut self) -> io::Result<()> {
         match &mut self.0 {
             Out::Plain(out, _) => out.flush(),
-            Out::Live(live) => live.bars.clear(),
+            Out::Live(live) => {
+                live.bars.clear()?;
+                live.calls.drain(..).for_each(|bar| live.bars.remove(&bar));
+                Ok(())
+            }
         }
+    }
+
+    fn bar(&self) -> Option<(&Live, &ProgressBar)> {
+        let Out::Live(live) = &self.0 else { return None };
+        live.calls.last().map(|bar| (live, bar))
     }
 }
 
 impl Live {
     fn style(&self, has_total: bool) -> ProgressStyle {
         let color = if self.color { ".green" } else { "" };
-        let template = if has_total {
+        let template = if width_of(&self.term) < BAR_FROM {
+            "{prefix:16} {wide_msg}".to_owned()
+        } else if has_total {
             format!("{{prefix:16}} [{{bar:20{color}}}] {{wide_msg}}")
         } else {
             format!("{{prefix:16}} [{{spinner:20{color}}}] {{wide_msg}}")
@@ -218,7 +233,8 @@ impl Live {
                 "         =          ",
                 "      =             ",
                 "   =                ",
-                "                    ",
+                // Over, and nobody has said of how much.
+                "--------------------",
             ],
         )
     }

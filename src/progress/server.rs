@@ -188,7 +188,13 @@ impl Filter {
         let withheld = match &call.token {
             None => Some(Reason::NoToken),
             Some(_) if &*call.method == mcp::LISTEN => Some(Reason::NoToken),
-            Some(_) if call.last_of == Some(dialect.name) => Some(Reason::AfterFinal),
+            // What needs no repair passes all the same: it is the server's right to go on.
+            Some(_)
+                if call.last_of == Some(dialect.name)
+                    && (mended.is_some() || !report.repairs.is_empty()) =>
+            {
+                Some(Reason::AfterFinal)
+            }
             Some(token) => {
                 let text = report.about.token_text.as_ref();
                 let ours = self.policy.remap.then(|| token.server.to_json());

@@ -114,11 +114,7 @@ impl Checker {
         let params = message.params.as_deref().unwrap_or("null");
         match &*method {
             "notifications/progress" if message.id.is_none() => {
-                assert_eq!(
-                    message.jsonrpc.as_deref(),
-                    Some("\"2.0\""),
-                    "jsonrpc in {text}"
-                );
+                assert_eq!(message.jsonrpc.as_deref(), Some("\"2.0\""), "jsonrpc in {text}");
                 self.progressed(text, params);
             }
             "notifications/tasks/status" => self.note_task(params),

@@ -3,7 +3,14 @@
 
 mod checker;
 mod child;
+mod demo;
+mod extremes;
 mod lines;
 mod relay;
+mod routes;
 mod script;
 mod tidy;
+mod wrap;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use milepost::progress::{Reason, Repair};
 
 /// Who may import whom inside the crate: arrows only downward.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("json", &[]),
     ("mcp", &[]),
     ("lines", &[]),
@@ -16,7 +16,9 @@ const LAYERS: [(&str, &[&str]); 11] = [
     ("relay", &["jsonrpc", "lines", "progress", "transport"]),
     ("wrap", &["json", "jsonrpc", "lines", "mcp", "progress", "relay", "telemetry", "transport"]),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
-    ("cli", &["progress", "telemetry"]),
+    ("settings", &["progress"]),
+    ("routes", &["progress", "settings"]),
+    ("cli", &["progress", "routes", "settings", "telemetry"]),
 ];
 
 /// The sans-IO core.
@@ -135,7 +137,9 @@ fn every_reason_and_repair_is_explained_and_shown() {
     for repair in Repair::ALL {
         let name = repair.name();
         assert!(documents.contains(&format!("| `{name}` |")), "{name} is not explained");
-        // `~` lines tell of the repairs of progress; those of answers have transcripts of their own.
+        let told = [format!("[{name} "), format!(", {name} ")];
+        let summary = |line: &str| line.starts_with("~ ") && told.iter().any(|t| line.contains(t));
+        assert!(transcripts.lines().any(summary), "{name} is in no transcript");
     }
 }
 

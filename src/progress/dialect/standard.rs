@@ -113,7 +113,7 @@ fn keep_members(params: &Fields, report: &mut Report) {
     let instead = |key: &str| {
         TOKENS[1..].contains(&key)
             || REQUESTS.contains(&key)
-            || (key == "value" && report.figure.is_some())
+            || (key == "value" && (report.figure.is_some() || params.object(key).is_some()))
     };
     for (key, value) in params.iter() {
         if key == "_meta" && value.starts_with(b"{") && is_valid(value) {

@@ -1,0 +1,135 @@
+//! Route files (`proxy.toml`): as written, then as meant.
+//!
+//! Nothing after loading can fail on configuration; an error names the file, the line, the key and
+//! what would be right.
+
+mod file;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::progress::Policy;
+use crate::settings::Settings;
+
+/// One route: a server and how its progress is treated.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// Where clients find it; its name.
+    pub path: String,
+    /// The command that starts its server, and its arguments.
+    pub command: Vec<OsString>,
+    defaults: Settings,
+    settings: Settings,
+}
+
+impl Route {
+    /// Lays the defaults of the file, and then what the route says, over `policy`.
+    pub fn apply(&self, policy: &mut Policy) {
+        self.defaults.apply(policy);
+        self.settings.apply(policy);
+    }
+}
+
+/// Why a route file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RoutesError {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Something in it is not as it should be.
+    #[error("{}:{line}:{column}: {what}", path.display())]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The column, in characters, from 1.
+        column: usize,
+        /// What is wrong, and what would be right.
+        what: String,
+    },
+    /// The route that was asked for is not there.
+    #[error("{}: {asked}; {known}", path.display())]
+    NoRoute {
+        /// The file.
+        path: PathBuf,
+        /// What was asked for.
+        asked: String,
+        /// The routes that are there.
+        known: String,
+    },
+}
+
+/// The routes of a file.
+#[derive(Debug, Clone)]
+pub struct Routes {
+    path: PathBuf,
+    routes: Vec<Route>,
+}
+
+impl Routes {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read or anything in it is not as it should be.
+    pub fn load(path: &Path) -> Result<Self, RoutesError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| RoutesError::Unreadable { path: path.to_owned(), source })?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads the text of a file of this name.
+    ///
+    /// # Errors
+    /// If anything in it is not as it should be.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, RoutesError> {
+        let routes = file::read(text).map_err(|wrong| {
+            let before = &text[..wrong.at.min(text.len())];
+            let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+            RoutesError::Wrong {
+                path: path.to_owned(),
+                line: before.matches('\n').count() + 1,
+                column: before[line_start..].chars().count() + 1,
+                what: wrong.what,
+            }
+        })?;
+        Ok(Self { path: path.to_owned(), routes })
+    }
+
+    /// Every route, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Route> {
+        self.routes.iter()
+    }
+
+    /// The route of a path, or the only one.
+    ///
+    /// # Errors
+    /// If there is no such route, or none is named and there are several.
+    pub fn find(&self, name: Option<&str>) -> Result<&Route, RoutesError> {
+        let found = match (name, &self.routes[..]) {
+            (Some(name), routes) => routes.iter().find(|route| route.path == name),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        };
+        found.ok_or_else(|| {
+            let paths: Vec<&str> = self.routes.iter().map(|route| &*route.path).collect();
+            RoutesError::NoRoute {
+                path: self.path.clone(),
+                asked: match name {
+                    Some(name) => format!("there is no route {name:?}"),
+                    None => "say which route is meant with --route".to_owned(),
+                },
+                known: match &paths[..] {
+                    [] => "the file has none".to_owned(),
+                    paths => format!("the file has {}", paths.join(", ")),
+                },
+            }
+        })
+    }
+}

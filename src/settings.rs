@@ -1,0 +1,257 @@
+//! The settings of a route by name, as flags and route files give them.
+//!
+//! Each is optional: what is not said is left as it is, so that several sources can be laid over
+//! each other and over the defaults of [`Policy`].
+
+use std::time::Duration;
+
+use crate::progress::dialect::{self, Dialect};
+use crate::progress::{
+    AnswerRepairs, BeatValue, CallPolicy, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs,
+};
+
+/// A setting that is one of a few words.
+pub trait Word: Copy + 'static {
+    /// Every word and what it means.
+    const WORDS: &'static [(&'static str, Self)];
+
+    /// What `word` means; the error names the word that may have been meant.
+    fn read(word: &str) -> Result<Self, String> {
+        let found = Self::WORDS.iter().find(|(known, _)| *known == word);
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| unknown(word, Self::WORDS))
+    }
+}
+
+fn unknown<T>(word: &str, words: &[(&'static str, T)]) -> String {
+    let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+    let expected = names.join(", ");
+    match nearest(word, names) {
+        Some(near) => format!("{word:?} is not known; did you mean {near:?}?"),
+        None => format!("{word:?} is not known; one of {expected} is expected"),
+    }
+}
+
+/// The word that comes closest, if any is close.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = known.into_iter().map(|name| (strsim::jaro_winkler(word, name), name));
+    scored
+        .filter(|(score, _)| *score > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
+
+impl Word for Mode {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("observe", Self::Observe), ("enforce", Self::Enforce), ("full", Self::Full)];
+}
+
+impl Word for OnFall {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("lift", Self::Lift), ("rebase", Self::Rebase), ("drop", Self::Drop)];
+}
+
+impl Word for Coalesce {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("repaired", Self::Repaired), ("all", Self::All)];
+}
+
+impl Word for BeatValue {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("lift", Self::Lift), ("elapsed", Self::Elapsed)];
+}
+
+impl Word for Messages {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("replace", Self::Replace), ("append", Self::Append)];
+}
+
+impl Word for TokenIs {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("token", Self::Token), ("request-id", Self::RequestId)];
+}
+
+/// The repairs of answers by name.
+pub const ANSWER_REPAIRS: [&str; 5] =
+    ["response-id", "error-shape", "bare-result", "orphan-answer", "missing-id"];
+
+/// The name that stands for the dialects that are on by default.
+pub const DEFAULT_DIALECTS: &str = "defaults";
+
+/// The names that may be given for dialects.
+pub fn dialect_names() -> impl Iterator<Item = &'static str> {
+    dialect::ALL.iter().map(|dialect| dialect.name).chain([DEFAULT_DIALECTS])
+}
+
+/// A time such as `150ms`, `2s`, `1m 30s` or `0`.
+pub fn time(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    humantime::parse_duration(text).map_err(|_| {
+        format!("{text:?} is no time; a number with a unit such as 150ms, 2s or 5m is expected")
+    })
+}
+
+/// A time that is more than none.
+pub fn positive_time(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Err("more than 0 is expected".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// `percent`, `unit` or a total.
+pub fn scale(text: &str) -> Result<Scale, String> {
+    match text {
+        "percent" => Ok(Scale::Percent),
+        "unit" => Ok(Scale::Unit),
+        number => match number.parse::<f64>() {
+            Ok(total) if total.is_finite() && total > 0.0 => Ok(Scale::Of(total)),
+            _ => Err(format!("{text:?} is no scale; percent, unit or a total is expected")),
+        },
+    }
+}
+
+/// The dialects of some names.
+pub fn dialects<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+) -> Result<Vec<&'static Dialect>, String> {
+    let mut found: Vec<&'static Dialect> = Vec::new();
+    for name in names {
+        let meant: Vec<_> = match name {
+            DEFAULT_DIALECTS => dialect::defaults().collect(),
+            name => match dialect::named(name) {
+                Some(dialect) => vec![dialect],
+                None => {
+                    let known: Vec<_> = dialect_names().map(|name| (name, ())).collect();
+                    return Err(unknown(name, &known));
+                }
+            },
+        };
+        for dialect in meant {
+            if !found.iter().any(|known| known.name == dialect.name) {
+                found.push(dialect);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What may differ from tool to tool.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CallSettings {
+    /// Whether silences are broken.
+    pub heartbeat: Option<bool>,
+    /// Silence before the first heartbeat.
+    pub heartbeat_after: Option<Duration>,
+    /// Time between heartbeats.
+    pub heartbeat_every: Option<Duration>,
+    /// Age of a call after which it gets none.
+    pub heartbeat_max: Option<Duration>,
+    /// The figure of a heartbeat.
+    pub heartbeat_value: Option<BeatValue>,
+    /// What becomes of figures that repeat or fall.
+    pub on_fall: Option<OnFall>,
+    /// What a bare figure counts.
+    pub scale: Option<Scale>,
+    /// Whether figures are read in words.
+    pub figures_in_text: Option<bool>,
+    /// How messages follow each other.
+    pub messages: Option<Messages>,
+    /// Age at which a call is given up.
+    pub call_timeout: Option<Duration>,
+}
+
+/// What may differ from route to route.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// How much is done.
+    pub mode: Option<Mode>,
+    /// No progress before its call is this old.
+    pub first_after: Option<Duration>,
+    /// How long a notification waits for an answer.
+    pub hold: Option<Duration>,
+    /// How long an answer waits after a notification.
+    pub guard: Option<Duration>,
+    /// The least time between thinned notifications.
+    pub min_interval: Option<Duration>,
+    /// Which notifications are thinned.
+    pub coalesce: Option<Coalesce>,
+    /// The dialects that are understood.
+    pub dialects: Option<Vec<&'static Dialect>>,
+    /// Repairs of answers that are not made, by name.
+    pub no_repair: Vec<String>,
+    /// Whether a translated message is forwarded as well.
+    pub keep_original: Option<bool>,
+    /// What the server puts where the token belongs.
+    pub token_is: Option<TokenIs>,
+    /// Whether words of ours go into progress of 2024-11-05.
+    pub words_in_2024: Option<bool>,
+    /// For every tool.
+    pub call: CallSettings,
+    /// For single tools.
+    pub tools: Vec<(String, CallSettings)>,
+}
+
+fn put<T: Clone>(place: &mut T, said: &Option<T>) {
+    if let Some(said) = said {
+        place.clone_from(said);
+    }
+}
+
+impl CallSettings {
+    /// Lays what is said over `policy`.
+    pub fn apply(&self, policy: &mut CallPolicy) {
+        put(&mut policy.heartbeat.enabled, &self.heartbeat);
+        put(&mut policy.heartbeat.after, &self.heartbeat_after);
+        put(&mut policy.heartbeat.every, &self.heartbeat_every);
+        put(&mut policy.heartbeat.max, &self.heartbeat_max);
+        put(&mut policy.heartbeat.value, &self.heartbeat_value);
+        put(&mut policy.on_fall, &self.on_fall);
+        put(&mut policy.figures_in_text, &self.figures_in_text);
+        put(&mut policy.messages, &self.messages);
+        policy.scale = self.scale.or(policy.scale);
+        policy.call_timeout = self.call_timeout.or(policy.call_timeout);
+    }
+}
+
+impl Settings {
+    /// Lays what is said over `policy`: first what holds for every tool, then single tools.
+    pub fn apply(&self, policy: &mut Policy) {
+        put(&mut policy.mode, &self.mode);
+        put(&mut policy.pacing.first_after, &self.first_after);
+        put(&mut policy.pacing.hold, &self.hold);
+        put(&mut policy.pacing.guard, &self.guard);
+        // Whoever sets a time means it, whatever client comes.
+        let paced = [self.first_after, self.hold, self.guard].iter().any(Option::is_some);
+        policy.spare_known_clients &= !paced;
+        put(&mut policy.min_interval, &self.min_interval);
+        put(&mut policy.coalesce, &self.coalesce);
+        put(&mut policy.dialects, &self.dialects);
+        put(&mut policy.keep_original, &self.keep_original);
+        put(&mut policy.words_in_2024, &self.words_in_2024);
+        policy.token_is = self.token_is.or(policy.token_is);
+        self.switch_off(&mut policy.answers);
+        self.call.apply(&mut policy.call);
+        for tool in policy.tools.values_mut() {
+            self.call.apply(tool);
+        }
+        for (name, settings) in &self.tools {
+            let base = policy.call.clone();
+            settings.apply(policy.tools.entry(name.clone()).or_insert(base));
+        }
+    }
+
+    fn switch_off(&self, answers: &mut AnswerRepairs) {
+        for name in &self.no_repair {
+            match &**name {
+                "response-id" => answers.response_id = false,
+                "error-shape" => answers.error_shape = false,
+                "bare-result" => answers.bare_result = false,
+                "orphan-answer" => answers.orphan_answer = false,
+                "missing-id" => answers.missing_id = false,
+                _ => {}
+            }
+        }
+    }
+}
