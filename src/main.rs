@@ -23,7 +23,7 @@ fn main() -> ExitCode {
 async fn run(command: Command) -> ExitCode {
     match command {
         Command::Wrap(args) => {
-            telemetry::start(args.log_level, args.log_format);
+            let _log = telemetry::start(args.log_level, args.log_format);
             let (policy, command) = match args.resolve() {
                 Ok(meant) => meant,
                 Err(error) => return report(&error, 2),

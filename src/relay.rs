@@ -9,11 +9,11 @@ mod guarded;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 
 use crate::jsonrpc::{Message, Scan};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
@@ -164,10 +164,10 @@ impl Relay {
     /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
     pub async fn step(&mut self) -> Step {
         self.collect();
-        let timeout = self.filter.poll_timeout().map(tokio::time::Instant::from_std);
-        let timeout = timeout.filter(|_| self.to_client.is_empty());
+        let due = self.filter.poll_timeout().map(tokio::time::Instant::from_std);
+        let due = due.filter(|_| self.to_client.is_empty());
         let wake = async {
-            match timeout {
+            match due {
                 Some(at) => sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -220,25 +220,31 @@ impl Relay {
         self.filter.server_gone(now(), why);
     }
 
-    /// Writes what is left for the client; gives up where it cannot take it.
-    pub async fn finish(&mut self) {
+    /// Whether the client has not yet taken all that there is for it.
+    pub fn is_writing(&self) -> bool {
+        !self.to_client.is_empty() || !self.filter.is_drained()
+    }
+
+    /// Writes what is left for the client, and then for standard error; gives up on either once it
+    /// has taken nothing for as long as `patience`.
+    pub async fn finish(&mut self, patience: Duration) {
         self.filter.flush();
         loop {
             self.collect();
-            if self.client_gone || (self.to_client.is_empty() && self.to_noise.is_empty()) {
+            if self.to_client.is_empty() {
                 break;
             }
-            if self.to_client.is_empty() {
-                if self.to_noise.write(&mut self.legs.noise).await.is_err() {
-                    break;
-                }
-                continue;
-            }
-            let written = self.to_client.write(&mut self.legs.client_out).await.is_ok();
+            let write = self.to_client.write(&mut self.legs.client_out);
+            let written = matches!(timeout(patience, write).await, Ok(Ok(())));
             self.client_written(written).await;
         }
-        let _ = self.legs.client_out.flush().await;
-        let _ = self.legs.noise.flush().await;
+        while !self.to_noise.is_empty() {
+            let write = self.to_noise.write(&mut self.legs.noise);
+            if !matches!(timeout(patience, write).await, Ok(Ok(()))) {
+                return;
+            }
+        }
+        let _ = timeout(patience, self.legs.noise.flush()).await;
     }
 
     /// Takes from the filter what can be written now.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 
 use tracing::{Level, debug, info};
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::writer::MakeWriterExt;
 
 use crate::progress::{Outcome, Reason, Record, Repair, Summary, Verdict};
 
@@ -19,22 +19,35 @@ pub enum LogFormat {
     Json,
 }
 
+/// Log lines that wait because nobody reads standard error. More are left out: a log must not keep
+/// calls waiting.
+const LINES_MAX: usize = 10_000;
+
+/// Keeps the log going; what is left of it is written when this is dropped.
+#[must_use]
+pub struct Log(#[expect(dead_code, reason = "it is there to be dropped")] Option<WorkerGuard>);
+
 /// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` says it more finely, in
 /// the words of tracing's `EnvFilter`.
-pub fn start(level: Level, format: LogFormat) {
+pub fn start(level: Level, format: LogFormat) -> Log {
     let default = format!("milepost={}", level.as_str().to_lowercase());
     let filter =
         EnvFilter::try_from_env("MILEPOST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(LINES_MAX)
+        .thread_name("log")
+        .finish(io::stderr());
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
-        .with_writer(io::stderr.with_max_level(Level::TRACE))
+        .with_writer(writer)
         .with_ansi(io::stderr().is_terminal());
     // A second start, as tests may try, changes nothing.
-    let _ = match format {
+    let started = match format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
+    Log(started.is_ok().then_some(guard))
 }
 
 /// What one connection is told about, line by line, and counted for its end.

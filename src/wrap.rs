@@ -28,8 +28,8 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// official SDKs send SIGKILL 2 s after that, to us, and nobody would be left to end the server.
 const LAST_GRACE: Duration = Duration::from_millis(1500);
 
-/// How long a client that cannot read may keep us from ending.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long a client that reads nothing may keep us from ending once its server has ended.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// How long a client's first request is waited for to tell it that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
@@ -113,8 +113,11 @@ impl Session {
                 exit = self.child.wait() => break exit,
                 signal = next_signal(&mut signals) => {
                     self.child.signal(signal);
-                    let grace = if self.stop.is_some() { LAST_GRACE } else { TERM_GRACE };
-                    self.stop = Some(Stop::Kill(Instant::now() + grace));
+                    // The others may mean something else to a server than its end.
+                    if signal == child::Signal::SIGTERM {
+                        let grace = if self.stop.is_some() { LAST_GRACE } else { TERM_GRACE };
+                        self.stop = Some(Stop::Kill(Instant::now() + grace));
+                    }
                 }
                 () = due(stop) => self.stop_harder().await,
             }
@@ -163,19 +166,30 @@ impl Session {
     /// stays behind.
     async fn end(&mut self, exit: Exit, server_done: bool) {
         if !server_done {
-            let drained =
-                timeout(DRAIN, async { while self.relay.step().await != Step::ServerDone {} });
-            let _ = drained.await;
+            self.drain().await;
         }
         let open = self.relay.open_calls();
         if open > 0 {
             tracing::warn!(open, "the server ended ({exit}) with calls open");
         }
         self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
-        let _ = timeout(LAST_WORDS, self.relay.finish()).await;
+        self.relay.finish(LAST_WORDS).await;
         self.note();
         self.log.finish();
         self.child.sweep().await;
+    }
+
+    /// Passes on what the server has left in its pipe, for as long as the client takes any of it. A
+    /// grandchild may hold the pipe open: then it is over when nothing more comes.
+    async fn drain(&mut self) {
+        loop {
+            let patience = if self.relay.is_writing() { LAST_WORDS } else { DRAIN };
+            match timeout(patience, self.relay.step()).await {
+                Ok(Step::ServerDone | Step::ClientGone) | Err(_) => return,
+                Ok(_) => {}
+            }
+            self.note();
+        }
     }
 }
 

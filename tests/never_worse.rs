@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{env, fs, thread};
 
@@ -274,6 +274,7 @@ impl<'a> Cell<'a> {
 
 #[test]
 fn no_cell_of_clients_by_legacy_servers_is_worse_with_milepost() {
+    let _quiet = crate::QUIET.write().unwrap_or_else(PoisonError::into_inner);
     let jobs: VecDeque<_> =
         ROWS.iter().flat_map(|row| CLIENTS.map(|client| (row, client))).enumerate().collect();
     let (jobs, cells) = (Mutex::new(jobs), Mutex::new(Vec::new()));

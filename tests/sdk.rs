@@ -3,3 +3,241 @@
 
 mod never_worse;
 mod support;
+
+use std::env;
+use std::fs;
+use std::sync::{PoisonError, RwLock};
+use std::thread;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use support::sdk::{CLIENTS, Report, SERVERS, client, server, wrapped};
+use support::session::Session;
+use support::{MILEPOST, example, runs};
+
+/// Held by a test that measures times, against all others.
+static QUIET: RwLock<()> = RwLock::new(());
+
+/// Runs a test while no times are measured.
+fn aside<T>(test: impl FnOnce() -> T) -> T {
+    let _guard = QUIET.read().unwrap_or_else(PoisonError::into_inner);
+    test()
+}
+
+/// Does something for each, all at once.
+fn for_each<T: Send>(all: impl IntoIterator<Item = T>, work: impl Fn(T) + Sync) {
+    thread::scope(|scope| {
+        for one in all {
+            scope.spawn(|| work(one));
+        }
+    });
+}
+
+mod a_busy_client {
+    use super::*;
+
+    fn unknown_tokens(report: &Report) -> u64 {
+        report.json["stray_progress"].as_u64().unwrap()
+    }
+
+    #[test]
+    fn of_typescript_loses_what_comes_with_the_answer_and_calls_it_an_error() {
+        aside(|| {
+            for_each(["ts1", "ts2"], |name| {
+                let options = ["--call", r#"burst={"seconds":0}"#, "--repeat", "30", "--busy", "8"];
+                let report = client(name, &options, &[example("silent")]);
+                assert!(unknown_tokens(&report) >= 20, "{}", report.json);
+            });
+        });
+    }
+
+    #[test]
+    fn of_typescript_makes_a_thousand_calls_without_an_error_behind_milepost() {
+        aside(|| {
+            for_each(["ts1", "ts2"], |name| {
+                let options =
+                    ["--call", r#"burst={"seconds":0}"#, "--repeat", "1000", "--busy", "8"];
+                let report = client(name, &options, &wrapped(&[], &[example("silent")]));
+                report.expect_all_well();
+                assert_eq!(report.calls().len(), 1000);
+                // Progress that a call of a few milliseconds does not need costs no time either.
+                let ms: u64 = report.calls().iter().map(|call| call["ms"].as_u64().unwrap()).sum();
+                assert!(ms < 50_000, "{ms} ms");
+            });
+        });
+    }
+
+    #[test]
+    fn of_typescript_gets_progress_and_answers_apart_when_calls_take_longer() {
+        aside(|| {
+            for_each(["ts1", "ts2"], |name| {
+                // Steps of 35 ms are longer than the hold, so that the last one is followed closely.
+                let steps = r#"steps={"count":9,"ms":35,"total":9}"#;
+                let burst = r#"quiet={"ms":200}"#;
+                let options = [
+                    "--call",
+                    steps,
+                    "--call",
+                    burst,
+                    "--repeat",
+                    "50",
+                    "--concurrent",
+                    "--busy",
+                    "8",
+                ];
+                let report = client(name, &options, &wrapped(&[], &server("ts1")));
+                report.expect_all_well();
+                let shown = report.calls().iter().filter(|call| call["tool"] == "steps");
+                assert!(shown.clone().count() == 50);
+                for call in shown {
+                    let count = call["progress"].as_array().unwrap().len();
+                    assert!(count >= 3, "{call}");
+                }
+            });
+        });
+    }
+}
+
+mod an_impatient_client {
+    use super::*;
+
+    /// With its own timeout, which progress resets, and a tool that is silent for longer.
+    fn outlasts(name: &str, timeout: &str, seconds: u32, options: &[&str]) {
+        let call = format!(r#"sleep={{"seconds":{seconds}}}"#);
+        let ask = ["--call", &call, "--timeout", timeout, "--reset"];
+        let silent = [example("silent")];
+        let without = client(name, &ask, &silent);
+        assert_eq!(without.calls()[0]["outcome"], "timeout", "{}", without.json);
+        let with = client(name, &ask, &wrapped(options, &silent));
+        with.expect_all_well();
+    }
+
+    #[test]
+    fn outlasts_a_silent_tool_with_heartbeats_and_not_without() {
+        let options = ["--heartbeat-after", "1s", "--heartbeat-every", "1s"];
+        aside(|| for_each(["ts1", "ts2", "rmcp"], |name| outlasts(name, "3", 12, &options)));
+    }
+
+    /// As it is out of the box, which takes most of a minute.
+    #[test]
+    fn outlasts_a_silent_tool_with_the_defaults() {
+        if env::var_os("MILEPOST_SLOW").is_some() {
+            aside(|| for_each(["ts1", "ts2", "rmcp"], |name| outlasts(name, "10", 40, &[])));
+        }
+    }
+}
+
+#[test]
+fn invented_tokens_of_two_calls_at_once_move_neither_the_wrong_one() {
+    let sammy = [example("swissarmyhammer"), "--generation".into(), "s0".into()];
+    let of_shell = |text: &str| text.starts_with("Shell") || text.starts_with("Command");
+    aside(|| {
+        for_each(CLIENTS, |name| {
+            let options = ["--concurrent", "--call", "shell", "--call", "flow"];
+            let report = client(name, &options, &wrapped(&[], &sammy));
+            report.expect_all_well();
+            for call in report.calls() {
+                let messages = call["progress"].as_array().unwrap().iter();
+                for message in messages.map(|update| update[2].as_str().unwrap()) {
+                    assert_eq!(of_shell(message), call["tool"] == "shell", "{name}: {call}");
+                }
+            }
+        });
+    });
+}
+
+mod servers_of_the_sdks {
+    use super::*;
+
+    const BIG: usize = 10_000_000;
+
+    fn pair(name: &str, upstream: &str) {
+        let big = format!(r#"big={{"bytes":{BIG}}}"#);
+        let steps = r#"steps={"count":3,"ms":200,"total":3}"#;
+        let options = ["--call", steps, "--call", "ask", "--call", &big];
+        let report = client(name, &options, &wrapped(&[], &server(upstream)));
+        let Report { json, stderr, .. } = &report;
+        let what = format!("{name} by {upstream}");
+        let calls = report.calls();
+        assert_eq!(calls.len(), 3, "{what}: {stderr}");
+        let told: Vec<_> = calls[0]["progress"].as_array().unwrap().iter().collect();
+        let told: Vec<_> = told.iter().map(|told| json!([told[0], told[1], told[2]])).collect();
+        let number = |value: &Value| value[0].as_f64().zip(value[1].as_f64());
+        assert_eq!(
+            told.iter().map(number).collect::<Vec<_>>(),
+            [1.0, 2.0, 3.0].map(|step| Some((step, 3.0))),
+            "{what}: {told:?}"
+        );
+        assert!(
+            (1..).zip(&told).all(|(step, told)| told[2] == format!("step {step}")),
+            "{what}: {told:?}"
+        );
+        // A server cannot ask a client of 2026-07-28 anything.
+        let asks = json["protocol"] != "2026-07-28";
+        assert!(
+            !asks || calls[1]["outcome"] == "result" && calls[1]["is_error"] == false,
+            "{what}: {}",
+            calls[1]
+        );
+        let text = calls[2]["result"]["content"][0]["text"].as_str().unwrap_or_default();
+        assert_eq!(text.len(), BIG, "{what}: {}", calls[2]["error"]);
+        assert_eq!(report.errors(), 0, "{what}: {}", json["errors"]);
+    }
+
+    #[test]
+    fn answer_report_and_ask_every_client_as_they_do_without_milepost() {
+        aside(|| {
+            for upstream in SERVERS {
+                for_each(CLIENTS, |name| pair(name, upstream));
+            }
+        });
+    }
+
+    /// What a client reads of one call.
+    fn conversation(command: &[String]) -> Vec<String> {
+        let (program, args) = command.split_first().unwrap();
+        let mut session = Session::start(std::process::Command::new(program).args(args));
+        session.tell(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#);
+        let mut said = session.lines_until(r#""id":0"#);
+        session.tell(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        session.call("1", Some("\"t\""), "steps", r#"{"count":4,"ms":200,"total":4}"#);
+        said.extend(session.lines_until(r#""id":1"#));
+        session.tell(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#);
+        said.extend(session.lines_until(r#""id":2"#));
+        said
+    }
+
+    #[test]
+    fn are_passed_on_byte_for_byte() {
+        aside(|| {
+            for_each(SERVERS, |upstream| {
+                let command = server(upstream);
+                let with = conversation(&wrapped(&[], &command));
+                assert_eq!(with.len(), 7, "{with:?}");
+                assert_eq!(with, conversation(&command), "{upstream}");
+            });
+        });
+    }
+}
+
+#[test]
+fn a_server_that_will_not_end_is_gone_when_its_client_is() {
+    aside(|| {
+        for_each(CLIENTS, |name| {
+            let folder = TempDir::new().unwrap();
+            let path = folder.path().join("pid");
+            let silent = example("silent");
+            let script = format!(
+                "trap '' TERM INT HUP; echo $$ >'{}'; '{silent}'; while :; do sleep 1; done",
+                path.display()
+            );
+            let stubborn = ["sh".to_owned(), "-c".into(), script];
+            let report = client(name, &["--call", "echo"], &wrapped(&[], &stubborn));
+            assert_eq!(report.calls()[0]["outcome"], "result", "{}", report.json);
+            let pid: u32 = fs::read_to_string(path).unwrap().trim().parse().unwrap();
+            support::until("the server is gone", || !runs(pid));
+        });
+    });
+    assert!(std::path::Path::new(MILEPOST).exists());
+}

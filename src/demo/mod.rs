@@ -100,7 +100,7 @@ pub enum Error {
 pub async fn run(silence: Duration) -> Result<u8, Error> {
     let mut view = View::of_stdout();
     let ended = tokio::select! {
-        ended = play(silence, &mut view) => ended,
+        ended = play(Policy::default(), silence, &mut view) => ended,
         Ok(()) = ctrl_c() => {
             view.clear()?;
             return Ok(INTERRUPTED);
@@ -118,11 +118,15 @@ pub async fn run(silence: Duration) -> Result<u8, Error> {
 }
 
 /// Runs the demonstration and answers with what each call came to.
-pub async fn play(silence: Duration, view: &mut View<'_>) -> Result<Vec<Tally>, Error> {
+pub async fn play(
+    policy: Policy,
+    silence: Duration,
+    view: &mut View<'_>,
+) -> Result<Vec<Tally>, Error> {
     introduce(view)?;
     let mut client = Client::default();
     let mut bare = Client::default();
-    let mut pipes = Pipes::connect(Policy::default(), silence);
+    let mut pipes = Pipes::connect(policy, silence);
     pipes.send(&client.initialize()).await;
     bare.initialize();
     let mut show = Show {

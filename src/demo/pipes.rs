@@ -122,7 +122,7 @@ async fn relay(mut relay: Relay, mut note: impl FnMut(Record)) {
         }
     }
     relay.server_gone("the demonstration is over");
-    relay.finish().await;
+    relay.finish(Duration::from_secs(1)).await;
     while let Some(record) = relay.poll_record() {
         note(record);
     }

@@ -241,7 +241,8 @@ impl Filter {
             && self.alive
             && call.token.is_some()
             && call.task.is_none()
-            && call.is_tool_call();
+            && call.is_tool_call()
+            && call.meter.can_rise();
         let heartbeat = &self.policy.of(call.tool.as_deref()).heartbeat;
         wanted
             .then(|| pulse::next_beat(heartbeat, call.opened, call.sent_at, call.server_spoke))

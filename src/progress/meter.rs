@@ -75,6 +75,11 @@ impl Meter {
         self.base == 0.0 && self.told.is_none_or(|told| value > told)
     }
 
+    /// Whether there is a figure above the last one.
+    pub fn can_rise(&self) -> bool {
+        self.lifted().is_ok()
+    }
+
     /// Takes what the server claims and answers with what the client is told (rules N1, N2, N3).
     pub fn take(&mut self, figure: Option<&Figure>, on_fall: OnFall) -> Result<Told, Reason> {
         let Some(figure) = figure else {

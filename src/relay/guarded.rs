@@ -224,6 +224,10 @@ impl Guarded {
         }
     }
 
+    pub(super) fn is_drained(&self) -> bool {
+        self.open.as_ref().map_or_else(|| self.filter.is_drained(), VecDeque::is_empty)
+    }
+
     pub(super) fn open_calls(&self) -> usize {
         if self.open.is_some() { 0 } else { self.filter.open_calls() }
     }

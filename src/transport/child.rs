@@ -35,9 +35,9 @@ use tokio::{
 /// a store or end a browser take seconds; a user who waits for a prompt has no more than these.
 pub const EXIT_GRACE: Duration = Duration::from_secs(5);
 
-/// How long a server has to end after SIGTERM. The official SDKs kill us 2 s after they sent us
-/// SIGTERM; by then a server that ignores it has to be gone, for nobody would be left to end it.
-pub const TERM_GRACE: Duration = Duration::from_millis(1500);
+/// How long a server has to end after SIGTERM. As long again: its handler may have to do what the
+/// closed input did not cause.
+pub const TERM_GRACE: Duration = Duration::from_secs(5);
 
 /// How long those that a dead server left behind have after SIGTERM. Short: nobody waits for
 /// their work any more, and the client waits for us.

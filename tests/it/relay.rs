@@ -50,7 +50,7 @@ fn start(policy: Policy) -> Ends {
                 }
             }
         }
-        relay.finish().await;
+        relay.finish(Duration::from_secs(1)).await;
     });
     Ends { client, server, noise, tell, task }
 }

@@ -173,7 +173,9 @@ impl Talk {
                 let call = self.pick(*call)?;
                 let id = self.calls[call].id;
                 let users = self.calls.iter().filter(|call| call.id == id).count();
-                if users > 1 && !self.calls[call].open {
+                // A name that was used before, or a task that the client does not know of yet.
+                let crossed = users > 1 && !self.calls[call].open;
+                if crossed || (self.calls[call].task.is_some() && !all_told) {
                     return None;
                 }
                 self.close(|call| call.id == id && call.method != "initialize");
@@ -191,7 +193,10 @@ impl Talk {
             }
             Step::Large([call, how], cuts) => {
                 // Such a message passes unrepaired: it has to be one that needs no repair.
-                self.pick(*call).filter(|call| self.calls[*call].open && self.calls[*call].waits)?;
+                self.pick(*call).filter(|call| {
+                    let call = &self.calls[*call];
+                    call.open && call.waits && !call.asks_for_task
+                })?;
                 let text = self.answer([*call, [0, 4, 12, 13][usize::from(*how) % 4]])?;
                 Said::ServerInPieces(cut(&text, cuts))
             }
