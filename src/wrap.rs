@@ -107,7 +107,7 @@ impl Session {
                     Step::ClientDone | Step::ClientGone => self.begin_stop().await,
                     Step::ServerDone => {
                         server_done = true;
-                        self.stop.get_or_insert(Stop::Mute(Instant::now() + DRAIN));
+                        self.stop.get_or_insert_with(|| Stop::Mute(Instant::now() + DRAIN));
                     }
                 },
                 exit = self.child.wait() => break exit,
@@ -136,7 +136,7 @@ impl Session {
     /// The client says nothing more: the server is told, and has a while to end.
     async fn begin_stop(&mut self) {
         self.relay.close_server_input().await;
-        self.stop.get_or_insert(Stop::Term(Instant::now() + EXIT_GRACE));
+        self.stop.get_or_insert_with(|| Stop::Term(Instant::now() + EXIT_GRACE));
     }
 
     async fn stop_harder(&mut self) {

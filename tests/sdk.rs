@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use support::sdk::{CLIENTS, Report, SERVERS, client, server, wrapped};
 use support::session::Session;
-use support::{MILEPOST, example, runs};
+use support::{example, runs};
 
 /// Held by a test that measures times, against all others.
 static QUIET: RwLock<()> = RwLock::new(());
@@ -150,10 +150,15 @@ fn invented_tokens_of_two_calls_at_once_move_neither_the_wrong_one() {
 mod servers_of_the_sdks {
     use super::*;
 
-    const BIG: usize = 10_000_000;
+    /// The TypeScript SDK reads no line of more than 10 MiB, and the servers of the Python SDKs say
+    /// everything twice, in `content` and in `structuredContent`.
+    fn big(upstream: &str) -> usize {
+        if upstream.starts_with("py") { 4_900_000 } else { 10_000_000 }
+    }
 
     fn pair(name: &str, upstream: &str) {
-        let big = format!(r#"big={{"bytes":{BIG}}}"#);
+        let bytes = big(upstream);
+        let big = format!(r#"big={{"bytes":{bytes}}}"#);
         let steps = r#"steps={"count":3,"ms":200,"total":3}"#;
         let options = ["--call", steps, "--call", "ask", "--call", &big];
         let report = client(name, &options, &wrapped(&[], &server(upstream)));
@@ -161,8 +166,8 @@ mod servers_of_the_sdks {
         let what = format!("{name} by {upstream}");
         let calls = report.calls();
         assert_eq!(calls.len(), 3, "{what}: {stderr}");
-        let told: Vec<_> = calls[0]["progress"].as_array().unwrap().iter().collect();
-        let told: Vec<_> = told.iter().map(|told| json!([told[0], told[1], told[2]])).collect();
+        let told = calls[0]["progress"].as_array().unwrap().iter();
+        let told: Vec<_> = told.map(|told| json!([told[0], told[1], told[2]])).collect();
         let number = |value: &Value| value[0].as_f64().zip(value[1].as_f64());
         assert_eq!(
             told.iter().map(number).collect::<Vec<_>>(),
@@ -181,7 +186,7 @@ mod servers_of_the_sdks {
             calls[1]
         );
         let text = calls[2]["result"]["content"][0]["text"].as_str().unwrap_or_default();
-        assert_eq!(text.len(), BIG, "{what}: {}", calls[2]["error"]);
+        assert_eq!(text.len(), bytes, "{what}: {}", calls[2]["error"]);
         assert_eq!(report.errors(), 0, "{what}: {}", json["errors"]);
     }
 
@@ -239,5 +244,4 @@ fn a_server_that_will_not_end_is_gone_when_its_client_is() {
             support::until("the server is gone", || !runs(pid));
         });
     });
-    assert!(std::path::Path::new(MILEPOST).exists());
 }

@@ -324,7 +324,7 @@ fn transcripts_come_out_as_they_are_written() {
             continue;
         }
         let at = text.lines().zip(played.lines()).position(|(a, b)| a != b);
-        let line = at.unwrap_or(text.lines().count().min(played.lines().count()));
+        let line = at.unwrap_or_else(|| text.lines().count().min(played.lines().count()));
         wrong.push(format!(
             "{}:{}\n  wrong:    {}\n  expected: {}",
             path.display(),
