@@ -72,6 +72,32 @@ pub fn skip_value(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
+/// Reads backwards from `close`, the closing brace of an object, to the last of its values that
+/// begins before `floor`: the position after that value. `None` if there is none.
+pub fn skip_back(text: &[u8], floor: usize, close: usize) -> Option<usize> {
+    let is_escaped = |at: usize| {
+        let slashes = text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count();
+        slashes % 2 == 1
+    };
+    let mut depth = 0_usize;
+    let mut in_string = false;
+    let mut end = close;
+    for at in (floor..close).rev() {
+        match text[at] {
+            b'"' if !is_escaped(at) => in_string = !in_string,
+            _ if in_string => {}
+            b'}' | b']' => depth += 1,
+            b'{' | b'[' => depth = depth.checked_sub(1)?,
+            b',' if depth == 0 => end = at,
+            _ => {}
+        }
+    }
+    while end > floor && is_space(text[end - 1]) {
+        end -= 1;
+    }
+    (depth > 0).then_some(end)
+}
+
 /// One member of an object, as ranges of the text it was found in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
@@ -89,6 +115,7 @@ pub struct Members<'a> {
     text: &'a [u8],
     at: usize,
     end: Option<usize>,
+    cut_off: Option<(Range<usize>, usize)>,
     done: bool,
 }
 
@@ -97,12 +124,22 @@ impl<'a> Members<'a> {
     pub fn new(text: &'a [u8]) -> Self {
         let at = skip_space(text, 0);
         let is_object = text.get(at) == Some(&b'{');
-        Self { text, at: at + 1, end: None, done: !is_object }
+        Self { text, at: at + 1, end: None, cut_off: None, done: !is_object }
+    }
+
+    /// Starts behind a member of the outermost object.
+    pub fn after(text: &'a [u8], at: usize) -> Self {
+        Self { text, at, end: None, cut_off: None, done: false }
     }
 
     /// The position after the closing brace, once the iterator has come to it.
     pub fn end(&self) -> Option<usize> {
         self.end
+    }
+
+    /// The key of the member whose value is not whole, and where that value begins.
+    pub fn cut_off(&self) -> Option<(Range<usize>, usize)> {
+        self.cut_off.clone()
     }
 
     fn step(&mut self) -> Option<Member> {
@@ -124,7 +161,11 @@ impl<'a> Members<'a> {
             return None;
         }
         at = skip_space(self.text, at + 1);
-        let value = at..skip_value(self.text, at)?;
+        let Some(end) = skip_value(self.text, at) else {
+            self.cut_off = Some((key, at)).filter(|_| at < self.text.len());
+            return None;
+        };
+        let value = at..end;
         self.at = value.end;
         Some(Member { key, value })
     }

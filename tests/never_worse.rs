@@ -312,6 +312,7 @@ fn no_cell_of_clients_by_legacy_servers_is_worse_with_milepost() {
 
 impl Cell<'_> {
     /// All there is to know, for whoever runs the test.
+    #[expect(clippy::print_stdout, reason = "shown if the test fails, or when asked for")]
     fn print(&self) {
         let Cell { row, client, without, with } = self;
         let ms = |side: &Side| side.calls.iter().filter_map(|call| call.ms).sum::<u64>();

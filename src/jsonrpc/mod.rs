@@ -10,7 +10,6 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
-use memchr::memmem;
 
 use crate::json::{self, Members, key_is};
 
@@ -19,6 +18,10 @@ pub use scan::Scan;
 
 /// From this length on (in bytes) an answer is recognised by its two ends instead of being scanned.
 const PEEK_MIN: usize = 4 << 10;
+
+/// How much of each end is read then, in bytes: far more than the members of an envelope besides its
+/// result have.
+const WINDOW: usize = 1 << 10;
 
 /// What a message is, by the members of its envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,55 +129,37 @@ impl Message {
         *slot = Some(member.value.clone());
     }
 
-    /// Recognises a large answer without reading what is in it: the first members tell that it is
-    /// one, and its id stands either last (for JSON, `"id":1}` at the very end can only be a member
-    /// of the outermost object) or among the first, if the text has no other place that could spell
-    /// `"id"`. `None` where that is not certain.
+    /// Recognises a large answer without reading all of it: the short members before its result,
+    /// the beginning of that, and at the end of the text the short members behind it. That is exact
+    /// unless a second member is longer than [`WINDOW`] too, which no envelope has. `None` where the
+    /// whole has to be read.
     fn peek(raw: &Bytes) -> Option<Self> {
-        let mut answer = Self::empty(raw.clone());
-        let mut at = json::skip_space(raw, 0);
-        if raw.get(at) != Some(&b'{') {
+        let close = raw.len() - 1 - raw.iter().rev().position(|&byte| !json::is_space(byte))?;
+        if raw[close] != b'}' {
             return None;
         }
-        let value = loop {
-            at = json::skip_space(raw, at + 1);
-            let head = raw.get(at..(at + 64).min(raw.len()))?;
-            let key = at..at + json::skip_value(head, 0).filter(|_| head.first() == Some(&b'"'))?;
-            at = json::skip_space(raw, key.end);
-            if raw.get(at) != Some(&b':') {
-                return None;
-            }
-            at = json::skip_space(raw, at + 1);
-            if raw[key.clone()] == *b"\"result\"" {
-                break at;
-            }
-            let value = at..at + json::skip_value(raw.get(at..(at + 256).min(raw.len()))?, 0)?;
-            at = json::skip_space(raw, value.end);
-            if raw.get(at) != Some(&b',') || answer.method.is_some() || answer.error.is_some() {
-                return None;
-            }
-            answer.take(raw, &json::Member { key, value });
-        };
-        let close =
-            raw.iter().rposition(|&byte| !json::is_space(byte)).filter(|&at| raw[at] == b'}')?;
-        if let Some((value_end, id)) = tail_id(raw, close) {
-            answer.result = Some(value..value_end);
-            answer.id = Some(id);
-        } else {
-            answer.id.as_ref()?;
-            let rest = &raw[value..];
-            let hidden = |needle: &[u8]| memmem::find(rest, needle).is_some();
-            if !matches!(raw[close - 1], b'}' | b']')
-                || hidden(b"\"id\"")
-                || hidden(b"\\u006")
-                || hidden(b"\\u007")
-            {
-                return None;
-            }
-            answer.result = Some(value..close);
+        let head = &raw[..WINDOW.min(close)];
+        let mut answer = Self::empty(raw.clone());
+        let mut members = Members::new(head);
+        for member in members.by_ref() {
+            answer.take(raw, &member);
         }
+        let start = members.cut_off().filter(|(key, _)| head[key.clone()] == *b"\"result\"")?.1;
+        // What is no container ends before the window does, or is a text of its own.
+        let is_container = matches!(raw[start], b'{' | b'[');
+        let floor = close.saturating_sub(WINDOW).max(start + 1);
+        let end = json::skip_back(raw, floor, close).filter(|_| is_container)?;
+        let mut behind = Members::after(&raw[..=close], end);
+        for member in behind.by_ref() {
+            answer.take(raw, &member);
+        }
+        let unlike = answer.method.is_some() || answer.result.is_some() || answer.error.is_some();
+        if unlike || behind.end() != Some(close + 1) {
+            return None;
+        }
+        answer.result = Some(start..end);
         answer.kind = Kind::Response;
-        Some(answer)
+        (answer.id.is_some() || answer.versioned).then_some(answer)
     }
 
     /// The message as it came.
@@ -275,26 +260,6 @@ fn is_batch(raw: &Bytes) -> bool {
             // Only an object: reading arrays in arrays would go as deep as they do.
             raw[first.start] == b'{' && Message::parse(raw.slice(first.clone())).kind != Kind::Noise
         })
-}
-
-/// `,"id":<scalar>}` at the end of an object that closes at `close`: where the value before it ends,
-/// and the id. `jsonrpc` may stand between (the order of the TypeScript SDK).
-fn tail_id(raw: &Bytes, close: usize) -> Option<(usize, Range<usize>)> {
-    let floor = close.saturating_sub(256);
-    let tail = &raw[floor..close];
-    let key = floor + memmem::rfind(tail, b"\"id\":")?;
-    let id = json::skip_space(raw, key + 5)..close;
-    let plain = Key::read(&raw.slice(id.clone())).is_some() && !raw[id.clone()].contains(&b'\\');
-    let mut comma = key;
-    while comma > 0 && json::is_space(raw[comma - 1]) {
-        comma -= 1;
-    }
-    if !plain || comma == 0 || raw[comma - 1] != b',' {
-        return None;
-    }
-    let before = &raw[..comma - 1];
-    let version = b",\"jsonrpc\":\"2.0\"";
-    Some((before.strip_suffix(version).map_or(before.len(), <[u8]>::len), id))
 }
 
 #[cfg(test)]

@@ -114,12 +114,15 @@ impl Filter {
         JudgedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
     }
 
-    fn answer_to_nobody(&self, key: &Key, message: &Message) -> JudgedAnswer {
+    fn answer_to_nobody(&mut self, key: &Key, message: &Message) -> JudgedAnswer {
         if !self.policy.answers.orphan_answer || self.ledger.overflowed {
             return JudgedAnswer::forwarded(message);
         }
         JudgedAnswer::withheld(match self.ledger.was_id_in_any_spelling(key) {
-            Some(Tomb::Ended) => return JudgedAnswer::forwarded(message),
+            Some(Tomb::Ended) => {
+                self.ledger.answered_after_all(key);
+                return JudgedAnswer::forwarded(message);
+            }
             Some(Tomb::Answered) => Reason::SecondAnswer,
             Some(Tomb::Cancelled) => Reason::CancelledAnswer,
             Some(Tomb::Token) | None => Reason::OrphanAnswer,
@@ -138,8 +141,11 @@ impl Filter {
             repairs.add(Repair::ErrorShape);
             return Some((range, mended));
         }
+        if !bare || !self.policy.answers.bare_result {
+            return None;
+        }
         let (result, range) = (message.result()?, message.result_range()?);
-        let mended = wrapped_result(&result).filter(|_| bare && self.policy.answers.bare_result)?;
+        let mended = wrapped_result(&result)?;
         repairs.add(Repair::BareResult);
         Some((range, mended))
     }

@@ -199,7 +199,12 @@ impl Filter {
         }
         let params = message.params().unwrap_or_default();
         let Some(text) = json::member(&params, "requestId") else { return untouched };
-        let Some(call) = Key::read(&text).and_then(|id| self.client_call(stream, &id)) else {
+        let Some(id) = Key::read(&text) else { return untouched };
+        let Some(call) = self.client_call(stream, &id) else {
+            let found = self.streams.get_mut(&stream).map(|stream| stream.purge(&id));
+            for (number, verdict) in found.unwrap_or_default() {
+                self.record(number, None, verdict);
+            }
             return untouched;
         };
         let known = self.ledger.get(call).map(|call| call.id.server.to_json());

@@ -16,6 +16,7 @@ use super::stream::{Guard, Item, ItemKind, Payload, Stream, StreamId, Transmit};
 use super::verdict::{Reason, Repair, Verdict};
 use super::{Filter, Mode, Record, pulse, transmit};
 use crate::json;
+use crate::jsonrpc::Key;
 use crate::mcp::{INTERNAL_ERROR, Revision};
 
 /// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
@@ -310,8 +311,11 @@ impl Filter {
 
     /// Where no pacing is needed, what still waits goes out before the answer.
     fn flush_pending(&mut self, now: Instant, id: CallId) {
-        let Some(target) = self.ledger.get(id).map(|call| call.stream) else { return };
-        if self.is_paced(Some(target)) {
+        let Some(call) = self.ledger.get(id) else { return };
+        let (target, key) = (call.stream, Key::read(&call.id.client));
+        // Of a large answer pieces may have been written before its id was known.
+        let passing = self.streams.get(&target).is_some_and(Stream::is_passing);
+        if passing || self.is_paced(Some(target)) {
             return;
         }
         let Some(call) = self.ledger.get_mut(id) else { return };
@@ -321,7 +325,7 @@ impl Filter {
                     let verdicts = pending.message.map(|number| (number, verdict));
                     let item = Item {
                         order: 0,
-                        kind: ItemKind::Other,
+                        kind: key.clone().map_or(ItemKind::Other, ItemKind::Progress),
                         payload,
                         guards: Vec::new(),
                         verdicts: verdicts.into_iter().collect(),

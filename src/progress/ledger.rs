@@ -204,6 +204,11 @@ impl Ledger {
         self.tombs.stones.get(&(false, key.clone())).copied()
     }
 
+    /// A request that the server had ended otherwise has been answered too.
+    pub(super) fn answered_after_all(&mut self, key: &Key) {
+        self.tombs.add(key.clone(), Tomb::Answered);
+    }
+
     /// How the request ended whose id is `key` or the only one that is `key` in another spelling.
     pub(super) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tomb> {
         self.was_id(key).or_else(|| {

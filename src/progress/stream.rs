@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use super::call::CallId;
 use super::policy::Pacing;
-use super::verdict::Verdict;
+use super::verdict::{Reason, Verdict};
+use crate::jsonrpc::Key;
 
 /// Names a client stream of one filter. The shell chooses the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,11 +104,13 @@ pub(super) struct Guard {
     pub(super) unwritten: Option<CallId>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ItemKind {
     Answer,
     Request,
     Other,
+    /// Progress that goes out before the answer to the client's request of this id.
+    Progress(Key),
     /// Pieces of a large message; `end` marks the last.
     Piece {
         end: bool,
@@ -218,6 +221,18 @@ impl Stream {
             self.pieces -= 1;
         }
         Some(item)
+    }
+
+    /// The client has given up the request that it calls `id`: no progress of it may follow, even if
+    /// it waits for its turn before the answer. What becomes of the messages it was in.
+    pub(super) fn purge(&mut self, id: &Key) -> Vec<(u64, Verdict)> {
+        let mut verdicts = Vec::new();
+        let about = ItemKind::Progress(id.clone());
+        while let Some(index) = self.queue.iter().position(|item| item.kind == about) {
+            verdicts.extend(self.take(index).into_iter().flat_map(|item| item.verdicts));
+        }
+        let late = Verdict::Withheld(Reason::Late);
+        verdicts.into_iter().map(|(number, _)| (number, late)).collect()
     }
 
     /// What was given out is written.

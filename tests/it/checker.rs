@@ -108,6 +108,7 @@ impl Checker {
         let Some(message) = envelope(text) else {
             let elements: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
             elements.into_iter().for_each(|element| self.client_told(element.get()));
+            self.note_joined(text);
             return;
         };
         let Some(method) = message.method else { return self.answered(&message) };
@@ -119,6 +120,19 @@ impl Checker {
             }
             "notifications/tasks/status" => self.note_task(params),
             _ => {}
+        }
+    }
+
+    /// Several messages on one line, which no client reads. The answers among them have been given.
+    fn note_joined(&mut self, text: &str) {
+        let documents = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
+        for document in documents.map_while(Result::ok) {
+            let answer = envelope(document.get()).filter(|message| message.method.is_none());
+            let id = answer.and_then(|answer| answer.id);
+            if let Some(at) = self.open.iter().position(|(open, _)| id.as_ref() == Some(open)) {
+                let request = self.open.remove(at).1;
+                self.retire(request);
+            }
         }
     }
 

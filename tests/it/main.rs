@@ -9,6 +9,7 @@ mod lines;
 mod relay;
 mod routes;
 mod script;
+mod through_wrap;
 mod tidy;
 mod wrap;
 

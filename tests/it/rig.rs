@@ -77,17 +77,31 @@ impl Rig {
 
     /// The server says this, too long to be held, in these pieces.
     pub(crate) fn server_in_pieces(&mut self, pieces: &[&[u8]], mut between: impl FnMut(&mut Self)) {
-        self.messages += 1;
         for (index, piece) in pieces.iter().enumerate() {
-            let piece = Bytes::copy_from_slice(piece);
-            let fate = match index {
-                0 => self.filter.server_passing(self.now(), Origin::Wire, piece),
-                _ => self.filter.server_piece(self.now(), piece),
-            };
-            self.note(fate);
-            self.drain();
+            if index == 0 { self.begin(piece) } else { self.piece(piece) }
             between(self);
         }
+        self.over();
+    }
+
+    /// The server begins a message that is too long to be held.
+    pub(crate) fn begin(&mut self, head: &[u8]) {
+        self.messages += 1;
+        let head = Bytes::copy_from_slice(head);
+        let fate = self.filter.server_passing(self.now(), Origin::Wire, head);
+        self.note(fate);
+        self.drain();
+    }
+
+    /// More of it.
+    pub(crate) fn piece(&mut self, piece: &[u8]) {
+        let fate = self.filter.server_piece(self.now(), Bytes::copy_from_slice(piece));
+        self.note(fate);
+        self.drain();
+    }
+
+    /// It is over.
+    pub(crate) fn over(&mut self) {
         self.filter.server_passed(self.now());
         self.drain();
     }

@@ -174,7 +174,7 @@ impl Talk {
                 let id = self.calls[call].id;
                 let users = self.calls.iter().filter(|call| call.id == id).count();
                 // A name that was used before, or a task that the client does not know of yet.
-                let crossed = users > 1 && !self.calls[call].open;
+                let crossed = !self.calls[call].open && (users > 1 || self.chained);
                 if crossed || (self.calls[call].task.is_some() && !all_told) {
                     return None;
                 }

@@ -1,0 +1,10 @@
+//! See `fuzz_bodies::lines`.
+#![no_main]
+#![allow(dead_code)]
+
+#[path = "../../it/fuzz_bodies.rs"]
+mod fuzz_bodies;
+#[path = "../../it/rig.rs"]
+mod rig;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz_bodies::lines(data));
