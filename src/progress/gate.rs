@@ -313,9 +313,11 @@ impl Filter {
     fn flush_pending(&mut self, now: Instant, id: CallId) {
         let Some(call) = self.ledger.get(id) else { return };
         let (target, key) = (call.stream, Key::read(&call.id.client));
-        // Of a large answer pieces may have been written before its id was known.
+        // Of a large answer pieces may have been written before its id was known; and what another
+        // request with the same token has to say may be written first and would have to say less.
         let passing = self.streams.get(&target).is_some_and(Stream::is_passing);
-        if passing || self.is_paced(Some(target)) {
+        let shared = self.ledger.holders(id).len() > 1;
+        if passing || shared || self.is_paced(Some(target)) {
             return;
         }
         let Some(call) = self.ledger.get_mut(id) else { return };

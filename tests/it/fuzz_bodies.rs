@@ -30,6 +30,7 @@ pub(crate) fn core(data: &[u8]) {
     rig.gathered = settings.contains(&b'g');
     let mut figures = Figures { observed: settings.contains(&b'o'), ..Figures::default() };
     let (mut passing, mut gone) = (false, false);
+    let (mut told, mut heard) = (Vec::new(), 0);
     for line in lines {
         let Some((sign, text)) = line.split_first() else { continue };
         let text = text.strip_prefix(b" ").unwrap_or(text);
@@ -59,15 +60,15 @@ pub(crate) fn core(data: &[u8]) {
             }
             _ => {}
         }
-        figures.client_is_told(&rig.told);
-        if !passing {
-            assert_pieces_stand_together(&rig.told);
-            rig.told.clear();
-        }
+        told.append(&mut rig.told);
+        figures.client_is_told(&told[heard..]);
+        heard = told.len();
     }
     rig.resume();
     rig.pass(Duration::from_secs(10));
     figures.client_is_told(&rig.told);
+    told.append(&mut rig.told);
+    assert_pieces_stand_together(&told);
     rig.gone();
     assert_one_verdict_each(&rig);
 }

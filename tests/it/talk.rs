@@ -185,7 +185,10 @@ impl Talk {
             }
             Step::Batch(steps) => {
                 let inside = |step: &Step| match self.put(step, all_told)? {
-                    Said::Server(text) => Some(text),
+                    // Only what can stand in an array.
+                    Said::Server(text) => {
+                        Some(text).filter(|text| text.starts_with("{\"") && !text.contains("}{"))
+                    }
                     _ => None,
                 };
                 let all: Vec<String> = steps.iter().filter_map(inside).collect();
@@ -225,7 +228,9 @@ impl Talk {
     fn open(&mut self, [token, method, dress]: [u8; 3], all_told: bool) -> Option<String> {
         let free = |id: &&&str| {
             let mut users = self.calls.iter().filter(|call| call.id == **id);
-            if all_told { !users.any(|call| call.open) } else { users.next().is_none() }
+            // The server may give up the first one itself (`OTHERS`).
+            let again = all_told && **id != IDS[0];
+            if again { !users.any(|call| call.open) } else { users.next().is_none() }
         };
         let id = IDS.iter().find(free)?;
         let token = *TOKENS.get(usize::from(token) % (TOKENS.len() + 2)).unwrap_or(&"");
@@ -275,7 +280,7 @@ impl Talk {
             self.close(|call| call.id == id);
         }
         let plain = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#);
-        let task = self.calls.len() - 1;
+        let task = call;
         Some(match how % 16 {
             _ if asks_for_task && how % 2 == 0 => {
                 self.calls[call].task = Some(task);
