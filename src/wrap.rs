@@ -26,7 +26,7 @@ const DRAIN: Duration = Duration::from_millis(500);
 
 /// How long a server has that got SIGTERM from a client which had closed its input before. The
 /// official SDKs send SIGKILL 2 s after that, to us, and nobody would be left to end the server.
-const LAST_GRACE: Duration = Duration::from_millis(5000);
+const LAST_GRACE: Duration = Duration::from_millis(1500);
 
 /// How long a client that reads nothing may keep us from ending once its server has ended.
 const LAST_WORDS: Duration = Duration::from_secs(10);

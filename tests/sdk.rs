@@ -234,7 +234,7 @@ fn a_server_that_will_not_end_is_gone_when_its_client_is() {
             let path = folder.path().join("pid");
             let silent = example("silent");
             let script = format!(
-                "trap '' TERM INT HUP; echo $$ >'{}'; '{silent}'; while :; do sleep 1; done",
+                "trap '' TERM INT HUP; echo $$ >'{}'; '{silent}'; for _ in $(seq 30); do sleep 1; done",
                 path.display()
             );
             let stubborn = ["sh".to_owned(), "-c".into(), script];

@@ -68,7 +68,10 @@ pub(crate) fn core(data: &[u8]) {
     rig.pass(Duration::from_secs(10));
     figures.client_is_told(&rig.told);
     told.append(&mut rig.told);
-    assert_pieces_stand_together(&told);
+    // A server that goes away in the middle of a message leaves it so.
+    if !gone {
+        assert_pieces_stand_together(&told);
+    }
     rig.gone();
     assert_one_verdict_each(&rig);
 }

@@ -142,6 +142,8 @@ struct Call {
 #[derive(Debug, Default)]
 pub(crate) struct Talk {
     calls: Vec<Call>,
+    /// How many tasks there have been.
+    tasks: usize,
     /// Nothing that a chain of two proxies may treat otherwise than one: no final marker in the
     /// standard dialect, which ends that dialect, in which the inner one says everything; no token
     /// twice in two spellings.
@@ -174,7 +176,8 @@ impl Talk {
                 let id = self.calls[call].id;
                 let users = self.calls.iter().filter(|call| call.id == id).count();
                 // A name that was used before, or a task that the client does not know of yet.
-                let crossed = !self.calls[call].open && (users > 1 || self.chained);
+                let Call { open, waits, .. } = self.calls[call];
+                let crossed = (!open && users > 1) || (self.chained && !waits);
                 if crossed || (self.calls[call].task.is_some() && !all_told) {
                     return None;
                 }
@@ -212,7 +215,13 @@ impl Talk {
             Step::Progress(dress) => Said::Server(self.progress(*dress)?),
             Step::Task(dress) => self.task(*dress)?,
             Step::Other(which) => {
-                Said::Server(OTHERS[usize::from(*which) % OTHERS.len()].to_owned())
+                let text = OTHERS[usize::from(*which) % OTHERS.len()];
+                if text.contains("requestId") {
+                    // Perhaps the end of a `subscriptions/listen`, of which a chain knows more.
+                    let first = self.calls.iter_mut().filter(|call| call.id == IDS[0]);
+                    first.for_each(|call| call.waits = false);
+                }
+                Said::Server(text.to_owned())
             }
         })
     }
@@ -280,10 +289,11 @@ impl Talk {
             self.close(|call| call.id == id);
         }
         let plain = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#);
-        let task = call;
+        let task = self.tasks;
         Some(match how % 16 {
             _ if asks_for_task && how % 2 == 0 => {
                 self.calls[call].task = Some(task);
+                self.tasks += 1;
                 format!(
                     r#"{{"jsonrpc":"2.0","id":{id},"result":{{"task":{{"taskId":"T{task}","status":"working"}}}}}}"#
                 )

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -65,26 +65,34 @@ pub(crate) fn client(name: &str, options: &[&str], server: &[String]) -> Report 
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut pipe = child.stderr.take().unwrap();
-    let stderr = thread::spawn(move || {
-        let mut text = Vec::new();
-        let _ = pipe.read_to_end(&mut text);
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    let mut pipe = child.stdout.take().unwrap();
-    let stdout = thread::spawn(move || {
-        let mut text = String::new();
-        let _ = pipe.read_to_string(&mut text);
-        text
-    });
+    let stderr = collect(child.stderr.take().unwrap());
+    let stdout = collect(child.stdout.take().unwrap());
     let deadline = options.iter().position(|&word| word == "--deadline");
     let deadline = deadline.map_or(120.0, |at| options[at + 1].parse().unwrap());
     let status = wait(&mut child, Duration::from_secs_f64(deadline) + OVERTIME);
     let took = began.elapsed();
-    let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
+    let (stdout, stderr) = (stdout(), stderr());
     let json = serde_json::from_str(&stdout)
         .unwrap_or_else(|_| panic!("{name}: {status:?}, no report\n{stdout}\n{stderr}"));
     Report { json, took, stderr }
+}
+
+/// Reads all of a pipe, for as long as the driver runs and a little longer: one that is left behind
+/// may keep it open.
+fn collect(mut pipe: impl Read + Send + 'static) -> impl FnOnce() -> String {
+    let text = Arc::new(Mutex::new(Vec::new()));
+    let (all, (end, ended)) = (Arc::clone(&text), mpsc::channel::<()>());
+    thread::spawn(move || {
+        let _end = end;
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(read @ 1..) = pipe.read(&mut buffer) {
+            text.lock().unwrap().extend_from_slice(&buffer[..read]);
+        }
+    });
+    move || {
+        let _ = ended.recv_timeout(Duration::from_secs(2));
+        String::from_utf8_lossy(&all.lock().unwrap()).into_owned()
+    }
 }
 
 impl Report {

@@ -10,27 +10,35 @@ use crate::jsonrpc::Key;
 use crate::progress::meter::{Figure, Number, spell};
 use crate::progress::notification::strip_controls;
 
+/// Members of one object. Real progress has about ten; more than this is not read.
+const MEMBERS_MAX: usize = 256;
+
 /// The members of one object. Of a repeated key the last one counts.
 #[derive(Debug, Default)]
 pub struct Fields {
-    members: Vec<(String, Bytes)>,
+    /// What a key spells, without its quotes, and the raw value.
+    members: Vec<(Bytes, Bytes)>,
     repeated: bool,
 }
 
 impl Fields {
-    /// Reads an object; `None` if `text` is none.
+    /// Reads an object; `None` if `text` is none, or has more than [`MEMBERS_MAX`] members.
     pub fn read(text: &Bytes) -> Option<Self> {
-        let mut fields = Self::default();
+        let mut fields = Self { members: Vec::with_capacity(8), repeated: false };
         let mut members = Members::new(text);
         for member in members.by_ref() {
-            let key = json::words(&text[member.key]).map(Cow::into_owned)?;
+            let key = match json::unescape(&text[member.key])? {
+                Cow::Borrowed(inner) => text.slice_ref(inner),
+                Cow::Owned(inner) => Bytes::from(inner),
+            };
             let value = text.slice(member.value);
-            match fields.members.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, last)) => {
-                    *last = value;
-                    fields.repeated = true;
-                }
-                None => fields.members.push((key, value)),
+            if let Some((_, last)) = fields.members.iter_mut().find(|(known, _)| *known == key) {
+                *last = value;
+                fields.repeated = true;
+            } else if fields.members.len() < MEMBERS_MAX {
+                fields.members.push((key, value));
+            } else {
+                return None;
             }
         }
         members.end().map(|_| fields)
@@ -47,7 +55,7 @@ impl Fields {
 
     /// The raw value of a member, null included.
     pub fn get(&self, name: &str) -> Option<&Bytes> {
-        self.members.iter().find(|(key, _)| key == name).map(|(_, value)| value)
+        self.members.iter().find(|(key, _)| *key == *name.as_bytes()).map(|(_, value)| value)
     }
 
     /// The first of several members that is there and not null.
@@ -87,8 +95,8 @@ impl Fields {
     }
 
     /// Every member.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Bytes)> {
-        self.members.iter().map(|(key, value)| (key.as_str(), value))
+    pub fn iter(&self) -> impl Iterator<Item = (Cow<'_, str>, &Bytes)> {
+        self.members.iter().map(|(key, value)| (String::from_utf8_lossy(key), value))
     }
 
     /// The figure that these members hold under one of the names that servers use (rule N4).

@@ -116,6 +116,7 @@ fn keep_members(params: &Fields, report: &mut Report) {
             || (key == "value" && (report.figure.is_some() || params.object(key).is_some()))
     };
     for (key, value) in params.iter() {
+        let key = &*key;
         if key == "_meta" && value.starts_with(b"{") && is_valid(value) {
             report.meta = Some(value.clone());
         } else if key == "_meta" || (!known.contains(&key) && !is_valid(value)) {

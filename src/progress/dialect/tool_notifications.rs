@@ -74,7 +74,7 @@ fn figure(params: &Fields) -> Option<Figure> {
 /// The piece of text in `data: {"token": "The"}`.
 fn first_word(params: &Fields) -> Option<String> {
     params.get("message").is_none().then(|| params.object("data"))?.and_then(|data| {
-        let first = data.iter().next()?.0.to_owned();
+        let first = data.iter().next()?.0;
         data.words(&[&first])
     })
 }
