@@ -249,17 +249,18 @@ impl Relay {
 
     /// Takes from the filter what can be written now.
     fn collect(&mut self) {
+        let now = now();
         while let Some(payload) = self.filter.poll_to_server() {
             push_message(&mut self.to_server, payload);
         }
         if self.observing {
-            while self.filter.poll_transmit(now()).is_some() {}
-            self.filter.written(now());
+            while self.filter.poll_transmit(now).is_some() {}
+            self.filter.written(now);
         } else if !self.to_client.is_empty() {
             return;
         }
         while !self.observing && self.to_client.bytes < BATCH_BYTES {
-            let Some(Transmit { payload, part }) = self.filter.poll_transmit(now()) else { break };
+            let Some(Transmit { payload, part }) = self.filter.poll_transmit(now) else { break };
             match part {
                 Part::Whole => push_message(&mut self.to_client, payload),
                 Part::Piece | Part::End => {
@@ -269,7 +270,7 @@ impl Relay {
         }
         if self.client_gone {
             self.to_client = Outbox::default();
-            self.filter.written(now());
+            self.filter.written(now);
         }
     }
 
@@ -327,6 +328,7 @@ impl Relay {
             self.to_client.push(last(&self.server.buffer, &read));
         }
         let more = matches!(read, Ok(1..));
+        let now = now();
         loop {
             let side = &mut self.server;
             let frame = if more {
@@ -336,14 +338,14 @@ impl Relay {
             };
             let Some(frame) = frame else { break };
             let judged = match frame {
-                Frame::Line(line) => self.filter.server_message(now(), line),
-                Frame::Start(piece) => self.filter.server_passing(now(), piece),
-                Frame::Chunk(piece) => self.filter.server_piece(now(), piece),
+                Frame::Line(line) => self.filter.server_message(now, line),
+                Frame::Start(piece) => self.filter.server_passing(now, piece),
+                Frame::Chunk(piece) => self.filter.server_piece(now, piece),
                 Frame::End { terminated } => {
-                    self.filter.server_passed(now(), terminated);
+                    self.filter.server_passed(now, terminated);
                     Judged::Taken
                 }
-                Frame::Rest(rest) if is_whole(&rest) => self.filter.server_message(now(), rest),
+                Frame::Rest(rest) if is_whole(&rest) => self.filter.server_message(now, rest),
                 Frame::Rest(rest) => Judged::Noise(rest),
             };
             if let Judged::Noise(text) = judged

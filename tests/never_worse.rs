@@ -14,6 +14,11 @@ use crate::support::{example, home};
 /// The least time for which a person can see something before the next thing takes its place.
 const GLANCE_MS: u64 = 50;
 
+/// Of more than this, nobody can read a thing, and how many of them look like one depends on how
+/// busy the client is: then only so many are counted.
+const FLOOD: usize = 1000;
+const SHOWN_OF_FLOOD: usize = 10;
+
 /// What a call, and a whole session, may take longer with Milepost, beside a quarter.
 const CALL_SLACK_MS: u64 = 150;
 const SESSION_SLACK: Duration = Duration::from_secs(1);
@@ -207,6 +212,9 @@ impl Call {
                 shown += 1;
                 free_at = at + GLANCE_MS;
             }
+        }
+        if progress.len() > FLOOD {
+            shown = shown.min(SHOWN_OF_FLOOD);
         }
         Self {
             outcome,

@@ -9,7 +9,7 @@ mod family;
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
-    fmt, io,
+    fmt, io, mem,
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{self, Command, ExitStatus, Stdio},
     thread,
@@ -73,6 +73,8 @@ pub struct Child {
     exit: Option<Exit>,
     /// Wakes us when a child of this process ends, not always ours.
     ended: unix::Signal,
+    /// Something may have ended since we last looked.
+    news: bool,
 }
 
 /// The server's standard input and output. Its standard error is our own.
@@ -171,7 +173,7 @@ pub fn spawn(command: &OsStr, args: &[OsString]) -> Result<(Child, Pipes), Spawn
     let (stdin, stdout) = (leader.stdin.take(), leader.stdout.take());
     let pid = Pid::from_raw(leader.id().cast_signed());
     // From here on an error drops, and so ends, the child.
-    let child = Child { leader: Some(leader), pid, family, exit: None, ended };
+    let child = Child { leader: Some(leader), pid, family, exit: None, ended, news: true };
     let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
     let stdin = stdin.ok_or_else(missing).and_then(ChildStdin::from_std).map_err(refused)?;
     let stdout = stdout.ok_or_else(missing).and_then(ChildStdout::from_std).map_err(refused)?;
@@ -199,11 +201,16 @@ impl Child {
     /// The dead server stays a zombie until [`sweep`](Self::sweep), which has to follow.
     pub async fn wait(&mut self) -> Exit {
         loop {
-            if let Some(exit) = self.look() {
-                return exit;
+            // Looking costs a system call, and nothing ends without the system saying so.
+            if mem::take(&mut self.news) || self.exit.is_some() {
+                if let Some(exit) = self.look() {
+                    return exit;
+                }
+                family::reap_adopted();
             }
-            family::reap_adopted();
-            if self.ended.recv().await.is_none() {
+            let told = self.ended.recv().await.is_some();
+            self.news = true;
+            if !told {
                 sleep(LOOK_EVERY).await;
             }
         }

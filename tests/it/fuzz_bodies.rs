@@ -28,7 +28,8 @@ pub(crate) fn core(data: &[u8]) {
     let settings = lines.next_if(|line| line.first() == Some(&b'!')).unwrap_or_default();
     let mut rig = Rig::new(policy(settings));
     rig.gathered = settings.contains(&b'g');
-    let mut figures = Figures { observed: settings.contains(&b'o'), ..Figures::default() };
+    let (observed, mapped) = (settings.contains(&b'o'), settings.contains(&b'm'));
+    let mut figures = Figures { observed, mapped, ..Figures::default() };
     let (mut passing, mut gone) = (false, false);
     let (mut told, mut heard) = (Vec::new(), 0);
     for line in lines {
@@ -116,9 +117,11 @@ fn time(text: &[u8]) -> Duration {
 #[derive(Default)]
 struct Figures {
     told: BTreeMap<Bytes, Option<f64>>,
-    /// Tokens that were used again before the client had read the first answer.
+    /// Tokens that were used again while they were, or while the client had not read the answer.
     blurred: Vec<Key>,
     observed: bool,
+    /// Each request has a token of its own towards the server, and a figure of its own with it.
+    mapped: bool,
 }
 
 impl Figures {
@@ -128,10 +131,12 @@ impl Figures {
             message.elements().iter().for_each(|each| self.client_says(each.raw(), all_told));
         }
         let meta = message.params().and_then(|params| json::member(&params, "_meta"));
-        let Some(token) = meta.and_then(|meta| json::member(&meta, "progressToken")) else { return };
+        let Some(token) = meta.and_then(|meta| json::member(&meta, "progressToken")) else {
+            return;
+        };
         let Some(key) = Key::read(&token) else { return };
         let is_known = self.told.keys().any(|known| Key::read(known).as_ref() == Some(&key));
-        if is_known && !all_told {
+        if is_known && (self.mapped || !all_told) {
             self.blurred.push(key);
         }
         self.told.insert(token, None);
@@ -153,7 +158,8 @@ impl Figures {
             };
             // The server may spell a string in its own way.
             let mut names = self.told.iter_mut();
-            let Some((_, last)) = names.find(|(own, _)| Key::read(own).as_ref() == Some(&key)) else {
+            let Some((_, last)) = names.find(|(own, _)| Key::read(own).as_ref() == Some(&key))
+            else {
                 panic!("no such token: {text:?}")
             };
             let rises = last.is_none_or(|last| figure > last);
@@ -209,7 +215,9 @@ fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<Frame> {
 
 fn bytes_of(frame: &Frame) -> &[u8] {
     match frame {
-        Frame::Line(bytes) | Frame::Start(bytes) | Frame::Chunk(bytes) | Frame::Rest(bytes) => bytes,
+        Frame::Line(bytes) | Frame::Start(bytes) | Frame::Chunk(bytes) | Frame::Rest(bytes) => {
+            bytes
+        }
         Frame::End { .. } => b"",
     }
 }

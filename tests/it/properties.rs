@@ -415,6 +415,26 @@ proptest! {
     }
 }
 
+/// A stack would overflow long before the end of these.
+#[test]
+fn nesting_has_no_bottom() {
+    let depth = 200_000;
+    let inner = r#"[{"jsonrpc":"2.0","method":"m"},"#.repeat(depth);
+    for text in [
+        format!("{}{}", "[".repeat(depth), "]".repeat(depth)),
+        format!("{inner}1{}", "]".repeat(depth)),
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"m","params":{}{}}}"#,
+            "[".repeat(depth),
+            "]".repeat(depth)
+        ),
+    ] {
+        let mut rig = Rig::new(Policy::default());
+        rig.server(text.as_bytes());
+        assert_one_verdict_each(&rig);
+    }
+}
+
 /// What a message is by its members as `serde_json` reads them.
 fn kind(text: &str) -> Kind {
     let Ok(Value::Object(members)) = serde_json::from_str(text) else { return Kind::Noise };
@@ -508,12 +528,30 @@ fn schedule(calls: &Compliant) -> Vec<Event> {
 /// A member of an envelope: key and value, escapes and decoys included.
 fn member() -> impl Strategy<Value = (String, String)> {
     let key = prop::sample::select(vec![
-        "\"id\"", "\"id\"", "\"\\u0069d\"", "\"method\"", "\"m\\u0065thod\"", "\"result\"",
-        "\"result\"", "\"r\\u0065sult\"", "\"error\"", "\"params\"", "\"jsonrpc\"", "\"_meta\"",
+        "\"id\"",
+        "\"id\"",
+        "\"\\u0069d\"",
+        "\"method\"",
+        "\"m\\u0065thod\"",
+        "\"result\"",
+        "\"result\"",
+        "\"r\\u0065sult\"",
+        "\"error\"",
+        "\"params\"",
+        "\"jsonrpc\"",
+        "\"_meta\"",
         "\"x\\\"id\"",
     ]);
     let id = prop::sample::select(vec![
-        "1", "\"a\"", "\"a,b\"", "null", "-0", "1e3", "{\"id\":1}", "\"\\\"id\\\":1\"", "[]",
+        "1",
+        "\"a\"",
+        "\"a,b\"",
+        "null",
+        "-0",
+        "1e3",
+        "{\"id\":1}",
+        "\"\\\"id\\\":1\"",
+        "[]",
     ]);
     let value = prop_oneof![id.prop_map(str::to_owned), json()];
     (key, value).prop_map(|(key, value)| match key {
@@ -526,12 +564,23 @@ fn member() -> impl Strategy<Value = (String, String)> {
 /// Valid JSON values with things in them that look like an envelope.
 fn json() -> impl Strategy<Value = String> {
     let leaf = prop::sample::select(vec![
-        "1", "\"PAD\"", "\"PAD\"", "\"}\"", "\",\\\"id\\\":7}\"", "\"\\\\\"", "\"\\\\\\\"{[\"", "null",
-        "-1.5e3", "\"id\"", "\"\"", "\"\u{e9}\u{2028}\"",
+        "1",
+        "\"PAD\"",
+        "\"PAD\"",
+        "\"}\"",
+        "\",\\\"id\\\":7}\"",
+        "\"\\\\\"",
+        "\"\\\\\\\"{[\"",
+        "null",
+        "-1.5e3",
+        "\"id\"",
+        "\"\"",
+        "\"\u{e9}\u{2028}\"",
     ]);
     leaf.prop_map(str::to_owned).prop_recursive(3, 12, 4, |inner| {
         let array = prop::collection::vec(inner.clone(), 0..4);
-        let keys = prop::sample::select(vec!["id", "method", "result", "content", "\\u0069d", "a\\\""]);
+        let keys =
+            prop::sample::select(vec!["id", "method", "result", "content", "\\u0069d", "a\\\""]);
         let object = prop::collection::vec((keys, inner), 0..4);
         prop_oneof![
             array.prop_map(|values| format!("[{}]", values.join(","))),
@@ -547,13 +596,31 @@ fn json() -> impl Strategy<Value = String> {
 /// Bytes of which most mean something in JSON, sometimes very many of one kind.
 fn ugly_bytes() -> impl Strategy<Value = Vec<u8>> {
     let words: Vec<&'static [u8]> = vec![
-        b"{", b"}", b"[", b"]", b":", b",", b"\"", b"\\", b" ", b"\n", b"\"id\"", b"\"id\":1",
-        b"\"method\":\"x\"", b"\"result\":", b"\"error\":{}", b"\"jsonrpc\":\"2.0\"", b"NaN", b"1e999",
-        b"\xFF", b"\\u00", b"null", b"\"params\":{}",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b":",
+        b",",
+        b"\"",
+        b"\\",
+        b" ",
+        b"\n",
+        b"\"id\"",
+        b"\"id\":1",
+        b"\"method\":\"x\"",
+        b"\"result\":",
+        b"\"error\":{}",
+        b"\"jsonrpc\":\"2.0\"",
+        b"NaN",
+        b"1e999",
+        b"\xFF",
+        b"\\u00",
+        b"null",
+        b"\"params\":{}",
     ];
     let word = prop::sample::select(words);
     let times = prop_oneof![20 => Just(1_usize), 1 => 4096_usize..5000];
-    prop::collection::vec((word, times), 0..40).prop_map(|words| {
-        words.into_iter().flat_map(|(word, times)| word.repeat(times)).collect()
-    })
+    prop::collection::vec((word, times), 0..40)
+        .prop_map(|words| words.into_iter().flat_map(|(word, times)| word.repeat(times)).collect())
 }

@@ -76,9 +76,17 @@ impl Rig {
     }
 
     /// The server says this, too long to be held, in these pieces.
-    pub(crate) fn server_in_pieces(&mut self, pieces: &[&[u8]], mut between: impl FnMut(&mut Self)) {
+    pub(crate) fn server_in_pieces(
+        &mut self,
+        pieces: &[&[u8]],
+        mut between: impl FnMut(&mut Self),
+    ) {
         for (index, piece) in pieces.iter().enumerate() {
-            if index == 0 { self.begin(piece) } else { self.piece(piece) }
+            if index == 0 {
+                self.begin(piece)
+            } else {
+                self.piece(piece)
+            }
             between(self);
         }
         self.over();

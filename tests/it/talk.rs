@@ -70,9 +70,32 @@ const IDS: [&str; 12] = [
 ];
 
 const FIGURES: [&str; 26] = [
-    "1", "2", "3", "10", "50", "100", "0", "0.5", "0.25", "1", "-1", "-0.0", "1e999", "-1e999",
-    "NaN", "null", "\"5\"", "\"x\"", "{}", "[]", "true", "1e300", "1.7976931348623157e308", "5e-324",
-    "9007199254740993", "1E2",
+    "1",
+    "2",
+    "3",
+    "10",
+    "50",
+    "100",
+    "0",
+    "0.5",
+    "0.25",
+    "1",
+    "-1",
+    "-0.0",
+    "1e999",
+    "-1e999",
+    "NaN",
+    "null",
+    "\"5\"",
+    "\"x\"",
+    "{}",
+    "[]",
+    "true",
+    "1e300",
+    "1.7976931348623157e308",
+    "5e-324",
+    "9007199254740993",
+    "1E2",
 ];
 
 const WORDS: [&str; 12] = [
@@ -177,7 +200,7 @@ impl Talk {
                 let users = self.calls.iter().filter(|call| call.id == id).count();
                 // A name that was used before, or a task that the client does not know of yet.
                 let Call { open, waits, .. } = self.calls[call];
-                let crossed = (!open && users > 1) || (self.chained && !waits);
+                let crossed = (!open || !waits) && (users > 1 || self.chained);
                 if crossed || (self.calls[call].task.is_some() && !all_told) {
                     return None;
                 }
@@ -217,7 +240,7 @@ impl Talk {
             Step::Other(which) => {
                 let text = OTHERS[usize::from(*which) % OTHERS.len()];
                 if text.contains("requestId") {
-                    // Perhaps the end of a `subscriptions/listen`, of which a chain knows more.
+                    // Perhaps this ends a `subscriptions/listen` without an answer.
                     let first = self.calls.iter_mut().filter(|call| call.id == IDS[0]);
                     first.for_each(|call| call.waits = false);
                 }
@@ -227,7 +250,8 @@ impl Talk {
     }
 
     fn pick(&self, call: u8) -> Option<usize> {
-        (!self.calls.is_empty()).then(|| self.calls.len() - 1 - usize::from(call) % self.calls.len())
+        (!self.calls.is_empty())
+            .then(|| self.calls.len() - 1 - usize::from(call) % self.calls.len())
     }
 
     fn close(&mut self, which: impl Fn(&Call) -> bool) {
@@ -245,7 +269,9 @@ impl Talk {
         let token = *TOKENS.get(usize::from(token) % (TOKENS.len() + 2)).unwrap_or(&"");
         let token = Some(token).filter(|token| {
             let key = |token: &str| Key::read(&Bytes::copy_from_slice(token.as_bytes()));
-            let other = |call: &&Call| call.token.is_some_and(|own| own != *token && key(own) == key(token));
+            let other = |call: &&Call| {
+                call.token.is_some_and(|own| own != *token && key(own) == key(token))
+            };
             if self.chained && self.calls.iter().any(|call| other(&call)) {
                 return false;
             }
@@ -261,10 +287,19 @@ impl Talk {
             _ => "tools/call",
         };
         let asks_for_task = dress % 8 == 7;
-        self.calls.push(Call { id, method, token, task: None, asks_for_task, open: true, waits: true });
+        self.calls.push(Call {
+            id,
+            method,
+            token,
+            task: None,
+            asks_for_task,
+            open: true,
+            waits: true,
+        });
         let mut meta = token.map(|token| format!(r#""progressToken":{token}"#)).unwrap_or_default();
         if dress % 8 == 6 {
-            meta = format!(r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","x":1,{meta}"#);
+            meta =
+                format!(r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","x":1,{meta}"#);
         }
         let meta = meta.trim_end_matches(',');
         let more = match (method, dress % 8) {
@@ -309,10 +344,14 @@ impl Talk {
             11 => r#"{"jsonrpc":"2.0","id":null,"result":{}}"#.to_owned(),
             12 => format!(r#"{{"jsonrpc":"2.0","result":{{"rows":[1]}},"id":{id}}}"#),
             13 => {
-                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2025-03-26"}}}}"#)
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2025-03-26"}}}}"#
+                )
             }
             14 => {
-                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2024-11-05"}}}}"#)
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2024-11-05"}}}}"#
+                )
             }
             _ => format!(r#"{{"id":{id},"result":{{"isError":true,"content":[]}},"id":{id}}}"#),
         })
@@ -356,7 +395,11 @@ impl Talk {
             ),
             9 => format!(
                 r#"{{"jsonrpc":"2.0","method":"tools/progress","params":{{"id":{id},"content":[{{"type":"text","text":{}}}],"isFinal":{}}}}}"#,
-                if words.is_empty() { r#""{\"status\":\"in_progress\",\"percentComplete\":15}""# } else { words },
+                if words.is_empty() {
+                    r#""{\"status\":\"in_progress\",\"percentComplete\":15}""#
+                } else {
+                    words
+                },
                 more % 7 == 6,
             ),
             10 => format!(
