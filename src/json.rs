@@ -264,24 +264,27 @@ pub fn quote(words: &str) -> Bytes {
 /// A finite number spelled as JSON has it, or `None`.
 pub fn number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
-    number_parts(text)?;
+    split_number(text)?;
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// Sign, significant digits and exponent of ten of a JSON number, without leading or trailing
-/// zeros (no digits: zero); `None` if `text` is not exactly one JSON number.
-pub fn number_parts(text: &str) -> Option<(bool, String, i64)> {
+/// Sign, digits before and behind the point, and exponent of a JSON number (RFC 8259 §6); `None` if
+/// `text` is not exactly one.
+fn split_number(text: &str) -> Option<(bool, &str, &str, &str)> {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (mantissa, exponent) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, "0"));
     let unsigned = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-    if !is_digits(whole) || !is_digits(fraction) || !is_digits(unsigned) {
-        return None;
-    }
-    if whole.len() > 1 && whole.starts_with('0') {
-        return None;
-    }
+    let leading_zero = whole.len() > 1 && whole.starts_with('0');
+    let fine = is_digits(whole) && is_digits(fraction) && is_digits(unsigned) && !leading_zero;
+    fine.then_some((negative, whole, fraction, exponent))
+}
+
+/// Sign, significant digits and exponent of ten of a JSON number, without leading or trailing
+/// zeros (no digits: zero); `None` if `text` is not exactly one JSON number.
+pub fn number_parts(text: &str) -> Option<(bool, String, i64)> {
+    let (negative, whole, fraction, exponent) = split_number(text)?;
     let all = [whole, fraction].concat();
     let significant = all.trim_end_matches('0');
     let shift = (all.len() - significant.len()) as i64 - fraction.len() as i64;

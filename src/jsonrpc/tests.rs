@@ -78,11 +78,12 @@ fn a_large_answer_is_known_by_its_ends() {
 }
 
 #[test]
-fn a_large_answer_with_a_hidden_id_is_read_whole() {
+fn a_large_answer_is_known_by_the_id_outside_its_result() {
     let text = format!(r#"{{"id":3,"x":"{}"}}"#, "y".repeat(PEEK_MIN));
     for (order, id) in [
         (r#"{"jsonrpc":"2.0","id":7,"result":big}"#, "7"),
         (r#"{"id":7,"result":big,"id":8,"x":{}}"#, "8"),
+        (r#"{"result":big,"id":"a","jsonrpc":"2.0"}"#, "\"a\""),
         (r#"{"id":7,"result":big,"\u0069d":8,"x":{}}"#, "8"),
     ] {
         assert_eq!(large(order, &text).id().as_deref(), Some(id.as_bytes()), "{order}");

@@ -398,10 +398,10 @@ proptest! {
             members.iter().map(|(key, value)| format!("{key}{space}:{space}{value}")).collect();
         let text = format!("{{{space}{}{space}}}{space}", body.join(","));
         let last = |name: &str| {
-            let of_name = members.iter().filter(|(key, _)| {
+            let mut of_name = members.iter().filter(|(key, _)| {
                 serde_json::from_str::<String>(key).is_ok_and(|key| key == name)
             });
-            of_name.last().map(|(_, value)| value.clone())
+            of_name.next_back().map(|(_, value)| value.clone())
         };
         let message = Message::parse(Bytes::from(text.clone()));
         let part = |part: Option<Bytes>| part.map(|part| String::from_utf8_lossy(&part).into_owned());

@@ -21,7 +21,7 @@ pub(crate) enum Step {
     /// Everything else a server says.
     Other(u8),
     /// Several of them in one array.
-    Batch(Vec<Step>),
+    Batch(Vec<Self>),
     /// An answer or something else too long to be held, cut at these places.
     Large([u8; 2], Vec<u8>),
     /// Time passes.
@@ -425,7 +425,7 @@ impl Talk {
         })
     }
 
-    fn task(&mut self, [which, how]: [u8; 2]) -> Option<Said> {
+    fn task(&self, [which, how]: [u8; 2]) -> Option<Said> {
         let tasks: Vec<usize> = self.calls.iter().filter_map(|call| call.task).collect();
         let task = *tasks.get(usize::from(which) % tasks.len().max(1))?;
         let status = ["working", "completed", "failed", "input_required"][usize::from(how) % 4];

@@ -22,7 +22,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Reads an object; `None` if `text` is none, or has more than [`MEMBERS_MAX`] members.
+    /// Reads an object; `None` if `text` is none, or has more than `MEMBERS_MAX` members.
     pub fn read(text: &Bytes) -> Option<Self> {
         let mut fields = Self { members: Vec::with_capacity(8), repeated: false };
         let mut members = Members::new(text);
