@@ -354,10 +354,7 @@ impl Filter {
         });
         let fate = match scan.kind() {
             _ if self.policy.mode == Mode::Observe => PassingFate::Forward,
-            Kind::Noise => PassingFate::Noise,
-            Kind::Opaque if memchr::memmem::find(&head, b"\"jsonrpc\"").is_none() => {
-                PassingFate::Noise
-            }
+            Kind::Noise | Kind::Opaque if !may_be_message(&head) => PassingFate::Noise,
             // A member that stands behind the large one is not known yet; `id` alone tells nothing.
             Kind::Notification if claimed => PassingFate::Withhold(Reason::TooLong),
             _ => PassingFate::Forward,
@@ -456,6 +453,17 @@ fn as_told(remap: bool, call: &Call, message: &Message, report: &Report) -> Opti
     let start = (ours.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
     let place = start..start + ours.len();
     (place.end <= raw.len()).then(|| Payload::splice(raw, place, token.client.clone()).to_bytes())
+}
+
+/// Whether a large text that has shown no member of an envelope yet, or is an array, may be one or
+/// several messages all the same.
+fn may_be_message(head: &[u8]) -> bool {
+    let start = json::skip_space(head, 0);
+    let inside = match head.get(start) {
+        Some(b'[') => json::skip_space(head, start + 1),
+        _ => start,
+    };
+    head.get(inside) == Some(&b'{') && memchr::memmem::find(head, b"\"jsonrpc\"").is_some()
 }
 
 /// A bare figure gets the total that the route knows.

@@ -1,6 +1,9 @@
 //! Cases too large to be written down as transcripts.
 
-use milepost::progress::{MESSAGE_MAX, Policy};
+use std::time::Instant;
+
+use bytes::Bytes;
+use milepost::progress::{Fate, Filter, MESSAGE_MAX, Origin, Pacing, Policy, StreamId, StreamKind};
 
 use crate::script::{Player, settings};
 
@@ -88,4 +91,34 @@ fn a_flood_of_repaired_progress_is_thinned_and_does_not_keep_the_answer() {
     let newest = told[told.len() - 2].split("line ").nth(1).unwrap();
     let newest: u32 = newest.trim_end_matches(['"', '}']).parse().unwrap();
     assert!(newest >= 8_900, "{newest}");
+}
+
+/// What becomes of the first piece of a message that is too large to be held, and of the rest.
+#[track_caller]
+fn check_large(head: &str, noise: bool, told: bool) {
+    let mut filter = Filter::new(Policy::default());
+    filter.open_stream(StreamId(0), StreamKind::Shared, Pacing::PACED);
+    let now = Instant::now();
+    let mut fates =
+        vec![filter.server_passing(now, Origin::Wire, Bytes::copy_from_slice(head.as_bytes()))];
+    fates.push(filter.server_piece(now, Bytes::from_static(b" more\n")));
+    filter.server_passed(now);
+    let seen: usize = std::iter::from_fn(|| filter.poll_transmit(now, StreamId(0)))
+        .map(|transmit| transmit.payload.len())
+        .sum();
+    assert_eq!(fates.iter().all(|fate| *fate != Fate::Taken), noise, "{head}");
+    assert_eq!(seen, if told { head.len() + 6 } else { 0 }, "{head}");
+}
+
+#[test]
+fn what_is_too_large_to_be_held_passes_unless_it_is_noise_or_progress() {
+    check_large(r#"{"jsonrpc":"2.0","id":1,"result":{"#, false, true);
+    check_large(r#"{"result":{"content":[{"text":""#, false, true);
+    check_large(r#" [ {"jsonrpc":"2.0","id":1,"result":{"#, false, true);
+    check_large(r#"{"jsonrpc":"2.0","params":{"#, false, true);
+    check_large("[INFO] {", true, false);
+    check_large("[1, 2, 3", true, false);
+    check_large("{ status: 'x',", true, false);
+    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"#;
+    check_large(progress, false, false);
 }
