@@ -66,6 +66,8 @@ pub enum Step {
 struct Outbox {
     pieces: VecDeque<Bytes>,
     bytes: usize,
+    /// Something was written and not flushed yet.
+    unflushed: bool,
 }
 
 impl Outbox {
@@ -76,12 +78,20 @@ impl Outbox {
         }
     }
 
+    /// Whether all of it has reached its reader, as far as we can know.
     fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.pieces.is_empty() && !self.unflushed
     }
 
-    /// Writes as much as goes at once. Cancel-safe: what was not written is still there.
+    /// Writes as much as goes at once, and flushes after the last piece. Cancel-safe: what was not
+    /// written or flushed still is to be.
     async fn write(&mut self, writer: &mut Writer) -> io::Result<()> {
+        if self.pieces.is_empty() {
+            writer.flush().await?;
+            self.unflushed = false;
+            return Ok(());
+        }
+        self.unflushed = true;
         let slices: Vec<IoSlice<'_>> =
             self.pieces.iter().take(16).map(|piece| IoSlice::new(piece)).collect();
         let mut written = writer.write_vectored(&slices).await?;
@@ -186,10 +196,10 @@ impl Relay {
                 return self.server_read(read);
             }
             written = self.to_client.write(client_out), if !self.to_client.is_empty() => {
-                return self.client_written(written.is_ok()).await;
+                return self.client_written(written.is_ok());
             }
             written = self.to_server.write(server_out), if !self.to_server.is_empty() => {
-                return self.server_written(written.is_ok()).await;
+                return self.server_written(written.is_ok());
             }
             written = self.to_noise.write(noise), if !self.to_noise.is_empty() => {
                 if written.is_err() {
@@ -236,7 +246,7 @@ impl Relay {
             }
             let write = self.to_client.write(&mut self.legs.client_out);
             let written = matches!(timeout(patience, write).await, Ok(Ok(())));
-            self.client_written(written).await;
+            self.client_written(written);
         }
         while !self.to_noise.is_empty() {
             let write = self.to_noise.write(&mut self.legs.noise);
@@ -244,7 +254,6 @@ impl Relay {
                 return;
             }
         }
-        let _ = timeout(patience, self.legs.noise.flush()).await;
     }
 
     /// Takes from the filter what can be written now.
@@ -270,6 +279,7 @@ impl Relay {
         }
         if self.client_gone {
             self.to_client = Outbox::default();
+            while self.filter.poll_transmit(now).is_some() {}
             self.filter.written(now);
         }
     }
@@ -362,7 +372,7 @@ impl Relay {
         Step::ServerDone
     }
 
-    async fn client_written(&mut self, ok: bool) -> Step {
+    fn client_written(&mut self, ok: bool) -> Step {
         if !ok {
             self.client_gone = true;
             self.client.open = false;
@@ -371,13 +381,12 @@ impl Relay {
             return Step::ClientGone;
         }
         if self.to_client.is_empty() {
-            let _ = self.legs.client_out.flush().await;
             self.filter.written(now());
         }
         Step::Moved
     }
 
-    async fn server_written(&mut self, ok: bool) -> Step {
+    fn server_written(&mut self, ok: bool) -> Step {
         if !ok {
             // The server reads no more. It may still say something, and its exit says the rest.
             self.to_server = Outbox::default();
@@ -387,7 +396,6 @@ impl Relay {
         if !self.to_server.is_empty() {
             return Step::Moved;
         }
-        let _ = self.legs.server_out.flush().await;
         if self.client.open { Step::Moved } else { Step::ClientDone }
     }
 

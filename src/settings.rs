@@ -67,7 +67,7 @@ impl Word for Messages {
 
 impl Word for TokenIs {
     const WORDS: &'static [(&'static str, Self)] =
-        &[("token", Self::Token), ("request-id", Self::RequestId)];
+        &[("token", Self::Token), ("request_id", Self::RequestId)];
 }
 
 /// The repairs of answers by name.
@@ -82,14 +82,21 @@ pub fn dialect_names() -> impl Iterator<Item = &'static str> {
     dialect::ALL.iter().map(|dialect| dialect.name).chain([DEFAULT_DIALECTS])
 }
 
+/// The longest time that can be set. A clock overflows not far beyond the next centuries.
+const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// A time such as `150ms`, `2s`, `1m 30s` or `0`.
 pub fn time(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    humantime::parse_duration(text).map_err(|_| {
+    let time = humantime::parse_duration(text).map_err(|_| {
         format!("{text:?} is no time; a number with a unit such as 150ms, 2s or 5m is expected")
-    })
+    })?;
+    if time > TIME_MAX {
+        return Err(format!("{text:?} is too long; at most a year is expected"));
+    }
+    Ok(time)
 }
 
 /// A time that is more than none.

@@ -76,10 +76,28 @@ impl Key {
 
     fn spells(&self, text: &[u8]) -> bool {
         match self {
-            Self::Integer(value) => value.to_string().as_bytes() == text,
+            Self::Integer(value) => {
+                let plain = !text.starts_with(b"+") && !text.starts_with(b"-0");
+                let plain = plain && (text == b"0" || !text.starts_with(b"0"));
+                plain && std::str::from_utf8(text).is_ok_and(|text| text.parse() == Ok(*value))
+            }
             Self::Big(digits) => digits.as_bytes() == text,
             Self::Text(own) => own == text,
         }
+    }
+
+    /// Its length in bytes, not counting quotes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Integer(_) => size_of::<i64>(),
+            Self::Big(digits) => digits.len(),
+            Self::Text(text) => text.len(),
+        }
+    }
+
+    /// Whether it is the empty string.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The key as JSON text, in the plainest spelling.

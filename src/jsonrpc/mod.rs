@@ -26,9 +26,9 @@ const WINDOW: usize = 1 << 10;
 /// What a message is, by the members of its envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// `method` and `id`.
+    /// `method` and an `id` that is not null.
     Request,
-    /// `method` without `id`.
+    /// `method` without `id`, or with a null one.
     Notification,
     /// `result` or `error`; its `id` may be missing or null.
     Response,
@@ -52,8 +52,8 @@ pub struct Message {
     error: Option<Range<usize>>,
     /// `jsonrpc` is there and is `"2.0"`.
     versioned: bool,
-    /// An envelope key is there twice.
-    repeated: bool,
+    /// An envelope key is there twice, or a notification has a null id.
+    odd: bool,
 }
 
 impl Message {
@@ -84,7 +84,7 @@ impl Message {
             result: None,
             error: None,
             versioned: false,
-            repeated: false,
+            odd: false,
         }
     }
 
@@ -95,7 +95,12 @@ impl Message {
             self.take(&raw, &member);
         }
         let whole = members.end().is_some_and(|end| json::skip_space(&raw, end) == raw.len());
-        let has_id = self.id.is_some();
+        let null_id = self.id.clone().is_some_and(|id| raw[id] == *b"null");
+        if null_id && self.method.is_some() {
+            // Serialisers that write every member make such notifications.
+            self.odd = true;
+        }
+        let has_id = self.id.is_some() && !(null_id && self.method.is_some());
         let answers = self.result.is_some() || self.error.is_some();
         self.kind = match (self.method.is_some(), has_id, answers) {
             (false, _, true) if whole && (has_id || self.versioned) => Kind::Response,
@@ -125,7 +130,7 @@ impl Message {
             }
             return;
         };
-        self.repeated |= slot.is_some();
+        self.odd |= slot.is_some();
         *slot = Some(member.value.clone());
     }
 
@@ -217,30 +222,34 @@ impl Message {
         self.error.clone()
     }
 
-    /// Whether `jsonrpc` is `"2.0"` and no envelope key is repeated.
+    /// Whether `jsonrpc` is `"2.0"`, no envelope key is repeated and a notification has no null id.
     pub fn is_strict(&self) -> bool {
-        self.versioned && !self.repeated
+        self.versioned && !self.odd
     }
 
-    /// The elements of a batch, or of several objects on one line, each read on its own.
-    pub fn elements(&self) -> Vec<Self> {
-        if self.kind == Kind::Batch {
-            let found = json::elements(&self.raw).map(|(found, _)| found).unwrap_or_default();
-            return found.into_iter().map(|range| self.element(range)).collect();
-        }
-        let mut found = Vec::new();
+    /// The elements of a batch, or of several objects on one line, each read on its own when it is
+    /// asked for.
+    pub fn elements(&self) -> impl Iterator<Item = Self> + use<> {
+        let raw = self.raw.clone();
+        let found = (self.kind == Kind::Batch)
+            .then(|| json::elements(&raw).map(|(found, _)| found).unwrap_or_default());
+        let mut batch = found.map(Vec::into_iter);
         let mut at = 0;
-        loop {
-            at = json::skip_space(&self.raw, at);
-            let Some(end) = json::skip_value(&self.raw, at) else { return found };
-            found.push(Self::parse(self.raw.slice(at..end)));
+        std::iter::from_fn(move || {
+            if let Some(batch) = &mut batch {
+                return batch.next().map(|range| Self::element(raw.slice(range)));
+            }
+            at = json::skip_space(&raw, at);
+            let end = json::skip_value(&raw, at)?;
+            let element = Self::parse(raw.slice(at..end));
             at = end;
-        }
+            Some(element)
+        })
     }
 
     /// An array in an array is no batch, so that nothing needs to recurse.
-    fn element(&self, range: Range<usize>) -> Self {
-        let mut element = Self::parse(self.raw.slice(range));
+    fn element(raw: Bytes) -> Self {
+        let mut element = Self::parse(raw);
         if element.kind == Kind::Batch {
             element.kind = Kind::Opaque;
         }

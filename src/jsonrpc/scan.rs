@@ -120,7 +120,8 @@ impl Scan {
 
     /// What the message is, as far as it has been read.
     pub fn kind(&self) -> Kind {
-        match (&self.method, &self.id, self.result || self.error) {
+        let id = self.id.as_ref().filter(|id| ***id != *b"null" || self.method.is_none());
+        match (&self.method, id, self.result || self.error) {
             _ if !self.object => Kind::Noise,
             (None, _, true) => Kind::Response,
             (Some(_), Some(_), _) => Kind::Request,

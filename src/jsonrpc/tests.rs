@@ -16,7 +16,7 @@ fn check(text: &str, kind: Kind, id: Option<&str>) {
 #[test]
 fn the_members_of_the_envelope_tell_what_a_message_is() {
     check(r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#, Kind::Request, Some("0"));
-    check(r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#, Kind::Request, Some("null"));
+    check(r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#, Kind::Notification, Some("null"));
     check(r#"{"method":"notifications\/progress"}"#, Kind::Notification, None);
     check(r#"{"id":1,"result":null}"#, Kind::Response, Some("1"));
     check(r#"{"jsonrpc":"2.0","result":{}}"#, Kind::Response, None);
@@ -51,7 +51,7 @@ fn what_is_printed_by_mistake_is_noise() {
 #[test]
 fn two_objects_on_a_line_are_seen_but_not_split() {
     let message = parse(r#"{"method":"a"}{"id":1,"result":{}}"#);
-    let kinds: Vec<Kind> = message.elements().iter().map(Message::kind).collect();
+    let kinds: Vec<Kind> = message.elements().map(|element| element.kind()).collect();
     assert_eq!(kinds, [Kind::Notification, Kind::Response]);
 }
 

@@ -77,7 +77,8 @@ impl Filter {
         let switches = self.policy.answers;
         let Some(key) = message.id_key() else {
             // An error without id is legal: the request could not be read. A result is not.
-            let withhold = message.result().is_some() && switches.missing_id;
+            let missing = message.id().is_none_or(|id| *id == *b"null");
+            let withhold = missing && message.result().is_some() && switches.missing_id;
             return if withhold {
                 JudgedAnswer::withheld(Reason::MissingId)
             } else {
@@ -125,7 +126,7 @@ impl Filter {
             }
             Some(Tomb::Answered) => Reason::SecondAnswer,
             Some(Tomb::Cancelled) => Reason::CancelledAnswer,
-            Some(Tomb::Token) | None => Reason::OrphanAnswer,
+            Some(Tomb::Token | Tomb::Alias) | None => Reason::OrphanAnswer,
         })
     }
 

@@ -213,10 +213,10 @@ pub(super) struct Call {
     pub(super) meter: Meter,
     pub(super) pending: Waiting,
     pub(super) sent_at: Option<Instant>,
-    pub(super) said: Option<Said>,
+    pub(super) said: Option<(Said, Instant)>,
     /// The last words that the server found for this call.
     pub(super) last_message: Option<Bytes>,
-    /// Something that was sent came from the server.
+    /// The server has said something for this call.
     pub(super) server_spoke: bool,
     /// The dialect in which the server has marked its last notification.
     pub(super) last_of: Option<&'static str>,

@@ -30,11 +30,17 @@ impl Filter {
             Kind::Request => return self.open_call(now, stream, message),
             Kind::Notification => return self.client_notification(now, stream, message),
             Kind::Batch => {
-                for element in message.elements() {
-                    self.client_message(now, stream, &element);
+                let elements = message.elements();
+                let sent = elements.map(|one| self.client_message(now, stream, &one));
+                let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
+                if self.policy.remap {
+                    let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
+                    return Bytes::from(text).into();
                 }
             }
-            Kind::Response | Kind::Opaque | Kind::Noise => {}
+            // What we do not understand the server may: its answers are no orphans.
+            Kind::Opaque => self.ledger.overflowed = true,
+            Kind::Response | Kind::Noise => {}
         }
         message.raw().clone().into()
     }
@@ -42,8 +48,10 @@ impl Filter {
     /// A message of a client that was too large to be held has passed. It wants no progress that
     /// we could know of, but its answer is no orphan.
     pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
-        if scan.kind() != Kind::Request {
-            return;
+        match scan.kind() {
+            Kind::Request => {}
+            Kind::Notification | Kind::Response => return,
+            _ => return self.ledger.overflowed = true,
         }
         let (Some(key), Some(method)) = (scan.id(), scan.method()) else {
             self.ledger.overflowed = true;
@@ -61,6 +69,7 @@ impl Filter {
 
     fn open_call(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         let (Some(id), Some(key)) = (message.id(), message.id_key()) else {
+            self.ledger.overflowed = true;
             return message.raw().clone().into();
         };
         let params = message.params().unwrap_or_default();
@@ -177,8 +186,11 @@ impl Filter {
     /// Learns from `initialize` who the client is.
     fn meet_client(&mut self, stream: StreamId, params: &Bytes) {
         let info = json::member(params, "clientInfo").unwrap_or_default();
-        let name = json::member(&info, "name").unwrap_or_default();
-        let orderly = json::words(&name).is_some_and(|name| clients::is_orderly(&name));
+        let text = |key: &str| {
+            let text = json::member(&info, key).unwrap_or_default();
+            json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
+        };
+        let orderly = clients::is_orderly(&text("name"), &text("version"));
         if self.policy.spare_known_clients
             && orderly
             && let Some(stream) = self.streams.get_mut(&stream)

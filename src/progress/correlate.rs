@@ -2,6 +2,7 @@
 
 use super::call::{Call, CallId};
 use super::dialect::About;
+use super::ledger::Tomb;
 use super::policy::TokenIs;
 use super::stream::{StreamId, StreamKind};
 use super::verdict::{Reason, Repair};
@@ -45,7 +46,7 @@ impl Filter {
         if let Some(token) = &about.token
             && let Some(found) = self.by_token(token)
         {
-            return found.and_then(|found| match self.ledger.get(found.0) {
+            return match self.ledger.get(found.0) {
                 // From 2026-07-28 on a stream speaks of its own request only.
                 Some(call)
                     if exchange.is_some_and(|stream| stream != call.stream)
@@ -54,61 +55,76 @@ impl Filter {
                     Err(Reason::Unknown)
                 }
                 _ => Ok(found),
-            });
-        }
-        let found =
-            match exchange.and_then(|stream| sole(self.active(|call| call.stream == stream))) {
-                Some(call) => call,
-                None => self.by_other_names(about)?,
             };
-        if let Some(token) = &about.token {
-            self.ledger.learn(token, found);
         }
-        Ok((found, Some(Repair::Token)))
-    }
-
-    /// The rungs of the token itself; `None` if none of them decides.
-    fn by_token(&mut self, token: &Key) -> Option<Result<Attributed, Reason>> {
-        let as_id = self.ledger.by_id(token);
-        if self.token_is == Evidence::OnlyIds
-            && let Some(call) = as_id
+        let dead = about.token.as_ref().and_then(|token| self.ledger.was_token(token));
+        if dead != Some(Tomb::Token)
+            && let Some(call) = exchange.and_then(|id| sole(self.active(|call| call.stream == id)))
         {
-            return Some(Ok((call, Some(Repair::Token))));
+            return Ok(self.learned(about, call));
         }
-        if let Some(call) = self.ledger.by_token(token) {
-            if as_id.is_none() {
-                self.token_is = Evidence::Tokens;
-            }
-            return Some(Ok((call, None)));
-        }
-        if let Some(call) = sole(self.ledger.by_respelled_token(token)) {
-            return Some(Ok((call, Some(Repair::Token))));
-        }
-        if let Some(call) = self.ledger.by_alias(token) {
-            return Some(Ok((call, Some(Repair::Token))));
-        }
-        // The token of a call that has ended is never taken for the id of another one, unless
-        // this upstream is known to use ids.
-        if self.ledger.was_token(token) {
-            return Some(Err(Reason::Late));
-        }
-        let as_id = as_id.or_else(|| sole(self.ledger.by_respelled_id(token)))?;
-        if self.token_is == Evidence::None {
-            self.token_is = Evidence::OnlyIds;
-        }
-        Some(Ok((as_id, Some(Repair::Token))))
-    }
-
-    fn by_other_names(&self, about: &About) -> Result<CallId, Reason> {
         if let Some(id) = &about.request {
             let found = self.ledger.by_id(id).or_else(|| sole(self.ledger.by_respelled_id(id)));
             if let Some(call) = found {
-                return Ok(call);
+                return Ok((call, Some(Repair::Token)));
             }
             if self.ledger.was_id_in_any_spelling(id).is_some() {
                 return Err(Reason::Late);
             }
         }
+        if let Some(token) = &about.token {
+            if let Some(call) = self.ledger.by_alias(token) {
+                return Ok((call, Some(Repair::Token)));
+            }
+            // The token of a call that has ended is never taken for the next one's, nor for the id
+            // of another call.
+            if dead.is_some() {
+                return Err(Reason::Late);
+            }
+            if let Some(call) = self.by_token_as_id(token) {
+                return Ok((call, Some(Repair::Token)));
+            }
+        }
+        let call = self.by_other_names(about)?;
+        Ok(self.learned(about, call))
+    }
+
+    /// Remembers that the server means `call` by its token.
+    fn learned(&mut self, about: &About, call: CallId) -> Attributed {
+        if let Some(token) = &about.token {
+            self.ledger.learn(token, call);
+        }
+        (call, Some(Repair::Token))
+    }
+
+    /// The call whose token this is; `None` if there is none.
+    fn by_token(&mut self, token: &Key) -> Option<Attributed> {
+        let as_id = self.ledger.by_id(token);
+        if self.token_is == Evidence::OnlyIds
+            && let Some(call) = as_id
+        {
+            return Some((call, Some(Repair::Token)));
+        }
+        if let Some(call) = self.ledger.by_token(token) {
+            if as_id.is_none() {
+                self.token_is = Evidence::Tokens;
+            }
+            return Some((call, None));
+        }
+        sole(self.ledger.by_respelled_token(token)).map(|call| (call, Some(Repair::Token)))
+    }
+
+    /// The call whose id was put where the token belongs.
+    fn by_token_as_id(&mut self, token: &Key) -> Option<CallId> {
+        let as_id = self.ledger.by_id(token);
+        let call = as_id.or_else(|| sole(self.ledger.by_respelled_id(token)))?;
+        if self.token_is == Evidence::None {
+            self.token_is = Evidence::OnlyIds;
+        }
+        Some(call)
+    }
+
+    fn by_other_names(&self, about: &About) -> Result<CallId, Reason> {
         if let Some(id) = &about.task {
             let of_task = |call: &Call| call.task.as_ref().is_some_and(|task| task.id == *id);
             return sole(self.active(of_task)).ok_or(Reason::Unknown);

@@ -141,7 +141,6 @@ impl Filter {
             Ok((_, verdict)) => {
                 call.account.sent += 1;
                 call.sent_at = Some(now);
-                call.server_spoke = true;
                 if let Verdict::Repaired(repairs) = verdict {
                     call.account.repaired(*repairs);
                 }
@@ -165,18 +164,20 @@ impl Filter {
         let policy = self.policy.of(call.tool.as_deref());
         let said = Said::by(&pending.report);
         let appends = policy.messages == Messages::Append && said.message.is_some();
-        let repeats = call.said.as_ref() == Some(&said) && !appends;
-        if repeats && call.sent_at.is_some_and(|sent| now < sent + DUPLICATE_WITHIN) {
+        let repeats = |(last, at): &(Said, Instant)| *last == said && now < *at + DUPLICATE_WITHIN;
+        if !appends && call.said.as_ref().is_some_and(repeats) {
             return Err(Reason::Duplicate);
         }
         let told = call.meter.take(pending.report.figure.as_ref(), policy.on_fall)?;
-        call.said = Some(said);
+        call.said = Some((said, now));
         let mut own = pending.report.message.clone();
         if let (true, Some(last), Some(more)) = (appends, &call.last_message, &own) {
             own = Some(notification::join(last, more));
         }
         if own.is_some() {
-            call.last_message = own.as_deref().map(Bytes::copy_from_slice);
+            // A copy of what may be said again, and no more of it.
+            let kept = own.as_ref().map(notification::message);
+            call.last_message = kept.as_deref().map(Bytes::copy_from_slice);
         }
         let mut repairs = pending.report.repairs;
         if let Some(repair) = told.repair {
@@ -197,6 +198,7 @@ impl Filter {
             let last = call.last_message.as_ref().map(notification::message);
             message = Some(last.unwrap_or_else(running));
         }
+        let told = told.within_total(&mut repairs);
         let bytes = write(call, &told, &token, message.as_ref(), &pending.report);
         Ok((bytes.into(), Verdict::Repaired(repairs)))
     }
@@ -250,7 +252,9 @@ impl Filter {
             .flatten()
             .map(|at| {
                 let stream = self.streams.get(&call.stream);
-                at.max(call.opened + stream.map_or(Duration::ZERO, |s| s.pacing.first_after))
+                let first = stream.map_or(Duration::ZERO, |stream| stream.pacing.first_after);
+                let next = call.sent_at.map_or(at, |sent| sent + self.policy.min_interval);
+                at.max(call.opened + first).max(next)
             })
     }
 

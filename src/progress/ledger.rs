@@ -19,6 +19,9 @@ pub const CALLS_MAX: usize = 1024;
 /// Foreign tokens that are remembered for one call; some servers invent one for each notification.
 const ALIASES_MAX: usize = 64;
 
+/// The longest name that is remembered after its message, in bytes. Real ones are UUIDs at most.
+const KEY_MAX: usize = 1 << 10;
+
 /// Names of ended calls that are remembered, so that what comes late is not taken for the next call.
 const TOMBSTONES_MAX: usize = 4096;
 
@@ -31,8 +34,10 @@ pub(super) enum Tomb {
     Cancelled,
     /// The id of a subscription that the server has ended. It may answer it as well.
     Ended,
-    /// A token, the client's or one that the server invented.
+    /// A token that the client gave.
     Token,
+    /// A token that the server invented.
+    Alias,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +48,10 @@ struct Tombstones {
 
 impl Tombstones {
     fn add(&mut self, key: Key, tomb: Tomb) {
-        let name = (tomb == Tomb::Token, key);
+        if key.len() > KEY_MAX {
+            return;
+        }
+        let name = (matches!(tomb, Tomb::Token | Tomb::Alias), key);
         if self.stones.insert(name.clone(), tomb).is_none() {
             self.order.push_back(name);
         }
@@ -64,7 +72,8 @@ pub(super) struct Ledger {
     aliases: BTreeMap<CallId, VecDeque<Key>>,
     tombs: Tombstones,
     expiries: BTreeSet<(Instant, CallId)>,
-    /// A request was passed on without being entered: answers can no longer be told from orphans.
+    /// A request may have been passed on without being entered: answers can no longer be told from
+    /// orphans.
     pub(super) overflowed: bool,
     next: u64,
 }
@@ -105,7 +114,7 @@ impl Ledger {
         }
         for alias in self.aliases.remove(&id).unwrap_or_default() {
             self.by_alias.remove(&alias);
-            self.tombs.add(alias, Tomb::Token);
+            self.tombs.add(alias, Tomb::Alias);
         }
         if let Some(expires) = call.expires {
             self.expiries.remove(&(expires, id));
@@ -126,6 +135,9 @@ impl Ledger {
 
     /// Remembers that the server means `id` by `alias`.
     pub(super) fn learn(&mut self, alias: &Key, id: CallId) {
+        if alias.len() > KEY_MAX {
+            return;
+        }
         if self.by_alias.insert(alias.clone(), id).is_some() {
             return;
         }
@@ -135,7 +147,7 @@ impl Ledger {
             && let Some(oldest) = known.pop_front()
         {
             self.by_alias.remove(&oldest);
-            self.tombs.add(oldest, Tomb::Token);
+            self.tombs.add(oldest, Tomb::Alias);
         }
     }
 
@@ -194,9 +206,9 @@ impl Ledger {
         self.by_alias.get(key).copied()
     }
 
-    /// Whether `key` was a token, given or invented, of a call that has ended.
-    pub(super) fn was_token(&self, key: &Key) -> bool {
-        self.tombs.stones.contains_key(&(true, key.clone()))
+    /// What kind of token, given or invented, of a call that has ended `key` was.
+    pub(super) fn was_token(&self, key: &Key) -> Option<Tomb> {
+        self.tombs.stones.get(&(true, key.clone())).copied()
     }
 
     /// How the request with this id ended, if one did.

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::policy::OnFall;
-use super::verdict::{Reason, Repair};
+use super::verdict::{Reason, Repair, Repairs};
+use crate::json;
 
 /// The step before any real figure, and the largest one while figures are parts of one: small enough
 /// that a later `1/10` keeps its scale.
@@ -42,12 +43,28 @@ pub struct Told {
     pub repair: Option<Repair>,
 }
 
+impl Told {
+    /// Without a total that is below the figure (rule N3): what the server says rightly may be so,
+    /// but what is written anew is not.
+    pub(super) fn within_total(mut self, repairs: &mut Repairs) -> Self {
+        let value = |text: &Bytes| json::number(text);
+        let over = |total: &Bytes| value(total) < value(&self.progress);
+        if self.total.as_ref().is_some_and(over) {
+            self.total = None;
+            repairs.add(Repair::Total);
+        }
+        self
+    }
+}
+
 /// One client's figure. Nothing but [`Meter::take`] and [`Meter::beat`] moves it, and both only up.
 #[derive(Debug, Clone, Default)]
 pub struct Meter {
     told: Option<f64>,
     /// The server's last figure as it said it.
     claimed: Option<f64>,
+    /// The server's highest figure.
+    highest: Option<f64>,
     /// The server's last total, in the scale of what the client is told.
     total: Option<Number>,
     /// What earlier phases have come to.
@@ -84,11 +101,13 @@ impl Meter {
     pub fn take(&mut self, figure: Option<&Figure>, on_fall: OnFall) -> Result<Told, Reason> {
         let Some(figure) = figure else {
             let value = self.lifted()?;
-            return Ok(self.tell(value, None, Repair::Number));
+            return Ok(self.tell(value, Repair::Number));
         };
         let value = figure.value.value;
         self.begin_phase_if_fallen(figure, on_fall);
         self.claimed = Some(value);
+        let highest = self.highest;
+        self.highest = Some(highest.map_or(value, |highest| highest.max(value)));
         self.past_one |= value >= 1.0;
         if self.would_rise(value) {
             self.told = Some(value);
@@ -99,20 +118,21 @@ impl Meter {
         self.total = figure.total.as_ref().map(|total| self.rebased(total));
         let raised = self.base + value;
         if self.base != 0.0 && raised.is_finite() && self.told.is_none_or(|told| raised > told) {
-            return Ok(self.tell(raised, None, Repair::Rebase));
+            return Ok(self.tell(raised, Repair::Rebase));
         }
-        if on_fall == OnFall::Drop {
+        // What is only behind a heartbeat has not fallen.
+        if on_fall == OnFall::Drop && highest.is_some_and(|highest| value <= highest) {
             return Err(Reason::Fell);
         }
         let value = self.lifted()?;
-        Ok(self.tell(value, None, Repair::Lift))
+        Ok(self.tell(value, Repair::Lift))
     }
 
     /// A sign of life that claims no work: one step, or `value` where that is more.
     pub fn beat(&mut self, value: Option<f64>) -> Result<Told, Reason> {
         let lifted = self.lifted()?;
         let value = value.filter(|value| self.told.is_none_or(|told| *value > told));
-        Ok(self.tell(value.unwrap_or(lifted), None, Repair::Number))
+        Ok(self.tell(value.unwrap_or(lifted), Repair::Number))
     }
 
     fn begin_phase_if_fallen(&mut self, figure: &Figure, on_fall: OnFall) {
@@ -136,12 +156,12 @@ impl Meter {
         Number { value, text: spell(value) }
     }
 
-    fn tell(&mut self, value: f64, text: Option<Bytes>, repair: Repair) -> Told {
+    fn tell(&mut self, value: f64, repair: Repair) -> Told {
         self.told = Some(value);
         let total =
             self.total.as_ref().filter(|total| value <= total.value && total.value.is_finite());
         Told {
-            progress: text.unwrap_or_else(|| spell(value)),
+            progress: spell(value),
             total: total.map(|total| total.text.clone()),
             repair: Some(repair),
         }

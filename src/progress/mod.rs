@@ -188,7 +188,7 @@ impl Filter {
     /// waits for a guard any more.
     pub fn server_gone(&mut self, now: Instant, why: &str) {
         self.alive = false;
-        self.break_off_passing();
+        self.break_off_passing(now);
         let open: Vec<CallId> = self.ledger.iter().map(|(id, _)| id).collect();
         for id in open {
             if self.ledger.get(id).is_some_and(|call| call.task.is_none()) {

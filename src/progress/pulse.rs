@@ -12,9 +12,9 @@ pub const WORDS_MAX: usize = 200;
 
 /// The time of the next heartbeat of a call, if it is to have one (rule A1).
 ///
-/// `sent` is when anything was last sent for the call, `beaten` whether that was a heartbeat,
-/// `server_spoke` whether any of it came from the server: then twice the time has to pass, so that of
-/// two proxies in a chain only the inner one beats.
+/// `sent` is when anything was last sent for the call, `server_spoke` whether the server has said
+/// anything for it: then twice the time has to pass, so that of two proxies in a chain only the inner
+/// one beats.
 pub(super) fn next_beat(
     heartbeat: &Heartbeat,
     opened: Instant,

@@ -95,6 +95,7 @@ impl Filter {
         let elements = message.elements();
         if self.revision != Some(Revision::V2025_03_26) {
             for element in elements {
+                self.at_work = Some(element.raw().clone());
                 self.judge(now, origin, &element, Repairs::from_iter([Repair::Batch]));
             }
             return;
@@ -104,7 +105,8 @@ impl Filter {
         let mut verdicts = Vec::new();
         let mut untouched = true;
         let paced = self.is_paced(self.home_of(origin));
-        for element in &elements {
+        for element in elements {
+            let element = &element;
             self.messages += 1;
             let number = self.messages;
             let dialect = self.dialect_of(element).filter(|_| element.kind() == Kind::Notification);
@@ -184,6 +186,7 @@ impl Filter {
             self.attribute(&report.about, origin).map_err(|reason| (None, reason))?;
         let Some(call) = self.ledger.get_mut(id) else { return Err((None, Reason::Unknown)) };
         call.account.received += 1;
+        call.server_spoke = true;
         call.bare_results |= dialect.bare_results;
         let withheld = match &call.token {
             None => Some(Reason::NoToken),
@@ -388,11 +391,9 @@ impl Filter {
     }
 
     /// Ends a passing message that will never be whole.
-    pub(super) fn break_off_passing(&mut self) {
-        if let Some(passing) = self.passing.take() {
-            self.record(passing.number, passing.call, Verdict::Forwarded);
-        }
-        self.streams.values_mut().for_each(|stream| stream.midway = false);
+    pub(super) fn break_off_passing(&mut self, now: Instant) {
+        self.server_piece(now, Bytes::from_static(b"\n"));
+        self.server_passed(now);
     }
 
     /// Once the id of a passing answer is known, its call says nothing more.

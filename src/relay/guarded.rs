@@ -95,7 +95,8 @@ impl Guarded {
             return Step::Noise(message.raw().clone());
         }
         let is_batch = message.kind() == Kind::Batch;
-        let elements = if is_batch { message.elements() } else { Vec::new() };
+        let elements: Vec<Message> =
+            if is_batch { message.elements().collect() } else { Vec::new() };
         let progress = self.is_progress(&message) || elements.iter().any(|e| self.is_progress(e));
         if !progress {
             self.push(message.raw().clone(), Part::Whole);
@@ -151,13 +152,14 @@ impl Guarded {
     }
 
     pub(super) fn server_passing(&mut self, now: Instant, head: Bytes) -> Step {
+        let mut scan = Scan::default();
+        scan.feed(&head);
+        // Also for the case that the filter fails while the message passes.
+        self.withholding = scan.method().is_some_and(|method| self.claims(&method));
         let piece = head.clone();
         if let Some(fate) = self.ask(|filter| filter.server_passing(now, Origin::Wire, piece)) {
             return fate.into();
         }
-        let mut scan = Scan::default();
-        scan.feed(&head);
-        self.withholding = scan.method().is_some_and(|method| self.claims(&method));
         self.server_piece(now, head)
     }
 

@@ -128,7 +128,7 @@ impl Figures {
     fn client_says(&mut self, text: &[u8], all_told: bool) {
         let message = Message::parse(Bytes::copy_from_slice(text));
         if message.kind() == Kind::Batch {
-            message.elements().iter().for_each(|each| self.client_says(each.raw(), all_told));
+            message.elements().for_each(|each| self.client_says(each.raw(), all_told));
         }
         let meta = message.params().and_then(|params| json::member(&params, "_meta"));
         let Some(token) = meta.and_then(|meta| json::member(&meta, "progressToken")) else {

@@ -442,7 +442,8 @@ fn kind(text: &str) -> Kind {
     let versioned = members.get("jsonrpc").is_some_and(|version| version == "2.0");
     let answers = has("result") || has("error");
     if has("method") {
-        if has("id") { Kind::Request } else { Kind::Notification }
+        let named = members.get("id").is_some_and(|id| !id.is_null());
+        if named { Kind::Request } else { Kind::Notification }
     } else if answers && (has("id") || versioned) {
         Kind::Response
     } else if versioned {

@@ -67,7 +67,7 @@ impl Rig {
     pub(crate) fn server(&mut self, text: &[u8]) {
         let message = Message::parse(Bytes::copy_from_slice(text));
         self.messages += match message.kind() {
-            Kind::Batch => message.elements().len() as u64,
+            Kind::Batch => message.elements().count() as u64,
             _ => 1,
         };
         let fate = self.filter.server_message(self.now(), Origin::Wire, &message);

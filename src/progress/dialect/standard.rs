@@ -30,7 +30,8 @@ const REQUESTS: [&str; 3] = ["requestId", "request_id", "id"];
 
 fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
     let mut repairs = Repairs::default();
-    if !message.is_strict() || params.is_repeated() {
+    // A slip anywhere would make the client's parser refuse all of it.
+    if !message.is_strict() || params.is_repeated() || !is_valid(message.raw()) {
         repairs.add(Repair::Envelope);
     }
     let about = about(params, &mut repairs);
@@ -89,10 +90,12 @@ fn figure(params: &Fields, nested: Option<&Fields>, repairs: &mut Repairs) -> Op
 /// The words and whether they continue the last ones.
 fn words(params: &Fields, nested: Option<&Fields>, repairs: &mut Repairs) -> (Option<Bytes>, bool) {
     match params.get("message") {
-        Some(text) if text.starts_with(b"\"") => return (Some(text.clone()), false),
+        Some(text) if text.starts_with(b"\"") && is_valid(text) => {
+            return (Some(text.clone()), false);
+        }
         Some(text) => {
             repairs.add(Repair::Message);
-            if **text != *b"null" {
+            if !matches!(text.first(), Some(b'"')) && **text != *b"null" {
                 return (Some(json::quote(&String::from_utf8_lossy(text))), false);
             }
         }
