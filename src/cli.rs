@@ -51,7 +51,7 @@ pub struct Wrap {
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub log_format: LogFormat,
     /// The server's command and its arguments
-    #[arg(required_unless_present = "config", last = true, value_name = "CMD")]
+    #[arg(required_unless_present = "config", trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -65,7 +65,8 @@ pub struct Demo {
 
 #[derive(Debug, Args)]
 struct PolicyArgs {
-    /// Take the settings of a route of this file; flags say otherwise
+    /// Take the settings, and the command unless one is given, of a route of this file; flags
+    /// override them
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The path of that route, if the file has several
@@ -76,7 +77,7 @@ struct PolicyArgs {
     mode: Option<Mode>,
     /// A way of saying progress that is understood; repeat for more. Replaces the defaults, unless
     /// one of them is `defaults`
-    #[arg(long = "dialect", value_name = "NAME", value_parser = PossibleValuesParser::new(dialect_names()))]
+    #[arg(long = "dialect", value_name = "NAME", value_delimiter = ',', value_parser = PossibleValuesParser::new(dialect_names()))]
     dialects: Vec<String>,
     #[command(flatten, next_help_heading = "Silence")]
     heartbeat: HeartbeatArgs,
@@ -100,7 +101,8 @@ struct HeartbeatArgs {
     /// [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = positive_time)]
     heartbeat_every: Option<Duration>,
-    /// Age of a call after which it gets no more heartbeats [default: 30m]
+    /// Age of a call after which it gets no more heartbeats, and the client's own time-out applies
+    /// again [default: 30m]
     #[arg(long, value_name = "TIME", value_parser = time)]
     heartbeat_max: Option<Duration>,
     /// lift: the smallest step above the last figure; elapsed: seconds since the call began
@@ -114,15 +116,15 @@ struct HeartbeatArgs {
 
 #[derive(Debug, Args)]
 struct TimingArgs {
-    /// No progress before its call is this old [default: 150ms, 0 for clients known not to need it]
+    /// No progress before its call is this old [default: 150ms, 0 for the Python and Rust SDKs]
     #[arg(long, value_name = "TIME", value_parser = time)]
     first_after: Option<Duration>,
     /// A notification waits this long and is dropped if the answer comes meanwhile [default: 30ms,
-    /// 0 for clients known not to need it]
+    /// 0 for the Python and Rust SDKs]
     #[arg(long, value_name = "TIME", value_parser = time)]
     hold: Option<Duration>,
     /// An answer is written no sooner than this after the last notification of its call [default:
-    /// 50ms, 0 for clients known not to need it]
+    /// 50ms, 0 for the Python and Rust SDKs]
     #[arg(long, value_name = "TIME", value_parser = time)]
     guard: Option<Duration>,
     /// Thinned notifications of one call come no closer than this [default: 100ms]
@@ -149,7 +151,8 @@ struct FigureArgs {
     /// [default: replace]
     #[arg(long, value_name = "HOW", value_parser = words::<Messages>())]
     messages: Option<Messages>,
-    /// What the server puts where the token belongs [default: learned]
+    /// What the server's progress names: the client's token, or the id of the request [default:
+    /// learned]
     #[arg(long, value_name = "WHAT", value_parser = words::<TokenIs>())]
     token_is: Option<TokenIs>,
     /// Also put words of Milepost's own into progress of 2024-11-05, which has no `message` yet
@@ -187,10 +190,18 @@ impl Wrap {
         let mut command = self.command.clone();
         if let Some(file) = &self.policy.config {
             let routes = Routes::load(file)?;
-            let route = routes.find(self.policy.route.as_deref())?;
-            route.apply(&mut policy);
-            if command.is_empty() {
-                command.clone_from(&route.command);
+            routes.apply_defaults(&mut policy);
+            let name = self.policy.route.as_deref();
+            // With a command of its own, a file needs no route.
+            match routes.find(name) {
+                Err(_) if name.is_none() && !command.is_empty() => {}
+                found => {
+                    let route = found?;
+                    route.apply(&mut policy);
+                    if command.is_empty() {
+                        command.clone_from(&route.command);
+                    }
+                }
             }
         }
         self.policy.settings().apply(&mut policy);

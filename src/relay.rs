@@ -216,6 +216,11 @@ impl Relay {
         self.filter.poll_record()
     }
 
+    /// No heartbeats from now on: the server is about to end.
+    pub fn stop_beating(&mut self) {
+        self.filter.stop_beating();
+    }
+
     /// Requests that have no answer yet.
     pub fn open_calls(&self) -> usize {
         self.filter.open_calls()
@@ -293,6 +298,7 @@ impl Relay {
             while let Some(frame) = self.client.lines.finish(&mut self.client.buffer) {
                 self.client_frame(frame);
             }
+            self.filter.client_left();
             return Step::ClientDone;
         }
         while let Some(frame) = self.client.lines.decode(&mut self.client.buffer) {
@@ -374,6 +380,9 @@ impl Relay {
 
     fn client_written(&mut self, ok: bool) -> Step {
         if !ok {
+            if !self.client_gone {
+                tracing::warn!("the client cannot be written to any more");
+            }
             self.client_gone = true;
             self.client.open = false;
             self.to_client = Outbox::default();

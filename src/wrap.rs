@@ -28,6 +28,10 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// official SDKs send SIGKILL 2 s after that, to us, and nobody would be left to end the server.
 const LAST_GRACE: Duration = Duration::from_millis(1500);
 
+/// How long a server may go on with calls that are open when its client has said its last word: a
+/// pipeline asks and closes, and still reads. Clients that are in a hurry send SIGTERM.
+const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
+
 /// How long a client that reads nothing may keep us from ending once its server has ended.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
@@ -52,25 +56,31 @@ pub async fn run(policy: Policy, command: &[OsString]) -> Result<u8, child::Spaw
         server_out: Box::new(pipes.stdin),
         noise: stdio::error(),
     };
-    let mut session =
-        Session { relay: Relay::new(policy, legs), child, log: Connection::default(), stop: None };
+    let mut session = Session {
+        relay: Relay::new(policy, legs),
+        child,
+        log: Connection::default(),
+        stop: None,
+        client_done: false,
+        patient: false,
+    };
     Ok(session.run().await.code())
 }
 
 /// The signals that are passed on to the server's whole process group.
-struct Signals([(Signal, child::Signal); 3]);
+struct Signals([Signal; 3]);
 
 impl Signals {
     fn listen() -> io::Result<Self> {
         Ok(Self([
-            (signal(SignalKind::terminate())?, child::Signal::SIGTERM),
-            (signal(SignalKind::interrupt())?, child::Signal::SIGINT),
-            (signal(SignalKind::hangup())?, child::Signal::SIGHUP),
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::hangup())?,
         ]))
     }
 
     async fn next(&mut self) -> child::Signal {
-        let [(term, _), (int, _), (hup, _)] = &mut self.0;
+        let [term, int, hup] = &mut self.0;
         tokio::select! {
             _ = term.recv() => child::Signal::SIGTERM,
             _ = int.recv() => child::Signal::SIGINT,
@@ -93,6 +103,10 @@ struct Session {
     child: Child,
     log: Connection,
     stop: Option<Stop>,
+    /// The client has said its last word.
+    client_done: bool,
+    /// `stop` is later than it would be without open calls.
+    patient: bool,
 }
 
 impl Session {
@@ -104,7 +118,8 @@ impl Session {
             tokio::select! {
                 step = self.relay.step() => match step {
                     Step::Moved => {}
-                    Step::ClientDone | Step::ClientGone => self.begin_stop().await,
+                    Step::ClientDone => self.begin_stop(true).await,
+                    Step::ClientGone => self.begin_stop(false).await,
                     Step::ServerDone => {
                         server_done = true;
                         self.stop.get_or_insert_with(|| Stop::Mute(Instant::now() + DRAIN));
@@ -114,14 +129,19 @@ impl Session {
                 signal = next_signal(&mut signals) => {
                     self.child.signal(signal);
                     // The others may mean something else to a server than its end.
-                    if signal == child::Signal::SIGTERM {
-                        let grace = if self.stop.is_some() { LAST_GRACE } else { TERM_GRACE };
+                    if signal == child::Signal::SIGTERM && !matches!(self.stop, Some(Stop::Kill(_))) {
+                        let grace = if self.client_done { LAST_GRACE } else { TERM_GRACE };
                         self.stop = Some(Stop::Kill(Instant::now() + grace));
+                        self.relay.stop_beating();
                     }
                 }
                 () = due(stop) => self.stop_harder().await,
             }
             self.note();
+            if self.patient && self.relay.open_calls() == 0 {
+                self.patient = false;
+                self.stop = Some(Stop::Term(Instant::now() + EXIT_GRACE));
+            }
         };
         self.end(exit, server_done).await;
         exit
@@ -134,9 +154,15 @@ impl Session {
     }
 
     /// The client says nothing more: the server is told, and has a while to end.
-    async fn begin_stop(&mut self) {
+    async fn begin_stop(&mut self, client_reads: bool) {
         self.relay.close_server_input().await;
-        self.stop.get_or_insert_with(|| Stop::Term(Instant::now() + EXIT_GRACE));
+        self.client_done = true;
+        let patient = client_reads && self.relay.open_calls() > 0;
+        if self.stop.is_none() || (self.patient && !patient) {
+            let grace = if patient { OPEN_CALLS_GRACE } else { EXIT_GRACE };
+            self.stop = Some(Stop::Term(Instant::now() + grace));
+            self.patient = patient;
+        }
     }
 
     async fn stop_harder(&mut self) {
@@ -146,11 +172,12 @@ impl Session {
                 tracing::warn!("the server has closed its output and runs on; ending it");
                 self.relay.server_gone("the MCP server closed its output before it answered");
                 self.stop = None;
-                self.begin_stop().await;
+                self.begin_stop(true).await;
             }
             Some(Stop::Term(_)) => {
                 tracing::warn!("the server did not end when its input closed; sending SIGTERM");
                 self.child.signal(child::Signal::SIGTERM);
+                self.patient = false;
                 self.stop = Some(Stop::Kill(next));
             }
             Some(Stop::Kill(_)) => {
@@ -165,12 +192,13 @@ impl Session {
     /// The server has ended: what it left is passed on, open calls are answered, nothing of it
     /// stays behind.
     async fn end(&mut self, exit: Exit, server_done: bool) {
+        self.relay.stop_beating();
         if !server_done {
             self.drain().await;
         }
         let open = self.relay.open_calls();
-        if open > 0 {
-            tracing::warn!(open, "the server ended ({exit}) with calls open");
+        if open > 0 || !self.client_done || exit.code() != 0 {
+            tracing::warn!(open_calls = open, "the server ended ({exit})");
         }
         self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
         self.relay.finish(LAST_WORDS).await;

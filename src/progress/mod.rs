@@ -29,6 +29,7 @@ mod gate;
 mod ledger;
 pub mod meter;
 mod notification;
+mod passing;
 mod policy;
 mod pulse;
 mod server;
@@ -123,6 +124,8 @@ pub struct Filter {
     /// The last byte of the upstream.
     heard_at: Option<Instant>,
     alive: bool,
+    /// The clients have said their last word.
+    left: bool,
     token_is: correlate::Evidence,
     messages: u64,
     order: u64,
@@ -147,6 +150,7 @@ impl Filter {
             revision: None,
             heard_at: None,
             alive: true,
+            left: false,
             messages: 0,
             order: 0,
             passing: None,
@@ -191,13 +195,25 @@ impl Filter {
         self.break_off_passing(now);
         let open: Vec<CallId> = self.ledger.iter().map(|(id, _)| id).collect();
         for id in open {
-            if self.ledger.get(id).is_some_and(|call| call.task.is_none()) {
+            if self.ledger.get(id).is_some_and(|call| call.task.is_none()) && !self.left {
                 self.answer_with_error(now, id, why, Outcome::ServerGone);
             } else {
                 self.end_call(now, id, Tomb::Answered, Outcome::ServerGone);
             }
         }
         self.flush();
+    }
+
+    /// No heartbeats from now on: the upstream is about to end.
+    pub fn stop_beating(&mut self) {
+        self.alive = false;
+    }
+
+    /// The clients say nothing more and are about to leave. They get what the server still says, but
+    /// nothing of ours: the Python SDK fails on what it reads while it closes.
+    pub fn client_left(&mut self) {
+        self.stop_beating();
+        self.left = true;
     }
 
     /// Nothing waits for a guard any more: the connection is about to end.

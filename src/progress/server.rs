@@ -9,10 +9,13 @@ use super::dialect::{Dialect, Fields, Report, figure_in_words};
 use super::policy::{Coalesce, Scale};
 use super::stream::{Guard, Item, ItemKind, Part, Payload, StreamId, Transmit};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
-use super::{Fate, Filter, Mode, Origin, Passing, PassingFate, notification};
+use super::{Fate, Filter, Mode, Origin, notification};
 use crate::json;
-use crate::jsonrpc::{Key, Kind, Message, Scan};
+use crate::jsonrpc::{Key, Kind, Message};
 use crate::mcp::{self, Revision};
+
+/// Places in a line of text where an answer is looked for.
+const BRACES_MAX: usize = 16;
 
 impl Filter {
     /// Takes a message of the server.
@@ -24,7 +27,14 @@ impl Filter {
             self.untouched.push_back(Transmit { payload, part: Part::Whole });
             self.at_work = None;
         }
-        let fate = self.judge(now, origin, message, Repairs::default());
+        let fate = match self.answer_behind_text(message) {
+            Some((text, answer)) => {
+                self.judge(now, origin, &Message::parse(text.clone()), Repairs::default());
+                self.judge(now, origin, &answer, Repairs::default());
+                Fate::Noise(text)
+            }
+            None => self.judge(now, origin, message, Repairs::default()),
+        };
         self.at_work = None;
         if self.policy.mode == Mode::Observe { Fate::Taken } else { fate }
     }
@@ -56,6 +66,22 @@ impl Filter {
             }
         }
         Fate::Taken
+    }
+
+    /// An answer to an open call that stands behind text on one line: a server that prints dots
+    /// without ending the line. Anything else behind text may be a server's note of what it heard.
+    fn answer_behind_text(&self, message: &Message) -> Option<(Bytes, Message)> {
+        let raw = message.raw();
+        if message.kind() != Kind::Noise || self.policy.mode == Mode::Observe {
+            return None;
+        }
+        let braces = memchr::memchr_iter(b'{', raw).take(BRACES_MAX);
+        braces.filter(|at| *at > 0).find_map(|at| {
+            let tail = Message::parse(raw.slice(at..));
+            let open = tail.kind() == Kind::Response && tail.is_strict();
+            let call = tail.id_key().filter(|_| open).and_then(|id| self.ledger.by_id(&id))?;
+            self.ledger.get(call).map(|_| (raw.slice(..at), tail))
+        })
     }
 
     fn dialect_of(&self, message: &Message) -> Option<&'static Dialect> {
@@ -345,99 +371,6 @@ impl Filter {
             Err(reason) => (None, Verdict::Withheld(reason)),
         }
     }
-
-    /// The first piece of a message that is too large to be held.
-    pub fn server_passing(&mut self, now: Instant, origin: Origin, head: Bytes) -> Fate {
-        self.heard_at = Some(now);
-        self.messages += 1;
-        let mut scan = Scan::default();
-        scan.feed(&head);
-        let claimed = scan.method().is_some_and(|method| {
-            self.policy.dialects.iter().any(|dialect| dialect.methods.contains(&&*method))
-        });
-        let fate = match scan.kind() {
-            _ if self.policy.mode == Mode::Observe => PassingFate::Forward,
-            Kind::Noise | Kind::Opaque if !may_be_message(&head) => PassingFate::Noise,
-            // A member that stands behind the large one is not known yet; `id` alone tells nothing.
-            Kind::Notification if claimed => PassingFate::Withhold(Reason::TooLong),
-            _ => PassingFate::Forward,
-        };
-        let stream = self.home_of(origin);
-        self.passing = Some(Passing { number: self.messages, scan, fate, stream, call: None });
-        self.note_passing_answer();
-        self.pass(now, head, false)
-    }
-
-    /// Another piece of it.
-    pub fn server_piece(&mut self, now: Instant, piece: Bytes) -> Fate {
-        self.heard_at = Some(now);
-        if let Some(passing) = &mut self.passing {
-            passing.scan.feed(&piece);
-        }
-        self.note_passing_answer();
-        self.pass(now, piece, false)
-    }
-
-    /// It is over.
-    pub fn server_passed(&mut self, now: Instant) {
-        self.pass(now, Bytes::new(), true);
-        let Some(passing) = self.passing.take() else { return };
-        let verdict = match passing.fate {
-            PassingFate::Forward => Verdict::Forwarded,
-            PassingFate::Withhold(reason) => Verdict::Withheld(reason),
-            PassingFate::Noise => Verdict::Withheld(Reason::Noise),
-        };
-        self.record(passing.number, passing.call, verdict);
-    }
-
-    /// Ends a passing message that will never be whole.
-    pub(super) fn break_off_passing(&mut self, now: Instant) {
-        self.server_piece(now, Bytes::from_static(b"\n"));
-        self.server_passed(now);
-    }
-
-    /// Once the id of a passing answer is known, its call says nothing more.
-    fn note_passing_answer(&mut self) {
-        let Some(passing) = &mut self.passing else { return };
-        if passing.call.is_none() && passing.scan.kind() == Kind::Response {
-            // It passes as it is, but a client may accept its id in another spelling too.
-            passing.call = passing.scan.id().and_then(|id| self.ledger.answered_by(&id));
-            if let Some(call) = passing.call.and_then(|call| self.ledger.get(call)) {
-                passing.stream = Some(call.stream);
-            }
-        }
-    }
-
-    fn pass(&mut self, now: Instant, piece: Bytes, end: bool) -> Fate {
-        let Some(passing) = &self.passing else { return Fate::Taken };
-        if passing.fate == PassingFate::Noise {
-            return Fate::Noise(piece);
-        }
-        if passing.fate != PassingFate::Forward {
-            return Fate::Taken;
-        }
-        let stream = passing.stream;
-        // Until the id is known it may answer any call that was notified of late (rule G5).
-        let guards = match (passing.call, passing.scan.kind()) {
-            (_, Kind::Request | Kind::Notification) => Vec::new(),
-            (Some(call), _) => vec![self.guard_of(call)],
-            (None, _) => self.ledger.iter().map(|(id, _)| self.guard_of(id)).collect(),
-        };
-        if let Some(call) = passing.call
-            && self.ledger.get(call).is_some()
-        {
-            self.end_call(now, call, super::ledger::Tomb::Answered, super::Outcome::Result);
-        }
-        if self.policy.mode == Mode::Observe {
-            let part = if end { Part::End } else { Part::Piece };
-            self.untouched.push_back(Transmit { payload: piece.into(), part });
-            return Fate::Taken;
-        }
-        let kind = ItemKind::Piece { end };
-        let item = Item { order: 0, kind, payload: piece.into(), guards, verdicts: Vec::new() };
-        self.enqueue(stream, item);
-        Fate::Taken
-    }
 }
 
 /// A message that needs no repair as its client may be told it: the very bytes, but for a token that
@@ -454,17 +387,6 @@ fn as_told(remap: bool, call: &Call, message: &Message, report: &Report) -> Opti
     let start = (ours.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
     let place = start..start + ours.len();
     (place.end <= raw.len()).then(|| Payload::splice(raw, place, token.client.clone()).to_bytes())
-}
-
-/// Whether a large text that has shown no member of an envelope yet, or is an array, may be one or
-/// several messages all the same.
-fn may_be_message(head: &[u8]) -> bool {
-    let start = json::skip_space(head, 0);
-    let inside = match head.get(start) {
-        Some(b'[') => json::skip_space(head, start + 1),
-        _ => start,
-    };
-    head.get(inside) == Some(&b'{') && memchr::memmem::find(head, b"\"jsonrpc\"").is_some()
 }
 
 /// A bare figure gets the total that the route knows.

@@ -189,6 +189,14 @@ impl Guarded {
         self.ask(|filter| filter.server_gone(now, why));
     }
 
+    pub(super) fn stop_beating(&mut self) {
+        self.ask(Filter::stop_beating);
+    }
+
+    pub(super) fn client_left(&mut self) {
+        self.ask(Filter::client_left);
+    }
+
     pub(super) fn flush(&mut self) {
         self.ask(Filter::flush);
     }

@@ -132,8 +132,8 @@ fn any_scale<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Scale>, D::Err
     read_with(from, scale)
 }
 
-/// The routes of a file's text.
-pub(super) fn read(text: &str) -> Result<Vec<Route>, Wrong> {
+/// What holds for every route of a file, and the routes.
+pub(super) fn read(text: &str) -> Result<(Settings, Vec<Route>), Wrong> {
     let file: File = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         Wrong { at, what: with_suggestion(error.message()) }
@@ -154,11 +154,10 @@ pub(super) fn read(text: &str) -> Result<Vec<Route>, Wrong> {
         routes.push(Route {
             path: path.get_ref().clone(),
             command: command.get_ref().iter().map(OsString::from).collect(),
-            defaults: defaults.clone(),
             settings: settings(table.get_ref())?,
         });
     }
-    Ok(routes)
+    Ok((defaults, routes))
 }
 
 /// Where a route is found, and what it leads to.

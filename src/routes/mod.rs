@@ -18,14 +18,12 @@ pub struct Route {
     pub path: String,
     /// The command that starts its server, and its arguments.
     pub command: Vec<OsString>,
-    defaults: Settings,
     settings: Settings,
 }
 
 impl Route {
-    /// Lays the defaults of the file, and then what the route says, over `policy`.
+    /// Lays what the route says over `policy`.
     pub fn apply(&self, policy: &mut Policy) {
-        self.defaults.apply(policy);
         self.settings.apply(policy);
     }
 }
@@ -70,10 +68,16 @@ pub enum RoutesError {
 #[derive(Debug, Clone)]
 pub struct Routes {
     path: PathBuf,
+    defaults: Settings,
     routes: Vec<Route>,
 }
 
 impl Routes {
+    /// Lays what holds for every route over `policy`.
+    pub fn apply_defaults(&self, policy: &mut Policy) {
+        self.defaults.apply(policy);
+    }
+
     /// Reads a file.
     ///
     /// # Errors
@@ -89,7 +93,7 @@ impl Routes {
     /// # Errors
     /// If anything in it is not as it should be.
     pub fn parse(path: &Path, text: &str) -> Result<Self, RoutesError> {
-        let routes = file::read(text).map_err(|wrong| {
+        let (defaults, routes) = file::read(text).map_err(|wrong| {
             let before = &text[..wrong.at.min(text.len())];
             let line_start = before.rfind('\n').map_or(0, |at| at + 1);
             RoutesError::Wrong {
@@ -99,7 +103,7 @@ impl Routes {
                 what: wrong.what,
             }
         })?;
-        Ok(Self { path: path.to_owned(), routes })
+        Ok(Self { path: path.to_owned(), defaults, routes })
     }
 
     /// Every route, in the order of the file.

@@ -31,6 +31,7 @@ fn the_defaults_that_the_repository_writes_down_are_the_defaults() {
     let (path, _) = repository_file();
     let routes = Routes::load(&path).unwrap();
     let mut policy = Policy::default();
+    routes.apply_defaults(&mut policy);
     routes.find(Some("/kuzumem")).unwrap().apply(&mut policy);
     assert_eq!(shape(&policy), shape(&Policy::default()));
 }
@@ -64,6 +65,7 @@ fn a_tool_has_its_own_settings_over_those_of_its_route() {
     "#;
     let routes = Routes::parse(Path::new("r.toml"), text).unwrap();
     let mut policy = Policy::default();
+    routes.apply_defaults(&mut policy);
     routes.find(None).unwrap().apply(&mut policy);
     let seconds = |tool| {
         let heartbeat = policy.of(tool).heartbeat;

@@ -114,6 +114,7 @@ impl Player {
             }
             "close" => self.filter.close_stream(self.now(), id(), words.get(2) == Some(&"cancels")),
             "gone" => self.filter.server_gone(self.now(), &words[1..].join(" ")),
+            "left" => self.filter.client_left(),
             "summaries" => self.summaries = true,
             other => panic!("what is {other:?}?"),
         }

@@ -1,0 +1,119 @@
+//! Messages of the server that are too large to be held: judged by what their envelope shows while
+//! they pass (rule G5).
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::ledger::Tomb;
+use super::stream::{Item, ItemKind, Part, Transmit};
+use super::verdict::{Reason, Verdict};
+use super::{Fate, Filter, Mode, Origin, Outcome, Passing, PassingFate};
+use crate::json;
+use crate::jsonrpc::{Kind, Scan};
+
+impl Filter {
+    /// The first piece of a message that is too large to be held.
+    pub fn server_passing(&mut self, now: Instant, origin: Origin, head: Bytes) -> Fate {
+        self.heard_at = Some(now);
+        self.messages += 1;
+        let mut scan = Scan::default();
+        scan.feed(&head);
+        let claimed = scan.method().is_some_and(|method| {
+            self.policy.dialects.iter().any(|dialect| dialect.methods.contains(&&*method))
+        });
+        let fate = match scan.kind() {
+            _ if self.policy.mode == Mode::Observe => PassingFate::Forward,
+            Kind::Noise | Kind::Opaque if !may_be_message(&head) => PassingFate::Noise,
+            // A member that stands behind the large one is not known yet; `id` alone tells nothing.
+            Kind::Notification if claimed => PassingFate::Withhold(Reason::TooLong),
+            _ => PassingFate::Forward,
+        };
+        let stream = self.home_of(origin);
+        self.passing = Some(Passing { number: self.messages, scan, fate, stream, call: None });
+        self.note_passing_answer();
+        self.pass(now, head, false)
+    }
+
+    /// Another piece of it.
+    pub fn server_piece(&mut self, now: Instant, piece: Bytes) -> Fate {
+        self.heard_at = Some(now);
+        if let Some(passing) = &mut self.passing {
+            passing.scan.feed(&piece);
+        }
+        self.note_passing_answer();
+        self.pass(now, piece, false)
+    }
+
+    /// It is over.
+    pub fn server_passed(&mut self, now: Instant) {
+        self.pass(now, Bytes::new(), true);
+        let Some(passing) = self.passing.take() else { return };
+        let verdict = match passing.fate {
+            PassingFate::Forward => Verdict::Forwarded,
+            PassingFate::Withhold(reason) => Verdict::Withheld(reason),
+            PassingFate::Noise => Verdict::Withheld(Reason::Noise),
+        };
+        self.record(passing.number, passing.call, verdict);
+    }
+
+    /// Ends a passing message that will never be whole.
+    pub(super) fn break_off_passing(&mut self, now: Instant) {
+        self.server_piece(now, Bytes::from_static(b"\n"));
+        self.server_passed(now);
+    }
+
+    /// Once the id of a passing answer is known, its call says nothing more.
+    fn note_passing_answer(&mut self) {
+        let Some(passing) = &mut self.passing else { return };
+        if passing.call.is_none() && passing.scan.kind() == Kind::Response {
+            // It passes as it is, but a client may accept its id in another spelling too.
+            passing.call = passing.scan.id().and_then(|id| self.ledger.answered_by(&id));
+            if let Some(call) = passing.call.and_then(|call| self.ledger.get(call)) {
+                passing.stream = Some(call.stream);
+            }
+        }
+    }
+
+    fn pass(&mut self, now: Instant, piece: Bytes, end: bool) -> Fate {
+        let Some(passing) = &self.passing else { return Fate::Taken };
+        if passing.fate == PassingFate::Noise {
+            return Fate::Noise(piece);
+        }
+        if passing.fate != PassingFate::Forward {
+            return Fate::Taken;
+        }
+        let stream = passing.stream;
+        // Until the id is known it may answer any call that was notified of late (rule G5).
+        let guards = match (passing.call, passing.scan.kind()) {
+            (_, Kind::Request | Kind::Notification) => Vec::new(),
+            (Some(call), _) => vec![self.guard_of(call)],
+            (None, _) => self.ledger.iter().map(|(id, _)| self.guard_of(id)).collect(),
+        };
+        if let Some(call) = passing.call
+            && self.ledger.get(call).is_some()
+        {
+            self.end_call(now, call, Tomb::Answered, Outcome::Result);
+        }
+        if self.policy.mode == Mode::Observe {
+            let part = if end { Part::End } else { Part::Piece };
+            self.untouched.push_back(Transmit { payload: piece.into(), part });
+            return Fate::Taken;
+        }
+        let kind = ItemKind::Piece { end };
+        let item = Item { order: 0, kind, payload: piece.into(), guards, verdicts: Vec::new() };
+        self.enqueue(stream, item);
+        Fate::Taken
+    }
+}
+
+/// Whether a large text that has shown no member of an envelope yet, or is an array, may be one or
+/// several messages all the same.
+fn may_be_message(head: &[u8]) -> bool {
+    let start = json::skip_space(head, 0);
+    let inside = match head.get(start) {
+        Some(b'[') => json::skip_space(head, start + 1),
+        _ => start,
+    };
+    head.get(inside) == Some(&b'{') && memchr::memmem::find(head, b"\"jsonrpc\"").is_some()
+}
