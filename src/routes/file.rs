@@ -78,7 +78,8 @@ struct Table {
     tools: BTreeMap<String, ToolTable>,
 }
 
-/// `tools.NAME`.
+/// `tools.NAME`: the keys that may differ from tool to tool. They stand here once more because serde
+/// cannot flatten one table into another that refuses unknown keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ToolTable {
