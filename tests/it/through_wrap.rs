@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::script::{duration, transcripts, unprintable};
 
 /// How long a line may take from one end to the other.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Transcripts that are played at the same time: most of their time is sleep.
 const AT_ONCE: usize = 6;
