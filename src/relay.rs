@@ -17,9 +17,9 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::jsonrpc::{Message, Scan};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
-use crate::progress::{Mode, Part, Payload, Policy, QUEUE_MAX, Record, Transmit};
+use crate::progress::{Fate, Mode, Part, Payload, Policy, QUEUE_MAX, Record, Transmit};
 use crate::transport::stdio::{Reader, Writer};
-use guarded::{Guarded, Step as Judged};
+use guarded::Guarded;
 
 /// Room for one read; a pipe holds as much.
 const READ_BYTES: usize = 64 << 10;
@@ -359,12 +359,12 @@ impl Relay {
                 Frame::Chunk(piece) => self.filter.server_piece(now, piece),
                 Frame::End { terminated } => {
                     self.filter.server_passed(now, terminated);
-                    Judged::Taken
+                    Fate::Taken
                 }
                 Frame::Rest(rest) if is_whole(&rest) => self.filter.server_message(now, rest),
-                Frame::Rest(rest) => Judged::Noise(rest),
+                Frame::Rest(rest) => Fate::Noise(rest),
             };
-            if let Judged::Noise(text) = judged
+            if let Fate::Noise(text) = judged
                 && !self.observing
                 && self.to_noise.bytes + text.len() <= NOISE_MAX
             {

@@ -17,23 +17,6 @@ use crate::progress::{
 /// The only client stream of a stdio connection.
 const WIRE: StreamId = StreamId(0);
 
-/// Where bytes of the server go.
-pub(super) enum Step {
-    /// To the client, as far as the filter says.
-    Taken,
-    /// To standard error.
-    Noise(Bytes),
-}
-
-impl From<Fate> for Step {
-    fn from(fate: Fate) -> Self {
-        match fate {
-            Fate::Taken => Self::Taken,
-            Fate::Noise(bytes) => Self::Noise(bytes),
-        }
-    }
-}
-
 pub(super) struct Guarded {
     filter: Filter,
     dialects: Vec<&'static Dialect>,
@@ -90,9 +73,9 @@ impl Guarded {
     }
 
     /// Plain forwarding, progress withheld.
-    fn forward(&mut self, message: Message) -> Step {
+    fn forward(&mut self, message: Message) -> Fate {
         if message.kind() == Kind::Noise {
-            return Step::Noise(message.raw().clone());
+            return Fate::Noise(message.raw().clone());
         }
         let is_batch = message.kind() == Kind::Batch;
         let elements: Vec<Message> =
@@ -113,7 +96,7 @@ impl Guarded {
             Verdict::Forwarded
         };
         self.records.push_back(Record::Message { number: self.numbers, call: None, verdict });
-        Step::Taken
+        Fate::Taken
     }
 
     fn is_progress(&self, message: &Message) -> bool {
@@ -140,38 +123,38 @@ impl Guarded {
         self.ask(|filter| filter.client_passed(now, WIRE, scan));
     }
 
-    pub(super) fn server_message(&mut self, now: Instant, line: Bytes) -> Step {
+    pub(super) fn server_message(&mut self, now: Instant, line: Bytes) -> Fate {
         let message = Message::parse(line);
         let failed_before = self.open.is_some();
         match self.ask(|filter| filter.server_message(now, Origin::Wire, &message)) {
-            Some(fate) => fate.into(),
+            Some(fate) => fate,
             // What the filter was at work on when it failed has been salvaged.
-            None if !failed_before => Step::Taken,
+            None if !failed_before => Fate::Taken,
             None => self.forward(message),
         }
     }
 
-    pub(super) fn server_passing(&mut self, now: Instant, head: Bytes) -> Step {
+    pub(super) fn server_passing(&mut self, now: Instant, head: Bytes) -> Fate {
         let mut scan = Scan::default();
         scan.feed(&head);
         // Also for the case that the filter fails while the message passes.
         self.withholding = scan.method().is_some_and(|method| self.claims(&method));
         let piece = head.clone();
         if let Some(fate) = self.ask(|filter| filter.server_passing(now, Origin::Wire, piece)) {
-            return fate.into();
+            return fate;
         }
         self.server_piece(now, head)
     }
 
-    pub(super) fn server_piece(&mut self, now: Instant, piece: Bytes) -> Step {
+    pub(super) fn server_piece(&mut self, now: Instant, piece: Bytes) -> Fate {
         let copy = piece.clone();
         if let Some(fate) = self.ask(|filter| filter.server_piece(now, copy)) {
-            return fate.into();
+            return fate;
         }
         if !self.withholding {
             self.push(piece, Part::Piece);
         }
-        Step::Taken
+        Fate::Taken
     }
 
     /// A large message is over; one that was broken off gets the line ending it lacks.
