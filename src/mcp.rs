@@ -59,9 +59,6 @@ pub const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
 /// `_meta` key that ties a message to a task of 2025-11-25.
 pub const META_RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
-/// JSON-RPC's code for a fault of whoever answers.
-pub const INTERNAL_ERROR: i32 = -32603;
-
 #[cfg(test)]
 mod tests {
     use super::*;

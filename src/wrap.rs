@@ -5,15 +5,13 @@ use std::future::pending;
 use std::io;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::json;
-use crate::jsonrpc::{Kind, Message};
+use crate::jsonrpc::{Kind, Message, own_error};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
-use crate::mcp::INTERNAL_ERROR;
 use crate::progress::Policy;
 use crate::relay::{Legs, Relay, Step};
 use crate::telemetry::Connection;
@@ -258,11 +256,7 @@ async fn tell_that_it_does_not_start(why: &str) {
         }
     };
     let Ok(Some(id)) = timeout(FIRST_REQUEST, first).await else { return };
-    let why = json::quote(why);
-    let head = br#"{"jsonrpc":"2.0","id":"#;
-    let middle = format!(r#","error":{{"code":{INTERNAL_ERROR},"message":"#);
-    let tail = b",\"data\":{\"proxy\":\"milepost\"}}}\n";
-    let answer = Bytes::from([head, &id[..], middle.as_bytes(), &why, tail].concat());
+    let answer = [&own_error(&id, why)[..], b"\n"].concat();
     let _ = output.write_all(&answer).await;
     let _ = output.flush().await;
 }

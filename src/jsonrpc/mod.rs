@@ -23,6 +23,9 @@ const PEEK_MIN: usize = 4 << 10;
 /// result have.
 const WINDOW: usize = 1 << 10;
 
+/// JSON-RPC's code for a fault of whoever answers.
+pub const INTERNAL_ERROR: i32 = -32603;
+
 /// What a message is, by the members of its envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -259,6 +262,15 @@ impl Message {
     fn part(&self, range: &Option<Range<usize>>) -> Option<Bytes> {
         range.clone().map(|range| self.raw.slice(range))
     }
+}
+
+/// An error answer of ours, without a line ending. It says who wrote it, for it must not look like
+/// the server's (26:basic §Error Codes).
+pub fn own_error(id: &[u8], why: &str) -> Bytes {
+    let head = br#"{"jsonrpc":"2.0","id":"#;
+    let code = format!(r#","error":{{"code":{INTERNAL_ERROR},"message":"#);
+    let tail = br#","data":{"proxy":"milepost"}}}"#;
+    Bytes::from([head, id, code.as_bytes(), &json::quote(why), tail].concat())
 }
 
 /// Whether `raw` is one whole array whose first element is a message.

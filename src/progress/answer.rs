@@ -10,8 +10,8 @@ use super::stream::{Guard, Item, ItemKind, Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{Filter, Origin};
 use crate::json;
-use crate::jsonrpc::{Key, Message};
-use crate::mcp::{self, INTERNAL_ERROR, Revision};
+use crate::jsonrpc::{INTERNAL_ERROR, Key, Message};
+use crate::mcp::{self, Revision};
 
 /// The longest result or error that is rewritten, in bytes; larger ones pass as they are.
 const REWRITE_MAX: usize = 1 << 20;

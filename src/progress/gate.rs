@@ -17,7 +17,8 @@ use super::verdict::{Reason, Repair, Verdict};
 use super::{Filter, Mode, Record, pulse, transmit};
 use crate::json;
 use crate::jsonrpc::Key;
-use crate::mcp::{INTERNAL_ERROR, Revision};
+use crate::jsonrpc::own_error;
+use crate::mcp::Revision;
 
 /// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
@@ -130,12 +131,7 @@ impl Filter {
         pending: &Pending,
     ) -> Result<(Payload, Verdict), Reason> {
         let rendered = self.try_render(now, id, pending);
-        let told = self.ledger.get(id).and_then(|call| call.meter.told());
-        for holder in self.ledger.holders(id) {
-            if let Some(call) = self.ledger.get_mut(holder) {
-                call.meter.raise_to(told);
-            }
-        }
+        self.share_figure(id);
         let Some(call) = self.ledger.get_mut(id) else { return rendered };
         match &rendered {
             Ok((_, verdict)) => {
@@ -203,6 +199,16 @@ impl Filter {
         Ok((bytes.into(), Verdict::Repaired(repairs)))
     }
 
+    /// A client knows progress by its token: every call with that token has been told as much.
+    fn share_figure(&mut self, id: CallId) {
+        let told = self.ledger.get(id).and_then(|call| call.meter.told());
+        for holder in self.ledger.holders(id) {
+            if let Some(call) = self.ledger.get_mut(holder) {
+                call.meter.raise_to(told);
+            }
+        }
+    }
+
     /// Whether words of our own may be put into the progress of this call: 2024-11-05 has none.
     fn words_allowed(&self, id: CallId) -> bool {
         let own = self.ledger.get(id).and_then(|call| call.revision);
@@ -229,12 +235,7 @@ impl Filter {
         call.account.sent += 1;
         call.account.beats += 1;
         call.sent_at = Some(now);
-        let told = call.meter.told();
-        for holder in self.ledger.holders(id) {
-            if let Some(call) = self.ledger.get_mut(holder) {
-                call.meter.raise_to(told);
-            }
-        }
+        self.share_figure(id);
         self.records.push_back(Record::Beat(id));
         Some(bytes.into())
     }
@@ -385,7 +386,7 @@ impl Filter {
         let item = Item {
             order: 0,
             kind: ItemKind::Answer,
-            payload: error(&client_id, why).into(),
+            payload: own_error(&client_id, why).into(),
             guards,
             verdicts: Vec::new(),
         };
@@ -397,24 +398,12 @@ impl Filter {
         let item = Item {
             order: 0,
             kind: ItemKind::Answer,
-            payload: error(client_id, why).into(),
+            payload: own_error(client_id, why).into(),
             guards: Vec::new(),
             verdicts: Vec::new(),
         };
         self.enqueue(Some(stream), item);
     }
-}
-
-/// An error of ours, which must not look like the server's (26:basic §Error Codes).
-fn error(client_id: &[u8], why: &str) -> Bytes {
-    let mut text = br#"{"jsonrpc":"2.0","id":"#.to_vec();
-    text.extend_from_slice(client_id);
-    let words = json::quote(why);
-    let body = format!(r#","error":{{"code":{INTERNAL_ERROR},"message":"#);
-    text.extend_from_slice(body.as_bytes());
-    text.extend_from_slice(&words);
-    text.extend_from_slice(br#","data":{"proxy":"milepost"}}}"#);
-    Bytes::from(text)
 }
 
 fn write(
