@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use tracing::Level;
 
 use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs};
-use crate::routes::{Routes, RoutesError};
+use crate::routes::{Routes, RoutesError, Upstream};
 use crate::settings::{
     ANSWER_REPAIRS, CallSettings, Settings, Word, dialect_names, dialects, positive_time, scale,
     time,
@@ -198,8 +198,10 @@ impl Wrap {
                 found => {
                     let route = found?;
                     route.apply(&mut policy);
-                    if command.is_empty() {
-                        command.clone_from(&route.command);
+                    if let Upstream::Command { command: own, .. } = &route.upstream
+                        && command.is_empty()
+                    {
+                        command.clone_from(own);
                     }
                 }
             }

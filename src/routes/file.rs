@@ -152,11 +152,10 @@ pub(super) fn read(text: &str) -> Result<(Settings, Vec<Route>), Wrong> {
             let what = format!("a route with the path {:?} is there already", path.get_ref());
             return Err(wrong(path.span(), what));
         }
-        routes.push(Route {
-            path: path.get_ref().clone(),
-            command: command.get_ref().iter().map(OsString::from).collect(),
-            settings: settings(table.get_ref())?,
-        });
+        let command = command.get_ref().iter().map(OsString::from).collect();
+        let upstream = super::Upstream::Command { command, env: Vec::new() };
+        let settings = settings(table.get_ref())?;
+        routes.push(Route { settings, ..Route::new(path.get_ref().clone(), upstream) });
     }
     Ok((defaults, routes))
 }

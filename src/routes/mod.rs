@@ -4,29 +4,16 @@
 //! what would be right.
 
 mod file;
+mod route;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::progress::Policy;
 use crate::settings::Settings;
 
-/// One route: a server and how its progress is treated.
-#[derive(Debug, Clone)]
-pub struct Route {
-    /// Where clients find it; its name.
-    pub path: String,
-    /// The command that starts its server, and its arguments.
-    pub command: Vec<OsString>,
-    settings: Settings,
-}
-
-impl Route {
-    /// Lays what the route says over `policy`.
-    pub fn apply(&self, policy: &mut Policy) {
-        self.settings.apply(policy);
-    }
-}
+pub use route::{
+    Admin, Cors, HeaderRules, HttpUpstream, Route, Secret, Server, ServerTls, Upstream,
+};
 
 /// Why a route file cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,199 @@
+//! Routes and listeners as meant: everything resolved, nothing optional that has a default.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use url::Url;
+
+use crate::progress::Policy;
+use crate::settings::Settings;
+
+/// A secret: it is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text` from being shown.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The secret itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// `[server]`: where clients are listened to, and whom.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// The address clients connect to.
+    pub listen: SocketAddr,
+    /// Host names that are answered, besides the listener's own and loopback's.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of browsers that are answered, besides loopback's.
+    pub allowed_origins: Vec<String>,
+    /// The certificate and key of the listener (PEM files); without them it speaks plain HTTP.
+    pub tls: Option<ServerTls>,
+    /// What clients have to present as `Authorization: Bearer`; nothing by default.
+    pub bearer: Option<Secret>,
+    /// How long open calls may go on after SIGTERM.
+    pub drain: Duration,
+    /// Client connections that may be open at once; more are refused with 503.
+    pub max_connections: usize,
+    /// Bytes of a request's head; more is refused with 431.
+    pub max_header_bytes: usize,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7332)),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            tls: None,
+            bearer: None,
+            drain: Duration::from_secs(30),
+            max_connections: 10_000,
+            max_header_bytes: 64 << 10,
+        }
+    }
+}
+
+/// The certificate chain and private key of a listener.
+#[derive(Debug, Clone)]
+pub struct ServerTls {
+    /// PEM file with the certificate and those that lead to its root.
+    pub certificate: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+}
+
+/// `[admin]`: where operators look.
+#[derive(Debug, Clone)]
+pub struct Admin {
+    /// The address; `None` if there is no admin listener.
+    pub listen: Option<SocketAddr>,
+}
+
+/// What stands behind a route.
+#[derive(Debug, Clone)]
+pub enum Upstream {
+    /// The embedded legacy server.
+    Demo,
+    /// A stdio server.
+    Command {
+        /// The program and its arguments.
+        command: Vec<OsString>,
+        /// What its environment has besides ours.
+        env: Vec<(OsString, OsString)>,
+    },
+    /// A server reached over HTTP.
+    Http(HttpUpstream),
+}
+
+/// A server reached over HTTP.
+#[derive(Debug, Clone)]
+pub struct HttpUpstream {
+    /// Its Streamable HTTP endpoint, if it has one.
+    pub url: Option<Url>,
+    /// Its HTTP+SSE endpoint (2024-11-05), if it has one. One of both there always is.
+    pub sse: Option<Url>,
+    /// Whether it is spoken to in HTTP/2; with TLS that is negotiated, without only if this is set.
+    pub http2: bool,
+    /// PEM file with certificate authorities that are trusted besides the system's.
+    pub ca_file: Option<PathBuf>,
+    /// PEM files with the certificate chain and the key that we present.
+    pub client_certificate: Option<ServerTls>,
+}
+
+/// What is done to the headers of one direction. Hop-by-hop headers never pass.
+#[derive(Debug, Clone, Default)]
+pub struct HeaderRules {
+    /// Headers that are set, whatever they were.
+    pub set: Vec<(HeaderName, HeaderValue)>,
+    /// Headers that are taken out.
+    pub remove: Vec<HeaderName>,
+}
+
+/// CORS answered by the proxy in the place of the upstream.
+#[derive(Debug, Clone)]
+pub struct Cors {
+    /// The origins that may read answers; `*` stands for each that is admitted.
+    pub origins: Vec<String>,
+}
+
+/// One route: a server and how its progress is treated.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// Where clients find it; its name.
+    pub path: String,
+    /// What stands behind it.
+    pub upstream: Upstream,
+    /// It is only piped: nothing of it is read or changed.
+    pub opaque: bool,
+    /// Headers of requests.
+    pub request_headers: HeaderRules,
+    /// Headers of responses.
+    pub response_headers: HeaderRules,
+    /// How long connecting to the upstream may take.
+    pub connect_timeout: Duration,
+    /// Silence of an upstream, in bytes, after which its stream is given up; off by default.
+    pub idle_timeout: Option<Duration>,
+    /// Time without an answer after which a POST is answered with a stream (rule A4); `None`: never.
+    pub upgrade_after: Option<Duration>,
+    /// Methods besides `tools/call` whose POST may be answered so.
+    pub upgrade_methods: Vec<String>,
+    /// Silence of a stream after which a comment is written (rule A3); `None`: never.
+    pub keep_alive: Option<Duration>,
+    /// Whether a GET stream is held for sessions whose client opens none.
+    pub own_get: bool,
+    /// Whether the proxy answers for CORS; otherwise the upstream does.
+    pub cors: Option<Cors>,
+    /// Bytes of a request's body; more is refused with 413.
+    pub max_request_bytes: usize,
+    /// Streams that may be open at once; more are refused with 503.
+    pub max_streams: usize,
+    /// Sessions that are kept in mind; the one unused for longest is forgotten for a new one.
+    pub max_sessions: usize,
+    pub(super) settings: Settings,
+}
+
+impl Route {
+    /// A route with nothing but defaults.
+    pub fn new(path: String, upstream: Upstream) -> Self {
+        Self {
+            path,
+            upstream,
+            opaque: false,
+            request_headers: HeaderRules::default(),
+            response_headers: HeaderRules::default(),
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: None,
+            upgrade_after: Some(Duration::from_secs(5)),
+            upgrade_methods: Vec::new(),
+            keep_alive: Some(Duration::from_secs(15)),
+            own_get: false,
+            cors: None,
+            max_request_bytes: 64 << 20,
+            max_streams: 10_000,
+            max_sessions: 10_000,
+            settings: Settings::default(),
+        }
+    }
+
+    /// Lays what the route says over `policy`.
+    pub fn apply(&self, policy: &mut Policy) {
+        self.settings.apply(policy);
+    }
+}
