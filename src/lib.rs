@@ -1,5 +1,6 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
 pub mod demo;
+pub mod guarded;
 pub mod json;
 pub mod jsonrpc;
 pub mod lines;

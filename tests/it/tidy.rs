@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use milepost::progress::{Reason, Repair};
 
 /// Who may import whom inside the crate: arrows only downward.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("json", &[]),
     ("mcp", &[]),
     ("lines", &[]),
@@ -13,7 +13,8 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("progress", &["json", "jsonrpc", "mcp"]),
     ("transport", &[]),
     ("telemetry", &["progress"]),
-    ("relay", &["jsonrpc", "lines", "progress", "transport"]),
+    ("guarded", &["jsonrpc", "progress"]),
+    ("relay", &["guarded", "jsonrpc", "lines", "progress", "transport"]),
     ("wrap", &["json", "jsonrpc", "lines", "mcp", "progress", "relay", "telemetry", "transport"]),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
