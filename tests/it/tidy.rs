@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use milepost::progress::{Reason, Repair};
 
 /// Who may import whom inside the crate: arrows only downward.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("json", &[]),
     ("mcp", &[]),
     ("lines", &[]),
+    ("sse", &[]),
     ("jsonrpc", &["json"]),
     ("progress", &["json", "jsonrpc", "mcp"]),
     ("transport", &[]),
@@ -22,7 +23,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 4] = ["json", "jsonrpc", "mcp", "progress"];
+const CORE: [&str; 5] = ["json", "jsonrpc", "mcp", "progress", "sse"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [
