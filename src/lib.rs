@@ -9,6 +9,7 @@ pub mod progress;
 pub mod relay;
 pub mod routes;
 pub mod settings;
+pub mod sse;
 pub mod telemetry;
 pub mod transport;
 pub mod wrap;

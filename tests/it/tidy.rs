@@ -9,6 +9,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ("json", &[]),
     ("mcp", &[]),
     ("lines", &[]),
+    ("sse", &[]),
     ("jsonrpc", &["json"]),
     ("progress", &["json", "jsonrpc", "mcp"]),
     ("transport", &[]),
@@ -23,7 +24,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 4] = ["json", "jsonrpc", "mcp", "progress"];
+const CORE: [&str; 5] = ["json", "jsonrpc", "mcp", "progress", "sse"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [
