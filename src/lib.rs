@@ -9,6 +9,7 @@ pub mod mcp;
 pub mod progress;
 pub mod relay;
 pub mod routes;
+pub mod serve;
 pub mod settings;
 pub mod sse;
 pub mod telemetry;

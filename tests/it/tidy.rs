@@ -20,6 +20,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
     ("routes", &["progress", "settings"]),
+    ("serve", &["json", "routes"]),
     ("cli", &["progress", "routes", "settings", "telemetry"]),
 ];
 
