@@ -107,6 +107,21 @@ pub fn positive_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The word for a time that never comes.
+pub const OFF: &str = "off";
+
+/// A time that is more than none, or `off`.
+pub fn time_or_off(text: &str) -> Result<Option<Duration>, String> {
+    match text {
+        OFF => Ok(None),
+        "0" => Err(format!("more than 0 is expected, or {OFF:?}")),
+        text if nearest(text, [OFF]).is_some() => {
+            Err(format!("{text:?} is no time; did you mean {OFF:?}?"))
+        }
+        text => positive_time(text).map(Some),
+    }
+}
+
 /// `percent`, `unit` or a total.
 pub fn scale(text: &str) -> Result<Scale, String> {
     match text {
@@ -165,8 +180,8 @@ pub struct CallSettings {
     pub figures_in_text: Option<bool>,
     /// How messages follow each other.
     pub messages: Option<Messages>,
-    /// Age at which a call is given up.
-    pub call_timeout: Option<Duration>,
+    /// Age at which a call is given up; `Some(None)`: never.
+    pub call_timeout: Option<Option<Duration>>,
 }
 
 /// What may differ from route to route.
@@ -218,7 +233,7 @@ impl CallSettings {
         put(&mut policy.figures_in_text, &self.figures_in_text);
         put(&mut policy.messages, &self.messages);
         policy.scale = self.scale.or(policy.scale);
-        policy.call_timeout = self.call_timeout.or(policy.call_timeout);
+        put(&mut policy.call_timeout, &self.call_timeout);
     }
 }
 
