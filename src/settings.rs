@@ -79,7 +79,7 @@ pub const DEFAULT_DIALECTS: &str = "defaults";
 
 /// The names that may be given for dialects.
 pub fn dialect_names() -> impl Iterator<Item = &'static str> {
-    dialect::ALL.iter().map(|dialect| dialect.name).chain([DEFAULT_DIALECTS])
+    dialect::ALL.iter().map(Dialect::name).chain([DEFAULT_DIALECTS])
 }
 
 /// The longest time that can be set. A clock overflows not far beyond the next centuries.
@@ -135,10 +135,8 @@ pub fn scale(text: &str) -> Result<Scale, String> {
 }
 
 /// The dialects of some names.
-pub fn dialects<'a>(
-    names: impl IntoIterator<Item = &'a str>,
-) -> Result<Vec<&'static Dialect>, String> {
-    let mut found: Vec<&'static Dialect> = Vec::new();
+pub fn dialects<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Dialect>, String> {
+    let mut found: Vec<Dialect> = Vec::new();
     for name in names {
         let meant: Vec<_> = match name {
             DEFAULT_DIALECTS => dialect::defaults().collect(),
@@ -151,7 +149,7 @@ pub fn dialects<'a>(
             },
         };
         for dialect in meant {
-            if !found.iter().any(|known| known.name == dialect.name) {
+            if !found.iter().any(|known| known.name() == dialect.name()) {
                 found.push(dialect);
             }
         }
@@ -200,7 +198,7 @@ pub struct Settings {
     /// Which notifications are thinned.
     pub coalesce: Option<Coalesce>,
     /// The dialects that are understood.
-    pub dialects: Option<Vec<&'static Dialect>>,
+    pub dialects: Option<Vec<Dialect>>,
     /// Repairs of answers that are not made, by name.
     pub no_repair: Vec<String>,
     /// Whether a translated message is forwarded as well.

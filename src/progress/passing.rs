@@ -20,7 +20,7 @@ impl Filter {
         let mut scan = Scan::default();
         scan.feed(&head);
         let claimed = scan.method().is_some_and(|method| {
-            self.policy.dialects.iter().any(|dialect| dialect.methods.contains(&&*method))
+            self.policy.dialects.iter().any(|dialect| dialect.claims(&method))
         });
         let fate = match scan.kind() {
             _ if self.policy.mode == Mode::Observe => PassingFate::Forward,

@@ -190,7 +190,7 @@ pub struct Policy {
     /// Which notifications are thinned.
     pub coalesce: Coalesce,
     /// The ways of saying progress that are understood.
-    pub dialects: Vec<&'static Dialect>,
+    pub dialects: Vec<Dialect>,
     /// Repairs of answers.
     pub answers: AnswerRepairs,
     /// Forward a translated message as well, for clients written for it.

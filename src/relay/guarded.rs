@@ -19,7 +19,7 @@ const WIRE: StreamId = StreamId(0);
 
 pub(super) struct Guarded {
     filter: Filter,
-    dialects: Vec<&'static Dialect>,
+    dialects: Vec<Dialect>,
     /// Once the filter has failed: what is to be written, as it came.
     open: Option<VecDeque<Transmit>>,
     records: VecDeque<Record>,
@@ -105,7 +105,7 @@ impl Guarded {
     }
 
     fn claims(&self, method: &str) -> bool {
-        self.dialects.iter().any(|dialect| dialect.methods.contains(&method))
+        self.dialects.iter().any(|dialect| dialect.claims(method))
     }
 
     fn push(&mut self, bytes: Bytes, part: Part) {

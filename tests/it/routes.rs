@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use milepost::progress::Policy;
+use milepost::progress::dialect::Dialect;
 use milepost::routes::{Routes, RoutesError};
 use tempfile::TempDir;
 
@@ -48,7 +49,7 @@ fn parse(text: &str) -> Result<Routes, RoutesError> {
 
 /// Everything but the dialects' functions, which have no other form that can be compared.
 fn shape(policy: &Policy) -> String {
-    let names: Vec<&str> = policy.dialects.iter().map(|dialect| dialect.name).collect();
+    let names: Vec<&str> = policy.dialects.iter().map(Dialect::name).collect();
     format!("{names:?} {:?}", Policy { dialects: Vec::new(), ..policy.clone() })
 }
 
