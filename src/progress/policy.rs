@@ -229,6 +229,16 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// The dialect that claims a method.
+    pub fn dialect_of(&self, method: &str) -> Option<&Dialect> {
+        self.dialects.iter().find(|dialect| dialect.claims(method))
+    }
+
+    /// Whether a dialect claims a method.
+    pub fn claims(&self, method: &str) -> bool {
+        self.dialect_of(method).is_some()
+    }
+
     /// The settings of a tool.
     pub fn of(&self, tool: Option<&str>) -> &CallPolicy {
         tool.and_then(|tool| self.tools.get(tool)).unwrap_or(&self.call)

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use super::fields::{is_valid, number, whole};
+use super::fields::{figure_in_words, is_valid, number, whole};
 use super::{About, Report};
 use crate::json;
 use crate::jsonrpc::{Key, Message};
@@ -72,21 +72,23 @@ impl Own {
                 request: request.as_ref().and_then(Key::read),
                 ..About::default()
             },
-            figure: value.as_ref().and_then(number).map(|value| {
-                let total = find(&self.total).as_ref().and_then(number);
-                let known = match self.scale {
-                    Count::Percent => Some(whole("100")),
-                    Count::Unit => Some(whole("1")),
-                    Count::Raw => None,
-                };
-                Figure { value, total: total.or(known) }
-            }),
+            figure: value.and_then(|value| self.figure(&value, find(&self.total))),
             message: words.map(as_words),
             last: marker.is_some_and(|value| self.last.as_ref().is_some_and(|l| l.is(&value))),
             ..Report::default()
         };
         report.repairs.add(Repair::Dialect);
         Some(report)
+    }
+
+    fn figure(&self, value: &Bytes, total: Option<Bytes>) -> Option<Figure> {
+        let Some(value) = number(value) else { return figure_in_words(&json::words(value)?) };
+        let known = match self.scale {
+            Count::Percent => Some(whole("100")),
+            Count::Unit => Some(whole("1")),
+            Count::Raw => None,
+        };
+        Some(Figure { value, total: total.as_ref().and_then(number).or(known) })
     }
 }
 

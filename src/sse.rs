@@ -1,0 +1,567 @@
+//! Server-sent events, as HTTP carries them: bytes in, events out, every byte kept.
+//! Knows nothing of JSON, of streams or of time.
+
+use std::mem;
+use std::ops::Range;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// The comment that keeps a stream alive: a block of its own that is no event to anyone.
+pub const COMMENT: &[u8] = b": keep-alive\n\n";
+
+/// U+FEFF in UTF-8, which a reader ignores at the very start of a stream and nowhere else.
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+const CR: u8 = b'\r';
+const LF: u8 = b'\n';
+
+/// What stands next in the stream.
+#[derive(Clone, Debug)]
+pub enum Frame {
+    /// One block, held whole.
+    Event(Event),
+    /// The first piece of a block longer than the limit; `Piece`s and one `End` follow.
+    Start(Piece),
+    /// More of a long block, never empty; the last one is the blank line.
+    Piece(Piece),
+    /// The long block is over. A block that the end of input breaks off has no `End`.
+    End,
+}
+
+/// A part of a block that is too long to be held. The pieces together are its exact bytes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Piece {
+    /// The bytes: of one line at most, its end included.
+    pub raw: Bytes,
+    /// What of `raw` is the payload of a `data` line, if this is (a part of) one. It may be empty.
+    pub data: Option<Range<usize>>,
+}
+
+/// One block: lines and the blank line that ends them. Comments alone, and a blank line alone, are
+/// blocks too.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// All bytes of the block as they came, the blank line included.
+    ///
+    /// Ahead of its first line there may stand the byte order mark of the stream, or the LF of a
+    /// CRLF whose CR ended the block before.
+    pub raw: Bytes,
+    fields: Fields,
+}
+
+/// Where in a block its fields are.
+#[derive(Clone, Debug, Default)]
+struct Fields {
+    /// The first `data` value.
+    data: Option<Range<usize>>,
+    /// Whether there is more than one.
+    several: bool,
+    name: Option<Range<usize>>,
+    id: Option<Range<usize>>,
+    /// The whole line, without its end.
+    retry: Option<Range<usize>>,
+}
+
+/// Reads blocks out of chunks.
+///
+/// A line ends at CR, LF or CRLF, in any mixture. A block is given out as soon as its blank line is
+/// certain: if that is a CR at the end of a chunk, a LF which follows goes with the next block. So
+/// how the input is cut has no influence on what the blocks say, nor on which of them are held.
+#[derive(Debug)]
+pub struct Events {
+    inspect_max: usize,
+    /// Input that nobody has looked at.
+    chunk: Bytes,
+    /// The head of a block that began in an earlier chunk.
+    carry: Vec<u8>,
+    /// How many bytes of the block stand ahead of its first line.
+    lead: usize,
+    /// Where in `carry` the line begins that is not over yet.
+    line: usize,
+    /// What the lines of `carry` that are over say.
+    fields: Fields,
+    /// Whether the last byte given out is a CR, so that a LF would be the rest of a line end.
+    cr: bool,
+    /// Where we are in a block longer than the limit, some of which has been given out.
+    long: Option<Place>,
+    /// What had been carried of that block, and comes before `chunk`.
+    held: Bytes,
+    mark: Mark,
+    /// Whether the input ended within a block.
+    broken: bool,
+}
+
+/// What is known of a byte order mark.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Mark {
+    /// It may come, and is kept.
+    Kept,
+    /// It may come, and is dropped.
+    Dropped,
+    /// It is past.
+    Past,
+}
+
+/// A place in a long block.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Place {
+    /// This far into a line, all of which agrees with `data:`; 0 at the start of a line.
+    Name(usize),
+    /// Behind `data:`, where one space is no payload.
+    Space,
+    /// In the payload of a `data` line.
+    Data,
+    /// In another line.
+    Other,
+    /// Behind the blank line.
+    Over,
+}
+
+impl Events {
+    /// `inspect_max` is the longest block that is held whole, in bytes, what stands ahead of its
+    /// first line and the LF of a last CRLF not counted. A longer one passes in pieces. At most
+    /// that much is ever held.
+    pub fn new(inspect_max: usize) -> Self {
+        Self {
+            inspect_max,
+            chunk: Bytes::new(),
+            carry: Vec::new(),
+            lead: 0,
+            line: 0,
+            fields: Fields::default(),
+            cr: false,
+            long: None,
+            held: Bytes::new(),
+            mark: Mark::Kept,
+            broken: false,
+        }
+    }
+
+    /// Adds what has arrived, once `next` has said `None`.
+    pub fn push(&mut self, chunk: Bytes) {
+        // A mark that has begun is not carried: its first bytes go back to the rest.
+        let mut before = mem::take(&mut self.chunk);
+        if self.mark != Mark::Past && !self.carry.is_empty() {
+            before = [&mem::take(&mut self.carry)[..], &before].concat().into();
+        }
+        self.chunk =
+            if before.is_empty() { chunk } else { [&before[..], &chunk[..]].concat().into() };
+    }
+
+    /// The next frame; `None` if that needs more input.
+    #[expect(clippy::should_implement_trait, reason = "there may be a next one after `None`")]
+    pub fn next(&mut self) -> Option<Frame> {
+        if let Some(place) = self.long {
+            if place == Place::Over {
+                self.long = None;
+                return Some(Frame::End);
+            }
+            return self.piece(place).map(Frame::Piece);
+        }
+        if self.mark != Mark::Past && !self.pass_mark() {
+            return None;
+        }
+        if self.carry.is_empty() { self.in_chunk() } else { self.in_carry() }
+    }
+
+    /// What is left of an unfinished block once the input has ended and `next` has said `None`.
+    /// By the specification it means nothing: it is no event, whatever it looks like.
+    pub fn finish(&mut self) -> Option<Bytes> {
+        self.hold(self.chunk.len());
+        self.broken |= self.mark != Mark::Past && !self.carry.is_empty();
+        self.broken |= self.carry.len() > self.lead;
+        let rest = Bytes::from(mem::take(&mut self.carry));
+        (!rest.is_empty()).then_some(rest)
+    }
+
+    /// Whether what has been given out so far ends between two blocks, where one of our own may go.
+    pub fn at_boundary(&self) -> bool {
+        self.long.is_none() && !self.broken
+    }
+
+    /// To be called when something of ours has gone ahead of all input: a byte order mark would no
+    /// longer stand at the start, where alone it is ignored, and is dropped if it comes.
+    pub fn drop_mark(&mut self) {
+        if self.mark == Mark::Kept {
+            self.mark = Mark::Dropped;
+        }
+    }
+
+    /// Gets past a byte order mark; `false` while it may still be coming.
+    fn pass_mark(&mut self) -> bool {
+        if self.chunk.len() < BOM.len() && BOM.starts_with(&self.chunk) {
+            self.hold(self.chunk.len());
+            return false;
+        }
+        if self.chunk.starts_with(BOM) {
+            match self.mark {
+                Mark::Dropped => self.chunk.advance(BOM.len()),
+                Mark::Kept | Mark::Past => self.lead = BOM.len(),
+            }
+        }
+        self.mark = Mark::Past;
+        true
+    }
+
+    /// A block that begins in this chunk.
+    fn in_chunk(&mut self) -> Option<Frame> {
+        let text = &self.chunk[..];
+        if text.is_empty() {
+            return None;
+        }
+        if mem::take(&mut self.cr) && text.first() == Some(&LF) {
+            self.lead = 1;
+        }
+        let most = self.inspect_max.saturating_add(self.lead);
+        let mut fields = Fields::default();
+        let mut at = self.lead;
+        while let Some((end, next)) = line_end(text, at) {
+            if end >= most {
+                return self.start();
+            }
+            if end == at {
+                self.lead = 0;
+                let raw = self.chunk.split_to(next);
+                self.cr = raw.last() == Some(&CR);
+                return Some(Frame::Event(Event { raw, fields }));
+            }
+            fields.read(text, at..end);
+            at = next;
+        }
+        if text.len() > most {
+            return self.start();
+        }
+        self.fields = fields;
+        self.line = at;
+        self.hold(self.chunk.len());
+        None
+    }
+
+    /// A block that began in an earlier chunk. Its lines are carried one by one, so that none is
+    /// searched twice and nothing that follows the block is copied.
+    fn in_carry(&mut self) -> Option<Frame> {
+        let most = self.inspect_max.saturating_add(self.lead);
+        loop {
+            if self.carry.last() == Some(&CR) && self.chunk.first() == Some(&LF) {
+                self.hold(1);
+                self.line = self.carry.len();
+            }
+            let held = self.carry.len();
+            let Some((end, next)) = line_end(&self.chunk, 0) else { break };
+            let end = held + end;
+            if end >= most {
+                return self.start();
+            }
+            self.hold(next);
+            if end == self.line {
+                self.lead = 0;
+                let raw = Bytes::from(mem::take(&mut self.carry));
+                self.cr = raw.last() == Some(&CR);
+                return Some(Frame::Event(Event { raw, fields: mem::take(&mut self.fields) }));
+            }
+            self.fields.read(&self.carry, self.line..end);
+            self.line = self.carry.len();
+        }
+        if self.carry.len() + self.chunk.len() > most {
+            return self.start();
+        }
+        self.hold(self.chunk.len());
+        None
+    }
+
+    /// Moves the first `count` bytes of the chunk to what is carried.
+    fn hold(&mut self, count: usize) {
+        let bytes = self.chunk.split_to(count);
+        let need = self.carry.len() + bytes.len();
+        if need > self.carry.capacity() {
+            // Twice as much each time, but never more than a block may have.
+            let room = (2 * need).min(self.inspect_max.saturating_add(BOM.len() + 1)).max(need);
+            self.carry.reserve_exact(room - self.carry.len());
+        }
+        self.carry.extend_from_slice(&bytes);
+    }
+
+    /// Gives up on holding this block.
+    fn start(&mut self) -> Option<Frame> {
+        self.held = Bytes::from(mem::take(&mut self.carry));
+        self.fields = Fields::default();
+        self.piece(Place::Name(0)).map(Frame::Start)
+    }
+
+    /// As much as there is of one line of a long block.
+    fn piece(&mut self, mut place: Place) -> Option<Piece> {
+        let source = if self.held.is_empty() { &mut self.chunk } else { &mut self.held };
+        if source.is_empty() {
+            return None;
+        }
+        let mut at = mem::take(&mut self.lead);
+        if mem::take(&mut self.cr) && source.first() == Some(&LF) {
+            at = 1;
+        }
+        let found = line_end(source, at);
+        let (end, next) = found.unwrap_or((source.len(), source.len()));
+        let mut data = place.read(&source[at..end]).map(|from| at + from..end);
+        if found.is_some() {
+            place = match place {
+                Place::Name(0) => Place::Over,
+                Place::Name(DATA_LEN) => {
+                    data = Some(end..end);
+                    Place::Name(0)
+                }
+                _ => Place::Name(0),
+            };
+        }
+        let raw = source.split_to(next);
+        self.cr = raw.last() == Some(&CR);
+        self.long = Some(place);
+        Some(Piece { raw, data })
+    }
+}
+
+const DATA_LEN: usize = b"data".len();
+
+impl Place {
+    /// Goes on by some text of one line, and says where in it the payload begins, if there is any.
+    fn read(&mut self, text: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        if let Self::Name(known) = *self {
+            let wanted = &b"data:"[known..];
+            at = text.iter().zip(wanted).take_while(|(one, other)| one == other).count();
+            *self = if at == wanted.len() {
+                Self::Space
+            } else if at == text.len() {
+                Self::Name(known + at)
+            } else {
+                Self::Other
+            };
+        }
+        if *self == Self::Space && at < text.len() {
+            at += usize::from(text[at] == b' ');
+            *self = Self::Data;
+        }
+        matches!(self, Self::Space | Self::Data).then_some(at)
+    }
+}
+
+/// A field that means something.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Field {
+    Data,
+    Event,
+    Id,
+    Retry,
+}
+
+/// What field this line is, and where its value begins; `None` for comments and unknown fields.
+#[inline]
+fn field(line: &[u8]) -> Option<(Field, usize)> {
+    let (field, name): (_, &[u8]) = match line.first()? {
+        b'd' => (Field::Data, b"data"),
+        b'e' => (Field::Event, b"event"),
+        b'i' => (Field::Id, b"id"),
+        b'r' => (Field::Retry, b"retry"),
+        _ => return None,
+    };
+    match line.strip_prefix(name)? {
+        [] => Some((field, name.len())),
+        [b':', b' ', ..] => Some((field, name.len() + 2)),
+        [b':', ..] => Some((field, name.len() + 1)),
+        _ => None,
+    }
+}
+
+/// Where the line that begins at `at` ends, and where the next one begins.
+#[inline]
+fn line_end(text: &[u8], at: usize) -> Option<(usize, usize)> {
+    let end = match text.get(at)? {
+        &(CR | LF) => at,
+        _ => at + memchr::memchr2(CR, LF, &text[at..])?,
+    };
+    let crlf = text[end] == CR && text.get(end + 1) == Some(&LF);
+    Some((end, end + 1 + usize::from(crlf)))
+}
+
+impl Fields {
+    /// Takes in one line, its end not included.
+    #[inline]
+    fn read(&mut self, text: &[u8], line: Range<usize>) {
+        let Some((field, value)) = field(&text[line.clone()]) else { return };
+        let value = line.start + value..line.end;
+        match field {
+            Field::Data => match self.data {
+                Some(_) => self.several = true,
+                None => self.data = Some(value),
+            },
+            Field::Event => self.name = Some(value),
+            Field::Id if memchr::memchr(0, &text[value.clone()]).is_some() => {}
+            Field::Id => self.id = Some(value),
+            Field::Retry if value.is_empty() => {}
+            Field::Retry if !text[value].iter().all(u8::is_ascii_digit) => {}
+            Field::Retry => self.retry = Some(line),
+        }
+    }
+}
+
+impl Event {
+    /// The payload, `None` without a `data` line. Of one line it is a slice of `raw`; several are
+    /// joined by LF, which takes a copy.
+    pub fn data(&self) -> Option<Bytes> {
+        let first = self.fields.data.clone()?;
+        if !self.fields.several {
+            return Some(self.raw.slice(first));
+        }
+        let mut joined = BytesMut::with_capacity(self.raw.len());
+        joined.extend_from_slice(&self.raw[first.clone()]);
+        for line in lines(&self.raw).skip_while(|line| line.start <= first.start) {
+            if let Some((Field::Data, value)) = field(line.text) {
+                joined.extend_from_slice(b"\n");
+                joined.extend_from_slice(&line.text[value..]);
+            }
+        }
+        Some(joined.freeze())
+    }
+
+    /// The value of the last `event` field.
+    pub fn name(&self) -> Option<&[u8]> {
+        self.fields.name.clone().map(|name| &self.raw[name])
+    }
+
+    /// The value of the last `id` field that holds no NUL. An empty one takes back the id that the
+    /// client has.
+    pub fn id(&self) -> Option<&[u8]> {
+        self.fields.id.clone().map(|id| &self.raw[id])
+    }
+
+    /// Whether the client's last event id changes with this block.
+    pub fn has_id(&self) -> bool {
+        self.fields.id.is_some()
+    }
+
+    /// The last `retry` line whose value is digits alone, without its line end: with `\n\n` behind
+    /// it, it is a block of its own.
+    pub fn retry(&self) -> Option<Bytes> {
+        self.fields.retry.clone().map(|line| self.raw.slice(line))
+    }
+
+    /// Whether it is called what messages are called: nothing, or `message`.
+    pub fn is_message(&self) -> bool {
+        self.name().is_none_or(is_message)
+    }
+}
+
+fn is_message(name: &[u8]) -> bool {
+    name.is_empty() || name == b"message"
+}
+
+/// A line of a block.
+struct Line<'a> {
+    start: usize,
+    text: &'a [u8],
+    /// Its end, as it came: empty where the block breaks off.
+    end: &'a [u8],
+}
+
+/// The lines of a block.
+fn lines(raw: &[u8]) -> impl Iterator<Item = Line<'_>> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let start = next;
+        if start == raw.len() {
+            return None;
+        }
+        let (end, after) = line_end(raw, start).unwrap_or((raw.len(), raw.len()));
+        next = after;
+        Some(Line { start, text: &raw[start..end], end: &raw[end..after] })
+    })
+}
+
+/// A new block around `data`, which is JSON: an event `message` without id or retry.
+pub fn write(data: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(data.len() + 32);
+    append(&mut out, [data]);
+    out.freeze()
+}
+
+/// Appends what `write` gives. `data` may be cut anywhere.
+pub fn append<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item = T>) {
+    out.extend_from_slice(b"event: message\n");
+    append_data(out, data);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// A `data` line without its end. Line ends in it can only be space between tokens of the JSON.
+fn append_data<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item = T>) {
+    out.extend_from_slice(b"data: ");
+    let mut at = out.len();
+    for part in data {
+        out.extend_from_slice(part.as_ref());
+    }
+    while let Some(found) = memchr::memchr2(CR, LF, &out[at..]) {
+        out[at + found] = b' ';
+        at += found + 1;
+    }
+}
+
+/// The block `raw` with `data`, which is JSON, in place of its `data` lines, and `message` in place
+/// of another event name. The rest is kept byte for byte.
+pub fn rewrite(raw: &[u8], data: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(raw.len() + data.len() + 32);
+    append_rewritten(&mut out, raw, [data]);
+    out.freeze()
+}
+
+/// Appends what `rewrite` gives. `data` may be cut anywhere.
+pub fn append_rewritten<T: AsRef<[u8]>>(
+    out: &mut BytesMut,
+    raw: &[u8],
+    data: impl IntoIterator<Item = T>,
+) {
+    // In place of the last of the `data` lines: at the first, a CR before a line that goes and the
+    // LF behind it could become one line end.
+    let is_data = |line: &Line<'_>| matches!(named(line), Some((Field::Data, _)));
+    let at = lines(raw).filter(is_data).last().map(|line| line.start);
+    let mut data = Some(data);
+    for line in lines(raw) {
+        let blank = line.text.is_empty() && line.start + line.end.len() == raw.len();
+        if (at == Some(line.start) || at.is_none() && blank)
+            && let Some(data) = data.take()
+        {
+            append_data(out, data);
+            out.extend_from_slice(line.end);
+        }
+        if !is_data(&line) {
+            append_renamed(out, &line);
+        }
+    }
+}
+
+/// The block `raw` with `message` in place of another event name; the rest is kept byte for byte.
+pub fn rename(raw: &Bytes) -> Bytes {
+    if !lines(raw).any(|line| is_foreign(&line)) {
+        return raw.clone();
+    }
+    let mut out = BytesMut::with_capacity(raw.len() + 16);
+    for line in lines(raw) {
+        append_renamed(&mut out, &line);
+    }
+    out.freeze()
+}
+
+fn append_renamed(out: &mut BytesMut, line: &Line<'_>) {
+    out.extend_from_slice(if is_foreign(line) { b"event: message" } else { line.text });
+    out.extend_from_slice(line.end);
+}
+
+fn is_foreign(line: &Line<'_>) -> bool {
+    matches!(named(line), Some((Field::Event, name)) if !is_message(name))
+}
+
+/// The field and value of a line that is to be replaced. A byte order mark ahead of it goes with
+/// it: a stream needs none, and elsewhere it would only spoil the new line.
+fn named<'a>(line: &Line<'a>) -> Option<(Field, &'a [u8])> {
+    let text = match line.start {
+        0 => line.text.strip_prefix(BOM).unwrap_or(line.text),
+        _ => line.text,
+    };
+    field(text).map(|(field, value)| (field, &text[value..]))
+}
