@@ -239,7 +239,7 @@ impl PolicyArgs {
                 scale: figures.scale,
                 figures_in_text: on(figures.figures_in_text),
                 messages: figures.messages,
-                call_timeout: beats.call_timeout,
+                call_timeout: beats.call_timeout.map(Some),
             },
             tools: Vec::new(),
         }

@@ -79,7 +79,7 @@ pub const DEFAULT_DIALECTS: &str = "defaults";
 
 /// The names that may be given for dialects.
 pub fn dialect_names() -> impl Iterator<Item = &'static str> {
-    dialect::ALL.iter().map(|dialect| dialect.name).chain([DEFAULT_DIALECTS])
+    dialect::ALL.iter().map(Dialect::name).chain([DEFAULT_DIALECTS])
 }
 
 /// The longest time that can be set. A clock overflows not far beyond the next centuries.
@@ -107,6 +107,21 @@ pub fn positive_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The word for a time that never comes.
+pub const OFF: &str = "off";
+
+/// A time that is more than none, or `off`.
+pub fn time_or_off(text: &str) -> Result<Option<Duration>, String> {
+    match text {
+        OFF => Ok(None),
+        "0" => Err(format!("more than 0 is expected, or {OFF:?}")),
+        text if nearest(text, [OFF]).is_some() => {
+            Err(format!("{text:?} is no time; did you mean {OFF:?}?"))
+        }
+        text => positive_time(text).map(Some),
+    }
+}
+
 /// `percent`, `unit` or a total.
 pub fn scale(text: &str) -> Result<Scale, String> {
     match text {
@@ -120,10 +135,8 @@ pub fn scale(text: &str) -> Result<Scale, String> {
 }
 
 /// The dialects of some names.
-pub fn dialects<'a>(
-    names: impl IntoIterator<Item = &'a str>,
-) -> Result<Vec<&'static Dialect>, String> {
-    let mut found: Vec<&'static Dialect> = Vec::new();
+pub fn dialects<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Dialect>, String> {
+    let mut found: Vec<Dialect> = Vec::new();
     for name in names {
         let meant: Vec<_> = match name {
             DEFAULT_DIALECTS => dialect::defaults().collect(),
@@ -136,7 +149,7 @@ pub fn dialects<'a>(
             },
         };
         for dialect in meant {
-            if !found.iter().any(|known| known.name == dialect.name) {
+            if !found.iter().any(|known| known.name() == dialect.name()) {
                 found.push(dialect);
             }
         }
@@ -165,8 +178,8 @@ pub struct CallSettings {
     pub figures_in_text: Option<bool>,
     /// How messages follow each other.
     pub messages: Option<Messages>,
-    /// Age at which a call is given up.
-    pub call_timeout: Option<Duration>,
+    /// Age at which a call is given up; `Some(None)`: never.
+    pub call_timeout: Option<Option<Duration>>,
 }
 
 /// What may differ from route to route.
@@ -185,7 +198,7 @@ pub struct Settings {
     /// Which notifications are thinned.
     pub coalesce: Option<Coalesce>,
     /// The dialects that are understood.
-    pub dialects: Option<Vec<&'static Dialect>>,
+    pub dialects: Option<Vec<Dialect>>,
     /// Repairs of answers that are not made, by name.
     pub no_repair: Vec<String>,
     /// Whether a translated message is forwarded as well.
@@ -218,7 +231,7 @@ impl CallSettings {
         put(&mut policy.figures_in_text, &self.figures_in_text);
         put(&mut policy.messages, &self.messages);
         policy.scale = self.scale.or(policy.scale);
-        policy.call_timeout = self.call_timeout.or(policy.call_timeout);
+        put(&mut policy.call_timeout, &self.call_timeout);
     }
 }
 

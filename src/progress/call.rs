@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::dialect::Report;
+use super::dialect::{Dialect, Report};
 use super::meter::Meter;
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
@@ -223,7 +223,7 @@ pub(super) struct Call {
     /// The server has said something for this call.
     pub(super) server_spoke: bool,
     /// The dialect in which the server has marked its last notification.
-    pub(super) last_of: Option<&'static str>,
+    pub(super) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.
     pub(super) bare_results: bool,
     /// When this call is looked at again, and its place among others of the same moment.

@@ -65,7 +65,7 @@ impl Filter {
                 let Some(dialect) = self.dialect_of(message) else { return false };
                 let method = message.method().unwrap_or_default();
                 let params = message.params().as_ref().and_then(Fields::read);
-                let report = params.and_then(|params| (dialect.read)(&method, message, &params));
+                let report = params.and_then(|params| dialect.read(&method, message, &params));
                 let named = report.and_then(|report| report.about.token);
                 named.is_some_and(|token| !self.knows_token(&token))
             }
@@ -93,7 +93,7 @@ impl Filter {
             Kind::Notification => {
                 let dialect = self.dialect_of(message)?;
                 let params = Fields::read(&message.params()?)?;
-                let report = (dialect.read)(&message.method()?, message, &params)?;
+                let report = dialect.read(&message.method()?, message, &params)?;
                 if exactly {
                     let token = report.about.token?;
                     let same = || self.ledger.by_respelled_token(&token).next();
@@ -182,7 +182,7 @@ impl Filter {
             heir.said.clone_from(&call.said);
             heir.last_message.clone_from(&call.last_message);
             heir.server_spoke = call.server_spoke;
-            heir.last_of = call.last_of;
+            heir.last_of = call.last_of.clone();
             heir.account = call.account.clone();
             let told = call.meter.told();
             heir.meter.raise_to(told);

@@ -190,7 +190,7 @@ pub struct Policy {
     /// Which notifications are thinned.
     pub coalesce: Coalesce,
     /// The ways of saying progress that are understood.
-    pub dialects: Vec<&'static Dialect>,
+    pub dialects: Vec<Dialect>,
     /// Repairs of answers.
     pub answers: AnswerRepairs,
     /// Forward a translated message as well, for clients written for it.
@@ -230,8 +230,8 @@ impl Default for Policy {
 
 impl Policy {
     /// The dialect that claims a method.
-    pub fn dialect_of(&self, method: &str) -> Option<&'static Dialect> {
-        self.dialects.iter().find(|dialect| dialect.methods.contains(&method)).copied()
+    pub fn dialect_of(&self, method: &str) -> Option<&Dialect> {
+        self.dialects.iter().find(|dialect| dialect.claims(method))
     }
 
     /// Whether a dialect claims a method.

@@ -62,7 +62,7 @@ impl Filter {
             }
             Kind::Response => self.answer(now, origin, message, number, done),
             Kind::Notification => match self.dialect_of(message) {
-                Some(dialect) => self.progress(now, origin, message, number, dialect, done),
+                Some(dialect) => self.progress(now, origin, message, number, &dialect, done),
                 None => {
                     self.server_notification(now, message);
                     self.forward(origin, message, number, ItemKind::Other, done);
@@ -93,8 +93,8 @@ impl Filter {
         })
     }
 
-    pub(super) fn dialect_of(&self, message: &Message) -> Option<&'static Dialect> {
-        self.policy.dialect_of(&message.method()?)
+    pub(super) fn dialect_of(&self, message: &Message) -> Option<Dialect> {
+        self.policy.dialect_of(&message.method()?).cloned()
     }
 
     pub(super) fn home_of(&self, origin: Origin) -> Option<StreamId> {
@@ -156,12 +156,12 @@ impl Filter {
                 // Progress must keep its distance from the answers around it.
                 (_, Some(dialect)) if paced => {
                     let done = Repairs::from_iter([Repair::Batch]);
-                    self.progress(now, origin, element, number, dialect, done);
+                    self.progress(now, origin, element, number, &dialect, done);
                     untouched = false;
                     continue;
                 }
                 (_, Some(dialect)) => {
-                    let (payload, verdict) = self.progress_at_once(now, origin, element, dialect);
+                    let (payload, verdict) = self.progress_at_once(now, origin, element, &dialect);
                     (payload, None, verdict)
                 }
                 _ => (Some(Payload::of(element)), None, Verdict::Forwarded),
@@ -215,25 +215,25 @@ impl Filter {
         &mut self,
         origin: Origin,
         message: &Message,
-        dialect: &'static Dialect,
+        dialect: &Dialect,
     ) -> Result<(CallId, Report), (Option<CallId>, Reason)> {
         let method = message.method().unwrap_or_default();
         let unreadable = (None, Reason::Unreadable);
         let params = message.params().as_ref().and_then(Fields::read).ok_or(unreadable)?;
-        let mut report = (dialect.read)(&method, message, &params).ok_or(unreadable)?;
+        let mut report = dialect.read(&method, message, &params).ok_or(unreadable)?;
         let (id, mended) =
             self.attribute(&report.about, origin).map_err(|reason| (None, reason))?;
         self.speaks_on(origin, id);
         let Some(call) = self.ledger.get_mut(id) else { return Err((None, Reason::Unknown)) };
         call.account.received += 1;
         call.server_spoke = true;
-        call.bare_results |= dialect.bare_results;
+        call.bare_results |= dialect.has_bare_results();
         let withheld = match &call.token {
             None => Some(Reason::NoToken),
             Some(_) if &*call.method == mcp::LISTEN => Some(Reason::NoToken),
             // What needs no repair passes all the same: it is the server's right to go on.
             Some(_)
-                if call.last_of == Some(dialect.name)
+                if call.last_of.as_ref().is_some_and(|last| last.name() == dialect.name())
                     && (mended.is_some() || !report.repairs.is_empty()) =>
             {
                 Some(Reason::AfterFinal)
@@ -256,7 +256,7 @@ impl Filter {
             return Err((Some(id), reason));
         }
         if report.last {
-            call.last_of = Some(dialect.name);
+            call.last_of = Some(dialect.clone());
         }
         let policy = self.policy.of(call.tool.as_deref());
         apply_scale(&mut report, policy.scale);
@@ -273,7 +273,7 @@ impl Filter {
         origin: Origin,
         message: &Message,
         number: u64,
-        dialect: &'static Dialect,
+        dialect: &Dialect,
         done: Repairs,
     ) {
         let keep = self.policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
@@ -365,7 +365,7 @@ impl Filter {
         now: Instant,
         origin: Origin,
         message: &Message,
-        dialect: &'static Dialect,
+        dialect: &Dialect,
     ) -> (Option<Payload>, Verdict) {
         let (id, report) = match self.read_report(origin, message, dialect) {
             Ok(found) => found,

@@ -3,14 +3,23 @@
 //! Nothing after loading can fail on configuration; an error names the file, the line, the key and
 //! what would be right.
 
+mod env;
 mod file;
+mod keys;
+mod meant;
 mod route;
+mod spelling;
+mod wrong;
 
 use std::path::{Path, PathBuf};
 
 use crate::progress::Policy;
 use crate::settings::Settings;
 
+use env::Taken;
+use meant::Meant;
+
+pub use env::Environment;
 pub use route::{
     Admin, Cors, HeaderRules, HttpUpstream, Route, Secret, Server, ServerTls, Upstream,
 };
@@ -28,7 +37,7 @@ pub enum RoutesError {
         source: std::io::Error,
     },
     /// Something in it is not as it should be.
-    #[error("{}:{line}:{column}: {what}", path.display())]
+    #[error("{}:{line}:{column}: {}{what}", path.display(), key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default())]
     Wrong {
         /// The file.
         path: PathBuf,
@@ -36,6 +45,8 @@ pub enum RoutesError {
         line: usize,
         /// The column, in characters, from 1.
         column: usize,
+        /// The key, such as `route.upstream.command`, where the text is TOML.
+        key: Option<String>,
         /// What is wrong, and what would be right.
         what: String,
     },
@@ -51,20 +62,19 @@ pub enum RoutesError {
     },
 }
 
-/// The routes of a file.
+/// A route file as it is meant.
 #[derive(Debug, Clone)]
 pub struct Routes {
     path: PathBuf,
+    server: Server,
+    admin: Admin,
     defaults: Settings,
     routes: Vec<Route>,
+    #[expect(dead_code, reason = "for what shows the settings")]
+    taken: Taken,
 }
 
 impl Routes {
-    /// Lays what holds for every route over `policy`.
-    pub fn apply_defaults(&self, policy: &mut Policy) {
-        self.defaults.apply(policy);
-    }
-
     /// Reads a file.
     ///
     /// # Errors
@@ -72,25 +82,44 @@ impl Routes {
     pub fn load(path: &Path) -> Result<Self, RoutesError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| RoutesError::Unreadable { path: path.to_owned(), source })?;
-        Self::parse(path, &text)
+        Self::parse(path, &text, &Environment::of_process())
     }
 
-    /// Reads the text of a file of this name.
+    /// Reads the text of a file of this name. Files that it names are read as well.
     ///
     /// # Errors
     /// If anything in it is not as it should be.
-    pub fn parse(path: &Path, text: &str) -> Result<Self, RoutesError> {
-        let (defaults, routes) = file::read(text).map_err(|wrong| {
-            let before = &text[..wrong.at.min(text.len())];
+    pub fn parse(path: &Path, text: &str, environment: &Environment) -> Result<Self, RoutesError> {
+        let folder = path.parent().unwrap_or_else(|| Path::new(""));
+        let meant = meant::read(text, folder, environment).map_err(|wrong| {
+            let before = text.get(..wrong.at).unwrap_or(text);
             let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+            let key = wrong::key_at(text, wrong.at);
             RoutesError::Wrong {
                 path: path.to_owned(),
                 line: before.matches('\n').count() + 1,
                 column: before[line_start..].chars().count() + 1,
-                what: wrong.what,
+                what: wrong::discreet(key.as_deref(), wrong.what),
+                key,
             }
         })?;
-        Ok(Self { path: path.to_owned(), defaults, routes })
+        let Meant { server, admin, defaults, routes, taken } = meant;
+        Ok(Self { path: path.to_owned(), server, admin, defaults, routes, taken })
+    }
+
+    /// Where clients are listened to.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Where operators look.
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
+    /// Lays what holds for every route over `policy`.
+    pub fn apply_defaults(&self, policy: &mut Policy) {
+        self.defaults.apply(policy);
     }
 
     /// Every route, in the order of the file.

@@ -43,6 +43,8 @@ pub struct Server {
     pub allowed_hosts: Vec<String>,
     /// Origins of browsers that are answered, besides loopback's.
     pub allowed_origins: Vec<String>,
+    /// Every host name is answered: `allowed_hosts` is not asked.
+    pub insecure: bool,
     /// The certificate and key of the listener (PEM files); without them it speaks plain HTTP.
     pub tls: Option<ServerTls>,
     /// What clients have to present as `Authorization: Bearer`; nothing by default.
@@ -61,6 +63,7 @@ impl Default for Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 7332)),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            insecure: false,
             tls: None,
             bearer: None,
             drain: Duration::from_secs(30),
@@ -88,6 +91,7 @@ pub struct Admin {
 
 /// What stands behind a route.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "there is one in each route, and routes are few")]
 pub enum Upstream {
     /// The embedded legacy server.
     Demo,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use milepost::progress::{Reason, Repair};
 
 /// Who may import whom inside the crate: arrows only downward.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: &[(&str, &[&str])] = &[
     ("json", &[]),
     ("mcp", &[]),
     ("lines", &[]),
