@@ -12,7 +12,7 @@
 //! that reads the server's connection. Only what a session's streams have to know of each other is
 //! shared (`session`).
 
-mod authority;
+pub(crate) mod authority;
 mod body;
 pub mod cors;
 mod demo;

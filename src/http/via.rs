@@ -36,7 +36,7 @@ impl Via {
     ///
     /// # Errors
     /// If it has been here before, or has passed more than 16 proxies.
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let mut hops = 0;
         for hop in headers.get_all(VIA).iter().flat_map(|line| hops_of(line.as_bytes())) {
             let mut words = hop.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());

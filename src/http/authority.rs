@@ -4,14 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A host and perhaps a port, in one spelling for all that mean the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Authority {
-    pub(super) host: Host,
-    pub(super) port: Option<u16>,
+pub(crate) struct Authority {
+    pub(crate) host: Host,
+    pub(crate) port: Option<u16>,
 }
 
 /// What stands before the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Host {
+pub(crate) enum Host {
     /// An address; one of IPv4 that is written as IPv6 is one of IPv4.
     Address(IpAddr),
     /// A name in lower case, without the dot that may end it.
@@ -23,7 +23,7 @@ impl Authority {
     /// everything else: user names, zones, empty hosts, ports that are none.
     ///
     /// Forms of an address that only some resolvers take for one (`127.1`, `0x7f.1`) are names.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (address, rest) = rest.split_once(']')?;
@@ -44,7 +44,7 @@ impl Authority {
     }
 
     /// Whether this means the machine itself, wherever it is resolved.
-    pub(super) fn is_loopback(&self) -> bool {
+    pub(crate) fn is_loopback(&self) -> bool {
         match &self.host {
             Host::Address(address) => address.is_loopback(),
             Host::Name(name) => name == "localhost",
