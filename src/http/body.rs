@@ -20,7 +20,7 @@ pub(super) const BATCH_BYTES: usize = 16 << 10;
 const COPY_MAX: usize = 4 << 10;
 
 /// The body of a request towards a server.
-pub enum RequestBody {
+pub(super) enum RequestBody {
     /// All of it.
     Whole(Option<Bytes>),
     /// One too large to be held: its beginning, and the rest as it comes.
@@ -29,7 +29,7 @@ pub enum RequestBody {
 
 impl RequestBody {
     /// Nothing.
-    pub fn empty() -> Self {
+    pub(super) fn empty() -> Self {
         Self::Whole(None)
     }
 }
@@ -87,13 +87,18 @@ pub enum Body {
     /// All of it.
     Whole(Option<Bytes>),
     /// The server's, as it comes: what was held of it, and the rest.
-    Piped(Option<Bytes>, UpstreamBody),
+    #[expect(private_interfaces, reason = "made in here only")]
+    Piped(Option<Bytes>, Box<UpstreamBody>),
     /// A stream of events.
     #[expect(private_interfaces, reason = "made in here only")]
     Stream(Box<dyn Source>),
 }
 
 impl Body {
+    pub(super) fn piped(held: Option<Bytes>, rest: UpstreamBody) -> Self {
+        Self::Piped(held, Box::new(rest))
+    }
+
     /// Nothing.
     pub fn empty() -> Self {
         Self::Whole(None)

@@ -20,7 +20,7 @@ const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// Whether the headers of a request say what its body says; the response to give if not. Earlier
 /// revisions and notifications have no such rule, and a missing header is the server's to judge.
-pub(super) fn check(headers: &HeaderMap, message: &Message) -> Result<(), Response<Body>> {
+pub(super) fn check(headers: &HeaderMap, message: &Message) -> Result<(), Box<Response<Body>>> {
     if message.kind() != Kind::Request {
         return Ok(());
     }
@@ -42,7 +42,7 @@ pub(super) fn check(headers: &HeaderMap, message: &Message) -> Result<(), Respon
         let Some(body) = body else { continue };
         for value in headers.get_all(&header) {
             if decoded(value) != body.as_bytes() {
-                return Err(mismatch(message, &header, &body));
+                return Err(Box::new(mismatch(message, &header, &body)));
             }
         }
     }

@@ -48,18 +48,19 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::jsonrpc::own_error;
 use crate::progress::Policy;
-use crate::routes::Routes;
+use crate::routes::{Route, Routes};
 use body::{RequestBody, Source};
 use headers::{Onward, Passage};
 use places::{Part, Place};
 use post::Content;
 use site::{Counted, SESSION_ID, Site, Target};
 use stream::{EventStream, Judge, Silence, Upstream};
-use upstream::{UpstreamBody, UpstreamError};
+use upstream::UpstreamBody;
 
 pub use body::Body;
 pub use refusal::Refusal;
 pub use site::SiteError;
+pub use upstream::{InProcess, Io, UpstreamError, Wire};
 pub use via::Via;
 
 fn now() -> std::time::Instant {
@@ -91,9 +92,23 @@ impl Proxy {
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
     pub fn new(routes: &Routes, via: Via) -> Result<Arc<Self>, SiteError> {
+        Self::reaching(routes, via, None)
+    }
+
+    /// The same; servers that are reached over HTTP are reached through `connect`, if there is one,
+    /// instead of the network.
+    ///
+    /// # Errors
+    /// If a route's certificates cannot be used or its address is none.
+    pub fn reaching(
+        routes: &Routes,
+        via: Via,
+        connect: Option<&InProcess>,
+    ) -> Result<Arc<Self>, SiteError> {
         let mut defaults = Policy::default();
         routes.apply_defaults(&mut defaults);
-        let sites = routes.iter().map(|route| Site::new(route.clone(), &defaults).map(Arc::new));
+        let site = |route: &Route| Site::new(route.clone(), &defaults, connect).map(Arc::new);
+        let sites = routes.iter().map(site);
         let sites = sites.collect::<Result<_, _>>()?;
         Ok(Arc::new(Self { sites, via, ending: Arc::default(), ended: AtomicBool::new(false) }))
     }
@@ -277,7 +292,7 @@ impl Proxy {
         response: Response<UpstreamBody>,
     ) -> Response<Body> {
         let (parts, body) = response.into_parts();
-        self.answered(site, asked, parts, false, Body::Piped(None, body))
+        self.answered(site, asked, parts, false, Body::piped(None, body))
     }
 
     /// The server's status and headers with a body. `changes`: it is not the one that came.

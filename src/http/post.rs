@@ -65,7 +65,7 @@ impl Proxy {
         if let Some(message) = &message
             && let Err(refusal) = mirrored::check(&parts.headers, message)
         {
-            return refusal;
+            return *refusal;
         }
         let id = parts.headers.get(SESSION_ID);
         let post = Post {
@@ -325,7 +325,7 @@ impl Post {
         // Nothing can be said behind it, and it ends its requests: it need not be looked at.
         exchange.release();
         let held = (!held.is_empty()).then(|| joined(held));
-        let body = Body::Piped(held, body);
+        let body = Body::piped(held, body);
         self.proxy.answered(&self.site, &self.headers, parts, false, body)
     }
 

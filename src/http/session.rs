@@ -88,10 +88,6 @@ impl Session {
         self.lock().filter.ask(|filter| filter.revision()).flatten()
     }
 
-    pub(super) fn agreed_on(&self, revision: Option<Revision>) {
-        self.lock().filter.ask(|filter| filter.agreed_on(revision));
-    }
-
     pub(super) fn is_proven(&self) -> bool {
         self.lock().proven
     }

@@ -18,7 +18,7 @@ use super::cors::Known;
 use super::demo;
 use super::legacy::Wires;
 use super::session::Sessions;
-use super::upstream::{Client, Connector};
+use super::upstream::{Client, Connector, InProcess};
 use crate::progress::{Pacing, Policy};
 use crate::routes::{HttpUpstream, Route, Upstream};
 
@@ -75,12 +75,13 @@ pub(super) struct Target {
 impl Target {
     /// What is asked for: the endpoint itself, with the query of the client's request.
     pub(super) fn uri(&self, query: Option<&str>) -> Uri {
+        let own_path = || self.path.clone();
         let path = match (query, self.path.query()) {
             (None, _) => self.path.clone(),
-            (Some(query), None) => joined(self.path.path(), query).unwrap_or(self.path.clone()),
+            (Some(query), None) => joined(self.path.path(), query).unwrap_or_else(own_path),
             (Some(query), Some(own)) => {
                 let both = format!("{own}&{query}");
-                joined(self.path.path(), &both).unwrap_or(self.path.clone())
+                joined(self.path.path(), &both).unwrap_or_else(own_path)
             }
         };
         self.at(path)
@@ -129,10 +130,14 @@ impl Drop for Counted {
 }
 
 impl Site {
-    pub(super) fn new(route: Route, defaults: &Policy) -> Result<Self, SiteError> {
+    pub(super) fn new(
+        route: Route,
+        defaults: &Policy,
+        connect: Option<&InProcess>,
+    ) -> Result<Self, SiteError> {
         let mut policy = defaults.clone();
         route.apply(&mut policy);
-        let (endpoint, sse) = targets(&route)?;
+        let (endpoint, sse) = targets(&route, connect)?;
         Ok(Self {
             sessions: Sessions::new(route.max_sessions),
             wires: Wires::default(),
@@ -190,7 +195,10 @@ impl Site {
     }
 }
 
-fn targets(route: &Route) -> Result<(Option<Target>, Option<Target>), SiteError> {
+fn targets(
+    route: &Route,
+    connect: Option<&InProcess>,
+) -> Result<(Option<Target>, Option<Target>), SiteError> {
     match &route.upstream {
         Upstream::Demo => {
             let connector = Connector::InProcess(demo::connector());
@@ -212,7 +220,7 @@ fn targets(route: &Route) -> Result<(Option<Target>, Option<Target>), SiteError>
             };
             let target = |url: &Option<Url>| {
                 let url = url.as_ref();
-                url.map(|url| target(route, upstream, url, tls.as_ref())).transpose()
+                url.map(|url| target(route, upstream, url, tls.as_ref(), connect)).transpose()
             };
             Ok((target(&upstream.url)?, target(&upstream.sse)?))
         }
@@ -228,6 +236,7 @@ fn target(
     upstream: &HttpUpstream,
     url: &Url,
     tls: Option<&TlsConnector>,
+    connect: Option<&InProcess>,
 ) -> Result<Target, SiteError> {
     let wrong = || SiteError::Address { route: route.path.clone(), url: url.to_string() };
     let host = url.host_str().ok_or_else(wrong)?;
@@ -251,7 +260,10 @@ fn target(
     };
     let scheme = if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     let http2 = upstream.http2;
-    let connector = Connector::Tcp { host, port, tls, http2 };
+    let connector = match connect {
+        Some(connect) => Connector::InProcess(Arc::clone(connect)),
+        None => Connector::Tcp { host, port, tls, http2 },
+    };
     Ok(Target {
         client: Arc::new(Client::new(connector, route.connect_timeout)),
         authority: authority.parse().map_err(|_| wrong())?,

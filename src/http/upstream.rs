@@ -50,7 +50,7 @@ pub type InProcess = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Io>> + Send +
 
 /// How the server of a route is reached.
 #[derive(Clone)]
-pub enum Connector {
+pub(super) enum Connector {
     /// Over the network.
     Tcp {
         /// Its name or address.
@@ -123,7 +123,7 @@ impl Link {
 }
 
 /// The server of a route, and connections to it that are not in use.
-pub struct Client {
+pub(super) struct Client {
     connector: Connector,
     connect_timeout: Duration,
     idle: Mutex<Vec<(Instant, Link)>>,
@@ -131,13 +131,13 @@ pub struct Client {
 }
 
 enum Connected {
-    One(Link),
+    One(Box<Link>),
     Shared(http2::SendRequest<RequestBody>),
 }
 
 impl Client {
     /// No connection is made before the first request.
-    pub fn new(connector: Connector, connect_timeout: Duration) -> Self {
+    pub(super) fn new(connector: Connector, connect_timeout: Duration) -> Self {
         let idle = Mutex::default();
         Self { connector, connect_timeout, idle, shared: tokio::sync::Mutex::default() }
     }
@@ -147,7 +147,7 @@ impl Client {
     ///
     /// # Errors
     /// If there is no connection, or it fails before there is a head.
-    pub async fn send(
+    pub(super) async fn send(
         self: &Arc<Self>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
@@ -155,7 +155,7 @@ impl Client {
             let idle = self.take_idle();
             let reused = idle.is_some();
             let connected = match idle {
-                Some(link) => Connected::One(link),
+                Some(link) => Connected::One(Box::new(link)),
                 None => self.connect().await?,
             };
             let mut link = match connected {
@@ -174,7 +174,7 @@ impl Client {
                 Ok(response) => {
                     return Ok(response.map(|incoming| UpstreamBody {
                         incoming,
-                        link: Some(link),
+                        link: Some(*link),
                         client: Some(Arc::clone(self)),
                     }));
                 }
@@ -233,7 +233,7 @@ impl Client {
             .preserve_header_case(true)
             .handshake(TokioIo::new(io));
         let (sender, connection) = handshake.await?;
-        Ok(Connected::One(Link { sender, connection: Some(connection) }))
+        Ok(Connected::One(Box::new(Link { sender, connection: Some(connection) })))
     }
 
     async fn connect_tcp(&self) -> Result<(io::Result<Io>, bool), UpstreamError> {
@@ -298,7 +298,7 @@ impl Client {
 }
 
 /// The body of a response. Dropping it before its end closes its connection.
-pub struct UpstreamBody {
+pub(super) struct UpstreamBody {
     incoming: Incoming,
     link: Option<Link>,
     client: Option<Arc<Client>>,
@@ -310,17 +310,17 @@ impl UpstreamBody {
     }
 
     /// Whether the body is known to be over.
-    pub fn is_end(&self) -> bool {
+    pub(super) fn is_end(&self) -> bool {
         self.incoming.is_end_stream()
     }
 
     /// How long it will be, if that is known.
-    pub fn size(&self) -> http_body::SizeHint {
+    pub(super) fn size(&self) -> http_body::SizeHint {
         self.incoming.size_hint()
     }
 
     /// The next frame.
-    pub fn poll_frame(
+    pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
@@ -341,7 +341,7 @@ impl UpstreamBody {
     }
 
     /// The next bytes; trailers are left out.
-    pub fn poll_data(
+    pub(super) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
