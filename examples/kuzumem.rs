@@ -83,7 +83,7 @@ struct KuzuMem {
     #[arg(long, value_name = "DURATION", value_parser = support::duration)]
     pace: Option<Duration>,
     /// Take the first client of k5 for the only one, and refuse others
-    #[arg(long)]
+    #[arg(long, requires = "http")]
     once: bool,
     #[command(flatten)]
     listen: Listen,

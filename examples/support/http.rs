@@ -28,7 +28,8 @@ use super::client::{Client, Said};
 use super::library::{EVENTS, Events, JSON, Library, Refusal, Shape, Stream};
 use super::{Calls, Listen, Server, dispatch};
 
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+type Answer = Response<Body>;
 
 /// What a client has begun and not ended.
 struct Session {
@@ -112,7 +113,8 @@ async fn end(lifetime: Option<f32>) {
 async fn accept(listener: TcpListener, host: Arc<Host<impl Server>>) -> io::Result<Infallible> {
     loop {
         let (connection, _) = listener.accept().await?;
-        connection.set_nodelay(true)?;
+        // Events go out as they come.
+        let _ = connection.set_nodelay(true);
         let host = Arc::clone(&host);
         let service = service_fn(move |request| {
             let host = Arc::clone(&host);
@@ -136,8 +138,7 @@ impl<S: Server> Host<S> {
         if head.uri.path() != "/mcp" && !self.library.ignores_path() {
             let body = serde_json::from_slice(&body).unwrap_or_default();
             let found = self.server.elsewhere(head.method.as_str(), head.uri.path(), &body);
-            return found
-                .map_or_else(|| self.refuse(Refusal::Path), |json| self.json(json, None, false));
+            return found.map_or_else(|| self.refuse(Refusal::Path), |json| self.json(json, None));
         }
         let answered = match head.method {
             Method::POST => self.post(&head, &body).await,
@@ -173,9 +174,10 @@ impl<S: Server> Host<S> {
         };
         let answers = messages.iter().filter(asks).count();
         let (stream, said) = unbounded_channel();
-        self.hand_over(messages, Client::Http(Post { stream, session: Arc::clone(&session) }));
+        self.hand_over(messages, Post { stream, session: Arc::clone(&session) });
+        let name = self.name(&session, opening);
         if answers == 0 {
-            return Ok(self.respond(202, None, &session, false, Full::default().boxed_unsync()));
+            return Ok(self.respond(202, None, name, Full::default().boxed_unsync()));
         }
         let stream = match opening {
             true => Stream::Opening,
@@ -185,33 +187,34 @@ impl<S: Server> Host<S> {
         let (ready, left) = (events.preface(), answers);
         let mut flow = Flow { events, said, ready, left, ends: self.library.hangs_up(&method) };
         Ok(match self.library.shape(&method, accept) {
-            Shape::Events => self.events(flow, &session, opening),
-            Shape::Json { early: false } => self.json(flow.answer().await, Some(&session), opening),
+            Shape::Events => self.events(flow, name),
+            Shape::Json { early: false } => self.json(flow.answer().await, name),
             Shape::Json { early: true } => {
                 let body = stream::once(async move { frame(flow.answer().await) });
                 let body = StreamBody::new(body).boxed_unsync();
-                self.respond(200, Some(JSON), &session, opening, body)
+                self.respond(200, Some(JSON), name, body)
             }
             Shape::Late => match flow.said.recv().await {
                 Some(said) if said.iter().all(|said| said.answers) => {
                     let json = said.into_iter().map(|said| said.json + "\n").collect();
-                    self.json(json, Some(&session), opening)
+                    self.json(json, name)
                 }
                 said => {
                     flow.ready = said.map(|said| flow.write(&said));
-                    self.events(flow, &session, opening)
+                    self.events(flow, name)
                 }
             },
         })
     }
 
     /// Lets the server deal with messages.
-    fn hand_over(&self, messages: Vec<Value>, client: Client) {
+    fn hand_over(&self, messages: Vec<Value>, post: Post) {
         let (server, queues) = (Arc::clone(&self.server), self.library.queues());
         let all = move || {
+            let calls = Arc::clone(&post.session.calls);
+            let client = Client::Http(post);
             for message in &messages {
-                let Client::Http(Post { session, .. }) = &client else { return };
-                let call = dispatch(&server, &session.calls, &client, message);
+                let call = dispatch(&server, &calls, &client, message);
                 if let Some(call) = call.filter(|_| queues) {
                     let _ = call.join();
                 }
@@ -244,7 +247,7 @@ impl<S: Server> Host<S> {
         let events = Events { library: self.library, stream: Stream::Session, count };
         let ready = events.preface();
         let flow = Flow { events, said, ready, left: usize::MAX, ends: true };
-        Ok(self.events(flow, &session, false))
+        Ok(self.events(flow, self.name(&session, false)))
     }
 
     fn delete(&self, head: &request::Parts) -> Result<Answer, Refusal> {
@@ -259,8 +262,8 @@ impl<S: Server> Host<S> {
         {
             self.sessions().remove(id);
         }
-        let body = Full::default().boxed_unsync();
-        Ok(self.respond(self.library.deleted(), None, &session, false, body))
+        let (status, name) = (self.library.deleted(), self.name(&session, false));
+        Ok(self.respond(status, None, name, Full::default().boxed_unsync()))
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
@@ -296,40 +299,39 @@ impl<S: Server> Host<S> {
         }
     }
 
+    /// What an answer says of its session.
+    fn name<'a>(&self, session: &'a Session, opening: bool) -> Option<&'a str> {
+        session.id.as_deref().filter(|_| opening || self.library.repeats_session())
+    }
+
     fn refuse(&self, refusal: Refusal) -> Answer {
         let (status, kind, text) = self.library.refuse(refusal);
-        let body = Full::from(text).boxed_unsync();
-        self.respond(status, Some(kind), &Session::new(None), false, body)
+        self.respond(status, Some(kind), None, Full::from(text).boxed_unsync())
     }
 
-    fn json(&self, json: String, session: Option<&Session>, opening: bool) -> Answer {
-        let none = Session::new(None);
-        let body = Full::from(json).boxed_unsync();
-        self.respond(200, Some(JSON), session.unwrap_or(&none), opening, body)
+    fn json(&self, json: String, session: Option<&str>) -> Answer {
+        self.respond(200, Some(JSON), session, Full::from(json).boxed_unsync())
     }
 
-    fn events(&self, flow: Flow, session: &Session, opening: bool) -> Answer {
+    fn events(&self, flow: Flow, session: Option<&str>) -> Answer {
         let body = stream::unfold(flow, |mut flow| async {
             flow.next().await.map(|text| (frame(text), flow))
         });
-        let body = StreamBody::new(body).boxed_unsync();
-        self.respond(200, Some(EVENTS), session, opening, body)
+        self.respond(200, Some(EVENTS), session, StreamBody::new(body).boxed_unsync())
     }
 
     fn respond(
         &self,
         status: u16,
         kind: Option<&str>,
-        session: &Session,
-        opening: bool,
-        body: UnsyncBoxBody<Bytes, Infallible>,
+        session: Option<&str>,
+        body: Body,
     ) -> Answer {
         let mut response = Response::builder().status(status);
         if let Some(kind) = kind {
             response = response.header("content-type", kind);
         }
-        if let Some(id) = session.id.as_ref().filter(|_| opening || self.library.repeats_session())
-        {
+        if let Some(id) = session {
             response = response.header("mcp-session-id", id);
         }
         for (name, value) in self.library.headers(kind == Some(EVENTS)) {
