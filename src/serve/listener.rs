@@ -254,3 +254,27 @@ async fn turn_away(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
     };
     let _ = timeout(TURNING_AWAY, tell).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_has_gone_is_noticed() {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(socket.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = socket.accept().await.unwrap();
+        tune(&stream);
+        assert!(stream.nodelay().unwrap());
+        let options = SockRef::from(&stream);
+        assert!(options.keepalive().unwrap());
+        assert_eq!(options.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
+        assert_eq!(options.tcp_keepalive_interval().unwrap(), KEEPALIVE_EVERY);
+        assert_eq!(options.tcp_keepalive_retries().unwrap(), KEEPALIVE_TIMES);
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(options.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+            assert_eq!(options.tcp_notsent_lowat().unwrap(), UNSENT);
+        }
+    }
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::Request;
 use hyper::body::Incoming;
+use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -44,6 +45,15 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
+    /// A socket that systemd has passed cannot be listened on.
+    #[error("the socket that was passed for [{table}] is none of TCP that listens")]
+    Passed {
+        /// The table of the route file whose address it takes the place of.
+        table: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
     /// Other machines could connect, under names that nobody has thought of.
     #[error(
         "{address} can be reached from other machines; name the hosts that clients use for it in \
@@ -74,6 +84,9 @@ pub struct Site<H> {
 impl<H: Handler> Site<H> {
     /// Binds the listeners. Clients that connect from now on wait until they are served.
     ///
+    /// Sockets that systemd has passed take the place of addresses: the first that of `[server]`,
+    /// the second that of `[admin]`.
+    ///
     /// # Errors
     /// If an address cannot be listened on, other machines could connect though no names are
     /// allowed, or the certificate cannot be used.
@@ -84,16 +97,20 @@ impl<H: Handler> Site<H> {
         via: Via,
         handler: Arc<H>,
     ) -> Result<Self, ServeError> {
-        let address = server.listen;
+        let mut passed = ListenFd::from_env();
+        let socket = passed_socket(&mut passed, 0, "server")?;
+        let own = socket.as_ref().and_then(|socket| socket.local_addr().ok());
+        let address = own.unwrap_or(server.listen);
         if !address.ip().to_canonical().is_loopback() && server.allowed_hosts.is_empty() {
             return Err(ServeError::Exposed { address });
         }
         let tls = server.tls.as_ref().map(tls::load).transpose()?;
-        let socket = bind(address, "server").await?;
+        let socket = listen(socket, server.listen, "server").await?;
         let clients = Listener::new(socket, tls, server.max_connections, server.max_header_bytes);
         let admin = match admin.listen {
             Some(address) => {
-                let socket = bind(address, "admin").await?;
+                let socket = passed_socket(&mut passed, 1, "admin")?;
+                let socket = listen(socket, address, "admin").await?;
                 let limits = (admin::CONNECTIONS_MAX, admin::HEAD_BYTES_MAX);
                 Some(Listener::new(socket, None, limits.0, limits.1))
             }
@@ -211,8 +228,30 @@ async fn said(stop: &mut mpsc::Receiver<()>) {
     }
 }
 
-async fn bind(address: SocketAddr, table: &'static str) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|source| ServeError::Bind { address, table, source })
+fn passed_socket(
+    passed: &mut ListenFd,
+    number: usize,
+    table: &'static str,
+) -> Result<Option<std::net::TcpListener>, ServeError> {
+    passed.take_tcp_listener(number).map_err(|source| ServeError::Passed { table, source })
+}
+
+async fn listen(
+    passed: Option<std::net::TcpListener>,
+    address: SocketAddr,
+    table: &'static str,
+) -> Result<TcpListener, ServeError> {
+    match passed {
+        Some(socket) => socket
+            .set_nonblocking(true)
+            .and_then(|()| TcpListener::from_std(socket))
+            .map_err(|source| ServeError::Passed { table, source }),
+        None => TcpListener::bind(address).await.map_err(|source| ServeError::Bind {
+            address,
+            table,
+            source,
+        }),
+    }
 }
 
 /// What stands behind a route: without arguments, which may hold secrets, as may all of a URL that

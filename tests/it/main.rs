@@ -13,6 +13,7 @@ mod relay;
 mod rig;
 mod routes;
 mod script;
+mod serve;
 mod talk;
 mod through_wrap;
 mod tidy;
