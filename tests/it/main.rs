@@ -14,6 +14,7 @@ mod relay;
 mod rig;
 mod routes;
 mod script;
+mod serve;
 mod sse;
 mod talk;
 mod through_wrap;
