@@ -14,6 +14,7 @@ mod rig;
 mod routes;
 mod script;
 mod sse;
+mod sse_rig;
 mod talk;
 mod through_wrap;
 mod tidy;
