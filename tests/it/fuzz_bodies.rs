@@ -170,8 +170,15 @@ impl Figures {
     }
 }
 
+/// A stream to be read, and how.
+struct Cut<'a> {
+    limit: usize,
+    input: &'a [u8],
+    pieces: Vec<&'a [u8]>,
+}
+
 /// The first byte is the limit, the next ones up to a zero say where the rest is cut.
-fn cut(data: &[u8]) -> Option<(usize, &[u8], Vec<&[u8]>)> {
+fn cut(data: &[u8]) -> Option<Cut<'_>> {
     let (limit, rest) = data.split_first()?;
     let cuts = rest.split(|&byte| byte == 0).next().unwrap_or_default();
     let input = rest.get(cuts.len() + 1..).unwrap_or_default();
@@ -183,13 +190,13 @@ fn cut(data: &[u8]) -> Option<(usize, &[u8], Vec<&[u8]>)> {
         left = more;
     }
     pieces.push(left);
-    Some((usize::from(*limit), input, pieces))
+    Some(Cut { limit: usize::from(*limit), input, pieces })
 }
 
 /// A stream of events, as [`cut`] has it. However it is cut, every byte comes out, and the blocks
 /// say what a second reader finds in them, also when they are changed.
 pub(crate) fn sse(data: &[u8]) {
-    let Some((limit, input, pieces)) = cut(data) else { return };
+    let Some(Cut { limit, input, pieces }) = cut(data) else { return };
     sse_rig::agree(limit, &sse_rig::play(limit, [input]), input);
     sse_rig::agree(limit, &sse_rig::play(limit, pieces), input);
 }
@@ -197,7 +204,7 @@ pub(crate) fn sse(data: &[u8]) {
 /// A stream of lines, as [`cut`] has it. However it is cut, the frames are the same, and nothing but
 /// blank lines and the byte order mark is lost.
 pub(crate) fn lines(data: &[u8]) {
-    let Some((limit, input, pieces)) = cut(data) else { return };
+    let Some(Cut { limit, input, pieces }) = cut(data) else { return };
     let (one, other) = (frames(limit, &[input]), frames(limit, &pieces));
     assert_eq!(one, other);
     let solid = |bytes: &[u8]| bytes.iter().filter(|byte| !byte.is_ascii_whitespace()).count();
