@@ -16,6 +16,7 @@ mod routes;
 mod script;
 mod serve;
 mod sse;
+mod sse_rig;
 mod talk;
 mod through_wrap;
 mod tidy;
