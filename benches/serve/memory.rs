@@ -84,7 +84,10 @@ pub(crate) async fn slow(target: &Target) -> io::Result<Vec<f64>> {
     for tick in 1.. {
         for (client, reply) in &mut clients {
             // Whoever has nothing to read now waits for the next tick.
-            let _ = tokio::time::timeout(TICK / 10, client.read(reply, PORTION)).await;
+            let read = tokio::time::timeout(TICK / 10, client.read(reply, PORTION)).await;
+            if read.unwrap_or(Ok(false))? {
+                return Err(io::Error::other("a stream ended too early"));
+            }
         }
         let due = begun + TICK * tick;
         if begun.elapsed() >= Duration::from_secs(worst.len() as u64 + 1) {
