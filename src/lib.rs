@@ -14,4 +14,5 @@ pub mod telemetry;
 pub mod transport;
 pub mod wrap;
 
+pub mod check;
 pub mod cli;

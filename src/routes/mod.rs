@@ -5,24 +5,33 @@
 
 mod env;
 mod file;
+mod import;
 mod keys;
 mod meant;
+mod print;
 mod route;
+mod schema;
+mod secret;
+mod several;
 mod spelling;
 mod wrong;
 
 use std::path::{Path, PathBuf};
 
 use crate::progress::Policy;
+use crate::progress::dialect::Dialect;
 use crate::settings::Settings;
 
 use env::Taken;
 use meant::Meant;
+use wrong::Wrong;
 
 pub use env::Environment;
+pub use import::import;
 pub use route::{
     Admin, Cors, HeaderRules, HttpUpstream, Route, Secret, Server, ServerTls, Upstream,
 };
+pub use schema::schema;
 
 /// Why a route file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +71,21 @@ pub enum RoutesError {
     },
 }
 
+impl RoutesError {
+    /// What is wrong in the text of a file.
+    fn wrong(path: &Path, text: &str, wrong: Wrong, key: Option<String>) -> Self {
+        let before = text.get(..wrong.at).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Self::Wrong {
+            path: path.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            what: wrong::discreet(key.as_deref(), wrong.what),
+            key,
+        }
+    }
+}
+
 /// A route file as it is meant.
 #[derive(Debug, Clone)]
 pub struct Routes {
@@ -70,8 +94,8 @@ pub struct Routes {
     admin: Admin,
     defaults: Settings,
     routes: Vec<Route>,
-    #[expect(dead_code, reason = "for what shows the settings")]
     taken: Taken,
+    dialects: Vec<Dialect>,
 }
 
 impl Routes {
@@ -92,19 +116,12 @@ impl Routes {
     pub fn parse(path: &Path, text: &str, environment: &Environment) -> Result<Self, RoutesError> {
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
         let meant = meant::read(text, folder, environment).map_err(|wrong| {
-            let before = text.get(..wrong.at).unwrap_or(text);
-            let line_start = before.rfind('\n').map_or(0, |at| at + 1);
             let key = wrong::key_at(text, wrong.at);
-            RoutesError::Wrong {
-                path: path.to_owned(),
-                line: before.matches('\n').count() + 1,
-                column: before[line_start..].chars().count() + 1,
-                what: wrong::discreet(key.as_deref(), wrong.what),
-                key,
-            }
+            RoutesError::wrong(path, text, wrong, key)
         })?;
-        let Meant { server, admin, defaults, routes, taken } = meant;
-        Ok(Self { path: path.to_owned(), server, admin, defaults, routes, taken })
+        let Meant { server, admin, defaults, routes, dialects, taken } = meant;
+        let path = path.to_owned();
+        Ok(Self { path, server, admin, defaults, routes, dialects, taken })
     }
 
     /// Where clients are listened to.
@@ -120,6 +137,19 @@ impl Routes {
     /// Lays what holds for every route over `policy`.
     pub fn apply_defaults(&self, policy: &mut Policy) {
         self.defaults.apply(policy);
+    }
+
+    /// What a route wants: its settings over those of the file.
+    pub fn policy(&self, route: &Route) -> Policy {
+        let mut policy = Policy::default();
+        self.apply_defaults(&mut policy);
+        route.apply(&mut policy);
+        policy
+    }
+
+    /// The dialects that the file describes.
+    pub fn dialects(&self) -> &[Dialect] {
+        &self.dialects
     }
 
     /// Every route, in the order of the file.

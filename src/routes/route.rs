@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
-use crate::progress::Policy;
+use crate::progress::{Mode, Policy};
 use crate::settings::Settings;
 
 /// A secret: it is never shown.
@@ -199,5 +199,8 @@ impl Route {
     /// Lays what the route says over `policy`.
     pub fn apply(&self, policy: &mut Policy) {
         self.settings.apply(policy);
+        if self.opaque {
+            policy.mode = Mode::Observe;
+        }
     }
 }

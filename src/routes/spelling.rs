@@ -13,6 +13,7 @@ use url::Url;
 
 use super::Secret;
 use crate::progress::Scale;
+use crate::progress::dialect::Pointer;
 use crate::settings::{
     ANSWER_REPAIRS, OFF, Word, nearest, positive_time, scale, time, time_or_off,
 };
@@ -374,5 +375,21 @@ impl Spelling for AnswerRepair {
 
     fn schema() -> Schema {
         json_schema!({ "type": "string", "enum": ANSWER_REPAIRS })
+    }
+}
+
+/// A JSON Pointer into a message.
+pub(super) struct JsonPointer;
+
+impl Spelling for JsonPointer {
+    type Value = Pointer;
+    const EXPECTED: &'static str = "a JSON Pointer such as \"/params/percent\"";
+
+    fn read(text: &str) -> Result<Pointer, String> {
+        Pointer::read(text)
+    }
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^/", "examples": ["/params/percent"] })
     }
 }
