@@ -16,6 +16,9 @@ use super::wrong::Wrong;
 const PLACES: [&[&str]; 5] =
     [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp"], &["context_servers"]];
 
+/// Variables that nobody needs to be told to set.
+const ALWAYS_SET: [&str; 3] = ["HOME", "PATH", "USER"];
+
 /// Keys that have become part of a route, and those that say nothing about the server.
 const READ: [&str; 9] =
     ["command", "args", "env", "type", "url", "serverUrl", "httpUrl", "headers", "disabled"];
@@ -209,7 +212,7 @@ impl Page {
             let variable = upper(&[name, of.trim_start_matches('-')]);
             let shown = self.value(of, value, &variable);
             parts.push(quote(&format!("{}{shown}", before.replace("${", "$${"))));
-            flag = if arg.starts_with('-') { arg } else { String::new() };
+            flag = if arg.starts_with('-') && before.is_empty() { arg } else { String::new() };
         }
         let mut keys = vec![format!("upstream.command = {}", list(parts))];
         let mut variables = Vec::new();
@@ -296,7 +299,9 @@ impl Page {
                 out += &self.variable(&input.to_ascii_uppercase());
             } else if is_name(plain) && !plain.starts_with("workspace") {
                 out += &format!("${{{plain}}}");
-                self.variables.insert(plain.to_owned());
+                if !ALWAYS_SET.contains(&plain) {
+                    self.variables.insert(plain.to_owned());
+                }
             } else {
                 self.notes.push(format!("${{{inner}}} is for you to fill in"));
                 out += &format!("$${{{inner}}}");

@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::spelling::{JsonPointer, Spelling, Text};
+use super::spelling::{JsonPointer, Spelling, Text, or_variable};
 use crate::json;
 
 /// A string, or a list of strings.
@@ -100,7 +100,7 @@ impl JsonSchema for Final {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let both = [JsonPointer::schema(), generator.subschema_for::<Marker>()];
+        let both = [or_variable(JsonPointer::schema()), generator.subschema_for::<Marker>()];
         json_schema!({ "anyOf": both })
     }
 }

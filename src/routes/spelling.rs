@@ -59,8 +59,13 @@ impl<S: Spelling> JsonSchema for Text<S> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        S::schema()
+        or_variable(S::schema())
     }
+}
+
+/// Any string may hold a variable instead, whose value no editor knows.
+pub(super) fn or_variable(schema: Schema) -> Schema {
+    json_schema!({ "anyOf": [schema, { "type": "string", "pattern": r"\$\{" }] })
 }
 
 /// A whole number of at least `MIN`.
@@ -162,7 +167,8 @@ impl Spelling for TimeOrOff {
     }
 
     fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": TIME, "examples": ["15s", OFF] })
+        let pattern = format!("{TIME}|^{OFF}$");
+        json_schema!({ "type": "string", "pattern": pattern, "examples": ["15s", OFF] })
     }
 }
 
@@ -303,7 +309,7 @@ impl Spelling for Endpoint {
     }
 
     fn schema() -> Schema {
-        json_schema!({ "type": "string", "format": "uri", "pattern": "^https?://" })
+        json_schema!({ "type": "string", "pattern": "^https?://" })
     }
 }
 

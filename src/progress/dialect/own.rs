@@ -100,7 +100,7 @@ fn as_words(text: Bytes) -> Bytes {
     if is_valid(&text) {
         return text;
     }
-    json::words(&text).map_or(text.clone(), |words| json::quote(&words))
+    json::words(&text).map_or_else(|| text.clone(), |words| json::quote(&words))
 }
 
 /// What marks the last message of a call.
