@@ -11,6 +11,7 @@ use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use milepost::jsonrpc::Message;
 use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
+use milepost::sse::{Events, Frame};
 
 const WIRE: StreamId = StreamId(0);
 
@@ -143,12 +144,46 @@ fn results(c: &mut Criterion) {
     group.finish();
 }
 
+/// Events of a stream that comes in chunks as HTTP gives them.
+fn events(c: &mut Criterion) {
+    const CHUNK: usize = 8 << 10;
+    let mut group = c.benchmark_group("event");
+    for (name, size) in [("200 B", 200), ("2 KB", 2 << 10), ("200 KB", 200 << 10)] {
+        let head = "event: message\ndata: ";
+        let data = id_first(&text(size - head.len() - 70));
+        let event = [head.as_bytes(), &data[..], b"\n\n"].concat();
+        let stream = event.repeat((1 << 20) / event.len());
+        let chunks: Vec<Bytes> = stream.chunks(CHUNK).map(Bytes::copy_from_slice).collect();
+        group.throughput(Throughput::Bytes(event.len() as u64));
+        group.bench_function(name, |b| {
+            b.iter_custom(|wanted| {
+                let (mut events, mut seen) = (Events::new(4 << 20), 0);
+                let began = Instant::now();
+                for chunk in chunks.iter().cycle() {
+                    events.push(chunk.clone());
+                    while let Some(frame) = events.next() {
+                        let Frame::Event(event) = frame else { unreachable!() };
+                        black_box(event.data());
+                        seen += 1;
+                    }
+                    if seen >= wanted {
+                        break;
+                    }
+                }
+                // Whole chunks are read: a few more events than were asked for.
+                began.elapsed().mul_f64(wanted as f64 / seen as f64)
+            });
+        });
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1))
         .sample_size(30);
-    targets = notifications, results
+    targets = notifications, results, events
 }
 criterion_main!(benches);

@@ -193,7 +193,7 @@ impl Guarded {
 
     /// [`Filter::server_passed`].
     pub fn server_passed(&mut self, now: Instant, origin: Origin) {
-        if self.ask(|filter| filter.server_passed(now)).is_none() {
+        if self.ask(|filter| filter.server_passed(now, origin)).is_none() {
             self.push_piece(origin, Bytes::new(), Part::End);
         }
     }

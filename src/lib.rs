@@ -1,6 +1,7 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
 pub mod demo;
 pub mod guarded;
+pub mod http;
 pub mod json;
 pub mod jsonrpc;
 pub mod lines;
@@ -8,6 +9,7 @@ pub mod mcp;
 pub mod progress;
 pub mod relay;
 pub mod routes;
+pub mod serve;
 pub mod settings;
 pub mod sse;
 pub mod telemetry;

@@ -10,6 +10,13 @@ use milepost::{check, demo, routes, telemetry, wrap};
 use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("serve") {
+        let _log = telemetry::start(tracing::Level::DEBUG, telemetry::LogFormat::Text);
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(milepost::serve::run_tmp(std::path::Path::new(
+            &std::env::args().nth(2).unwrap(),
+        )));
+    }
     let cli = Cli::parse();
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -261,7 +261,7 @@ async fn tell_that_it_does_not_start(why: &str) {
         }
     };
     let Ok(Some(id)) = timeout(FIRST_REQUEST, first).await else { return };
-    let answer = [&own_error(&id, why)[..], b"\n"].concat();
+    let answer = [&own_error(&id, why, None)[..], b"\n"].concat();
     let _ = output.write_all(&answer).await;
     let _ = output.flush().await;
 }

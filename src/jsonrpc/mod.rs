@@ -292,12 +292,15 @@ impl Message {
 }
 
 /// An error answer of ours, without a line ending. It says who wrote it, for it must not look like
-/// the server's (26:basic §Error Codes).
-pub fn own_error(id: &[u8], why: &str) -> Bytes {
+/// the server's (26:basic §Error Codes), and the HTTP status that the server answered with, if it did.
+pub fn own_error(id: &[u8], why: &str, status: Option<u16>) -> Bytes {
     let head = br#"{"jsonrpc":"2.0","id":"#;
     let code = format!(r#","error":{{"code":{INTERNAL_ERROR},"message":"#);
-    let tail = br#","data":{"proxy":"milepost"}}}"#;
-    Bytes::from([head, id, code.as_bytes(), &json::quote(why), tail].concat())
+    let tail = match status {
+        None => r#","data":{"proxy":"milepost"}}}"#.to_owned(),
+        Some(status) => format!(r#","data":{{"proxy":"milepost","httpStatus":{status}}}}}}}"#),
+    };
+    Bytes::from([head, id, code.as_bytes(), &json::quote(why), tail.as_bytes()].concat())
 }
 
 /// Whether `raw` is one whole array whose first element is a message.

@@ -377,7 +377,7 @@ impl Filter {
             if timed_out {
                 self.tell_cancelled(id, "no answer within the time allowed by the proxy");
                 let why = "the server did not answer within the time allowed";
-                self.answer_with_error(now, id, why, Outcome::TimedOut);
+                self.answer_with_error(now, id, why, None, Outcome::TimedOut);
             } else {
                 self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
             }
@@ -390,6 +390,7 @@ impl Filter {
         now: Instant,
         id: CallId,
         why: &str,
+        status: Option<u16>,
         outcome: Outcome,
     ) {
         let Some(call) = self.ledger.get(id) else { return };
@@ -399,7 +400,7 @@ impl Filter {
         let item = Item {
             order: 0,
             kind: ItemKind::Answer,
-            payload: Payload::own(own_error(&client_id, why)),
+            payload: Payload::own(own_error(&client_id, why, status)),
             guards,
             verdicts: Vec::new(),
         };
@@ -411,7 +412,7 @@ impl Filter {
         let item = Item {
             order: 0,
             kind: ItemKind::Answer,
-            payload: Payload::own(own_error(client_id, why)),
+            payload: Payload::own(own_error(client_id, why, None)),
             guards: Vec::new(),
             verdicts: Vec::new(),
         };

@@ -140,7 +140,8 @@ pub struct Filter {
     token_is: correlate::Evidence,
     messages: u64,
     order: u64,
-    passing: Option<Passing>,
+    /// By the upstream stream; without one on a single wire.
+    passing: BTreeMap<Option<StreamId>, Passing>,
     to_server: VecDeque<Payload>,
     records: VecDeque<Record>,
     /// What is being worked on, in case that fails.
@@ -166,7 +167,7 @@ impl Filter {
             left: false,
             messages: 0,
             order: 0,
-            passing: None,
+            passing: BTreeMap::new(),
             to_server: VecDeque::new(),
             records: VecDeque::new(),
             at_work: None,
@@ -204,12 +205,17 @@ impl Filter {
     /// The upstream is gone. Each open call is answered with an error that says `why`, and nothing
     /// waits for a guard any more.
     pub fn server_gone(&mut self, now: Instant, why: &str) {
+        self.fail_calls(now, why, None);
+    }
+
+    /// The same, where the server answered with an HTTP status instead.
+    pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
         self.alive = false;
         self.break_off_passing(now);
         let open: Vec<CallId> = self.ledger.iter().map(|(id, _)| id).collect();
         for id in open {
             if self.ledger.get(id).is_some_and(|call| call.task.is_none()) && !self.left {
-                self.answer_with_error(now, id, why, Outcome::ServerGone);
+                self.answer_with_error(now, id, why, status, Outcome::ServerGone);
             } else {
                 self.end_call(now, id, Tomb::Answered, Outcome::ServerGone);
             }

@@ -114,11 +114,50 @@ impl Filter {
         self.ledger.get(call).map(|call| call.stream)
     }
 
-    /// The answer to a request has reached its client by another filter.
-    pub fn settled(&mut self, now: Instant, answer: &Message) {
-        let call = answer.id_key().and_then(|id| self.ledger.answered_by(&id));
+    /// A message of the server has reached its client by another filter: the answer to a request, or
+    /// one that tells of a task.
+    pub fn settled(&mut self, now: Instant, message: &Message) {
+        if message.kind() == Kind::Notification {
+            return self.server_notification(now, message);
+        }
+        let call = message.id_key().and_then(|id| self.ledger.answered_by(&id));
         if let Some(call) = call {
-            self.note_answer(now, call, answer);
+            self.note_answer(now, call, message);
+        }
+    }
+
+    /// The number of the message that came last.
+    pub fn last_number(&self) -> u64 {
+        self.messages
+    }
+
+    /// The client reads too slowly: of the progress that waits only the newest of each call is kept
+    /// (rule G4).
+    pub fn collapse(&mut self) {
+        let calls: Vec<CallId> = self.ledger.iter().map(|(id, _)| id).collect();
+        for id in calls {
+            while let Some(call) = self.ledger.get_mut(id)
+                && call.pending.second().is_some()
+                && let Some(old) = call.pending.pop_front()
+            {
+                self.supersede(id, old, super::Reason::Superseded);
+            }
+            self.schedule(id);
+        }
+    }
+
+    /// The server has refused a request that was passed on.
+    pub fn withdrawn(&mut self, now: Instant, message: &Message) {
+        let requests = message.id_key().into_iter().chain(
+            (message.kind() == Kind::Batch)
+                .then(|| message.elements().filter_map(|one| one.id_key()))
+                .into_iter()
+                .flatten(),
+        );
+        for id in requests {
+            if let Some(call) = self.ledger.by_id(&id) {
+                self.end_call(now, call, super::ledger::Tomb::Answered, super::Outcome::Error);
+            }
         }
     }
 

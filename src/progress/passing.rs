@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::ledger::Tomb;
 use super::stream::{Item, ItemKind, Part, Transmit};
 use super::verdict::{Reason, Verdict};
-use super::{Fate, Filter, Mode, Origin, Outcome, Passing, PassingFate};
+use super::{Fate, Filter, Mode, Origin, Outcome, Passing, PassingFate, StreamId};
 use crate::json;
 use crate::jsonrpc::{Kind, Scan};
 
@@ -39,9 +39,10 @@ impl Filter {
         };
         let stream = self.home_of(origin);
         let number = self.messages;
-        self.passing = Some(Passing { number, scan, fate, stream, call: None, known: false });
+        let passing = Passing { number, scan, fate, stream, call: None, known: false };
+        self.passing.insert(source(origin), passing);
         self.note_passing_answer(origin);
-        self.pass(now, head, false)
+        self.pass(now, origin, head, false)
     }
 
     /// Another piece of it.
@@ -53,19 +54,19 @@ impl Filter {
         text: Range<usize>,
     ) -> Fate {
         self.heard_at = Some(now);
-        if let Some(passing) = &mut self.passing
+        if let Some(passing) = self.passing.get_mut(&source(origin))
             && !passing.known
         {
             passing.scan.feed(&piece[text]);
             self.note_passing_answer(origin);
         }
-        self.pass(now, piece, false)
+        self.pass(now, origin, piece, false)
     }
 
     /// It is over.
-    pub fn server_passed(&mut self, now: Instant) {
-        self.pass(now, Bytes::new(), true);
-        let Some(passing) = self.passing.take() else { return };
+    pub fn server_passed(&mut self, now: Instant, origin: Origin) {
+        self.pass(now, origin, Bytes::new(), true);
+        let Some(passing) = self.passing.remove(&source(origin)) else { return };
         let verdict = match passing.fate {
             PassingFate::Forward => Verdict::Forwarded,
             PassingFate::Withhold(reason) => Verdict::Withheld(reason),
@@ -74,16 +75,20 @@ impl Filter {
         self.record(passing.number, passing.call, verdict);
     }
 
-    /// Ends a passing message that will never be whole.
+    /// Ends passing messages that will never be whole.
     pub(super) fn break_off_passing(&mut self, now: Instant) {
-        self.pass(now, Bytes::from_static(b"\n"), false);
-        self.server_passed(now);
+        let sources: Vec<Option<StreamId>> = self.passing.keys().copied().collect();
+        for source in sources {
+            let origin = source.map_or(Origin::Wire, Origin::Stream);
+            self.pass(now, origin, Bytes::from_static(b"\n"), false);
+            self.server_passed(now, origin);
+        }
     }
 
     /// Once the id of a passing answer is known, its call says nothing more.
     fn note_passing_answer(&mut self, origin: Origin) {
         let sole = self.sole_call_on(origin);
-        let Some(passing) = &mut self.passing else { return };
+        let Some(passing) = self.passing.get_mut(&source(origin)) else { return };
         if passing.call.is_none() && passing.scan.kind() == Kind::Response {
             // It passes as it is, but a client may accept its id in another spelling too.
             // On the stream of a single request an answer is for that one, and no more need be read.
@@ -96,8 +101,8 @@ impl Filter {
         }
     }
 
-    fn pass(&mut self, now: Instant, piece: Bytes, end: bool) -> Fate {
-        let Some(passing) = &self.passing else { return Fate::Taken };
+    fn pass(&mut self, now: Instant, origin: Origin, piece: Bytes, end: bool) -> Fate {
+        let Some(passing) = self.passing.get(&source(origin)) else { return Fate::Taken };
         if passing.fate == PassingFate::Noise {
             return Fate::Noise(piece);
         }
@@ -117,6 +122,9 @@ impl Filter {
             self.end_call(now, call, Tomb::Answered, Outcome::Result);
         }
         if self.policy.mode == Mode::Observe {
+            if self.home.is_none() {
+                return Fate::Taken;
+            }
             let part = if end { Part::End } else { Part::Piece };
             self.untouched.push_back(Transmit { payload: piece.into(), part });
             return Fate::Taken;
@@ -125,6 +133,14 @@ impl Filter {
         let item = Item { order: 0, kind, payload: piece.into(), guards, verdicts: Vec::new() };
         self.enqueue(stream, item);
         Fate::Taken
+    }
+}
+
+/// The upstream stream that a message passes on; none for the only wire.
+fn source(origin: Origin) -> Option<StreamId> {
+    match origin {
+        Origin::Wire => None,
+        Origin::Stream(id) => Some(id),
     }
 }
 

@@ -31,7 +31,7 @@ impl Filter {
     pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
         self.heard_at = Some(now);
         self.at_work = Some((self.home_of(origin), message.clone()));
-        if self.policy.mode == Mode::Observe {
+        if self.policy.mode == Mode::Observe && self.home.is_some() {
             let payload = Payload::of(message);
             self.untouched.push_back(Transmit { payload, part: Part::Whole });
             self.at_work = None;
@@ -190,7 +190,7 @@ impl Filter {
     }
 
     /// Notifications that tell of calls without being progress.
-    fn server_notification(&mut self, now: Instant, message: &Message) {
+    pub(super) fn server_notification(&mut self, now: Instant, message: &Message) {
         let Some(method) = message.method() else { return };
         if method == mcp::TASK_STATUS {
             let params = message.params().unwrap_or_default();

@@ -203,13 +203,16 @@ impl Page {
         };
         let mut parts = vec![quote(&self.references(command))];
         let mut flag = String::new();
-        for arg in args {
+        for (at, arg) in args.into_iter().enumerate() {
             let (before, value) = match arg.split_once('=') {
                 Some((before, value)) if arg.starts_with('-') => (format!("{before}="), value),
                 _ => (String::new(), &*arg),
             };
             let of = if before.is_empty() { &*flag } else { before.trim_end_matches('=') };
-            let variable = upper(&[name, of.trim_start_matches('-')]);
+            let variable = match of.trim_start_matches('-') {
+                "" => upper(&[name, &format!("arg{}", at + 1)]),
+                flag => upper(&[name, flag]),
+            };
             let shown = self.value(of, value, &variable);
             parts.push(quote(&format!("{}{shown}", before.replace("${", "$${"))));
             flag = if arg.starts_with('-') && before.is_empty() { arg } else { String::new() };

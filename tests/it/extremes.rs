@@ -106,7 +106,7 @@ fn check_large(head: &str, noise: bool, told: bool) {
         0..head.len(),
     )];
     fates.push(filter.server_piece(now, Origin::Wire, Bytes::from_static(b" more\n"), 0..6));
-    filter.server_passed(now);
+    filter.server_passed(now, Origin::Wire);
     let seen: usize = std::iter::from_fn(|| filter.poll_transmit(now, StreamId(0)))
         .map(|transmit| transmit.payload.len())
         .sum();

@@ -8,6 +8,7 @@ mod demo;
 mod extremes;
 mod fuzz;
 mod fuzz_bodies;
+mod legacy;
 mod lines;
 mod properties;
 mod relay;

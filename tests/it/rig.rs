@@ -113,7 +113,7 @@ impl Rig {
 
     /// It is over.
     pub(crate) fn over(&mut self) {
-        self.filter.server_passed(self.now());
+        self.filter.server_passed(self.now(), Origin::Wire);
         self.drain();
     }
 

@@ -21,6 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("settings", &["progress"]),
     ("routes", &["json", "progress", "settings"]),
     ("check", &["cli", "routes"]),
+    ("serve", &["json", "routes"]),
     ("cli", &["progress", "routes", "settings", "telemetry"]),
 ];
 

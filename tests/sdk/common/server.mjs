@@ -26,7 +26,7 @@ export function serverOptions(flags) {
 
 /** Tells where the server listens. It ends when whoever started it does, or at the deadline. */
 export function announce(server, path, { deadline }) {
-    server.on('listening', () => console.log(`listening on http://127.0.0.1:${server.address().port}${path}`));
+    server.on('listening', () => process.stdout.write(`listening on http://127.0.0.1:${server.address().port}${path}\n`));
     server.on('error', error => {
         console.error(error.message);
         process.exit(1);
