@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
-use crate::settings::Settings;
+use crate::settings::{Settings, nearest};
 
 use env::Taken;
 use meant::Meant;
@@ -167,19 +167,21 @@ impl Routes {
             (None, [only]) => Some(only),
             (None, _) => None,
         };
-        found.ok_or_else(|| {
-            let paths: Vec<&str> = self.routes.iter().map(|route| &*route.path).collect();
-            RoutesError::NoRoute {
-                path: self.path.clone(),
-                asked: match name {
-                    Some(name) => format!("there is no route {name:?}"),
-                    None => "say which route is meant with --route".to_owned(),
-                },
-                known: match &paths[..] {
-                    [] => "the file has none".to_owned(),
-                    paths => format!("the file has {}", paths.join(", ")),
-                },
-            }
-        })
+        found.ok_or_else(|| self.no_route(name))
+    }
+
+    fn no_route(&self, name: Option<&str>) -> RoutesError {
+        let paths: Vec<&str> = self.routes.iter().map(|route| &*route.path).collect();
+        let asked = match name {
+            Some(name) => format!("there is no route {name:?}"),
+            None => "say which route is meant with --route".to_owned(),
+        };
+        let near = name.and_then(|name| nearest(name, paths.iter().copied()));
+        let known = match (near, &paths[..]) {
+            (Some(near), _) => format!("did you mean {near:?}?"),
+            (None, []) => "the file has none".to_owned(),
+            (None, paths) => format!("the file has {}", paths.join(", ")),
+        };
+        RoutesError::NoRoute { path: self.path.clone(), asked, known }
     }
 }

@@ -87,7 +87,7 @@ mod tests {
             ("apiKey", "x"),
             ("GITHUB_PERSONAL_ACCESS_TOKEN", "x"),
             ("db.password", "x"),
-            ("DATA", "sk-ant-REDACTED"),
+            ("DATA", "sk-proj-abcdefgh"),
             ("URL", "postgres://me:word@host/db"),
             ("X", "0123456789abcdef0123456789abcdef"),
         ] {

@@ -117,3 +117,38 @@ fn bad_files_say_what_would_be_right() {
     }
     assert!(wrong.is_empty(), "UPDATE_EXPECT=1 writes them anew\n{}", wrong.join("\n"));
 }
+
+#[test]
+fn a_file_cut_anywhere_is_read_or_refused_at_a_place_that_is_there() {
+    for (path, text) in files("good") {
+        for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+            let Err(error) = parse(&text[..cut]) else { continue };
+            let RoutesError::Wrong { line, column, .. } = error else { panic!("{error}") };
+            let lines: Vec<&str> = text[..cut].split('\n').collect();
+            let found = lines.get(line - 1).is_some_and(|line| column <= line.chars().count() + 1);
+            assert!(found, "{} cut at {cut}: {line}:{column}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_route_that_is_not_there_is_answered_with_those_that_are() {
+    let text = |paths: &[&str]| {
+        let route = |path| format!("[[route]]\npath = {path:?}\nupstream.demo = true\n");
+        paths.iter().map(route).collect::<String>()
+    };
+    for (paths, name, expected) in [
+        (
+            &["/kuzu", "/b"][..],
+            Some("/kuzo"),
+            "there is no route \"/kuzo\"; did you mean \"/kuzu\"?",
+        ),
+        (&["/kuzu", "/b"], Some("kuzu"), "there is no route \"kuzu\"; did you mean \"/kuzu\"?"),
+        (&["/kuzu", "/b"], Some("/xyz"), "there is no route \"/xyz\"; the file has /kuzu, /b"),
+        (&["/kuzu", "/b"], None, "say which route is meant with --route; the file has /kuzu, /b"),
+        (&[], None, "say which route is meant with --route; the file has none"),
+    ] {
+        let error = parse(&text(paths)).unwrap().find(name).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("proxy.toml: {expected}")), "{error}");
+    }
+}
