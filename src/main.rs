@@ -1,11 +1,12 @@
 //! The command line program: parse arguments, run, exit code.
 
 use std::error::Error;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 use milepost::cli::{Cli, Command};
-use milepost::{demo, telemetry, wrap};
+use milepost::{check, demo, routes, telemetry, wrap};
 use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
@@ -30,20 +31,37 @@ fn main() -> ExitCode {
 async fn run(command: Command) -> ExitCode {
     match command {
         Command::Wrap(args) => {
-            let _log = telemetry::start(args.log_level, args.log_format);
-            let (policy, command) = match args.resolve() {
-                Ok(meant) => meant,
+            let _log = telemetry::start(args.log.log_level, args.log.log_format);
+            let wrapped = match args.resolve() {
+                Ok(wrapped) => wrapped,
                 Err(error) => return report(&error, 2),
             };
-            match wrap::run(policy, &command).await {
+            match wrap::run(wrapped.policy, &wrapped.command, &wrapped.env).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 127),
             }
         }
+        Command::Serve(_) => {
+            eprintln!("milepost: `serve` is not there yet");
+            ExitCode::FAILURE
+        }
+        Command::Check(args) => match check::run(&args) {
+            Ok(text) => tell(&text),
+            Err(error) => report(&error, 2),
+        },
+        Command::Schema => tell(&routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {
             Ok(code) => ExitCode::from(code),
             Err(error) => report(&error, 1),
         },
+    }
+}
+
+/// Writes `text` to standard output. A reader who has seen enough is no fault.
+fn tell(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => report(&error, 1),
+        _ => ExitCode::SUCCESS,
     }
 }
 

@@ -19,7 +19,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wrap", &["json", "jsonrpc", "lines", "mcp", "progress", "relay", "telemetry", "transport"]),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
-    ("routes", &["progress", "settings"]),
+    ("routes", &["json", "progress", "settings"]),
+    ("check", &["cli", "routes"]),
     ("serve", &["json", "routes"]),
     ("cli", &["progress", "routes", "settings", "telemetry"]),
 ];
