@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use url::Url;
 
 use super::body::{Batch, Body, RequestBody};
+use super::calls::{Calls, OpenCall};
 use super::exchange::{message_in, text_of};
 use super::mailbox::Mailbox;
 use super::post::Content;
@@ -40,6 +41,19 @@ struct Wire {
 struct State {
     filter: Guarded,
     log: Connection,
+    calls: Arc<Calls>,
+    /// While requests are open.
+    open: Option<OpenCall>,
+}
+
+impl State {
+    fn count(&mut self) {
+        match self.filter.open_calls() {
+            0 => self.open = None,
+            _ if self.open.is_none() => self.open = Some(self.calls.open()),
+            _ => {}
+        }
+    }
 }
 
 impl Wire {
@@ -187,6 +201,7 @@ impl Judge for Speaking {
         while let Some(record) = state.filter.poll_record() {
             state.log.note(&record);
         }
+        state.count();
     }
 
     fn collapse(&mut self) {
@@ -265,7 +280,8 @@ impl Proxy {
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
         let filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
-        let state = Mutex::new(State { filter, log: Connection::default() });
+        let calls = Arc::clone(&self.calls);
+        let state = Mutex::new(State { filter, log: Connection::default(), calls, open: None });
         let speaking = Speaking {
             site: Arc::clone(site),
             wire: Arc::new(Wire { state, reader: Mailbox::default() }),
@@ -341,6 +357,7 @@ impl Wire {
                 state.filter.ask(Filter::knows_not_all);
             }
         }
+        state.count();
         drop(state);
         self.reader.wake();
     }

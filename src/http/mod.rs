@@ -15,6 +15,7 @@
 mod asked;
 pub(crate) mod authority;
 mod body;
+mod calls;
 pub mod cors;
 mod demo;
 mod exchange;
@@ -45,6 +46,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
+use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::jsonrpc::own_error;
@@ -52,6 +54,7 @@ use crate::progress::Policy;
 use crate::routes::{Route, Routes};
 use asked::Asked;
 use body::{RequestBody, Source};
+use calls::Calls;
 use headers::{Onward, Passage};
 use places::{Part, Place};
 use post::Content;
@@ -84,8 +87,9 @@ fn in_full(error: &dyn Error) -> String {
 pub struct Proxy {
     sites: Vec<Arc<Site>>,
     via: Via,
-    ending: Arc<tokio::sync::Notify>,
+    ending: Arc<Notify>,
     ended: AtomicBool,
+    calls: Arc<Calls>,
 }
 
 impl Proxy {
@@ -112,10 +116,22 @@ impl Proxy {
         let site = |route: &Route| Site::new(route.clone(), &defaults, connect).map(Arc::new);
         let sites = routes.iter().map(site);
         let sites = sites.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { sites, via, ending: Arc::default(), ended: AtomicBool::new(false) }))
+        Ok(Arc::new(Self {
+            sites,
+            via,
+            ending: Arc::default(),
+            ended: AtomicBool::new(false),
+            calls: Arc::default(),
+        }))
     }
 
-    /// Ends every stream as its protocol ends it: open requests are answered with an error.
+    /// Waits until no call is open. What is left then only listens.
+    pub async fn calls_done(&self) {
+        self.calls.done().await;
+    }
+
+    /// Ends every stream as its protocol ends it: open requests are answered with an error. Streams
+    /// that begin later end at once.
     pub fn end_streams(&self) {
         self.ended.store(true, Ordering::Release);
         self.ending.notify_waiters();
@@ -311,8 +327,12 @@ impl Proxy {
         stream: EventStream<J, U>,
         counted: Counted,
     ) -> Body {
-        let ending = Arc::clone(&self.ending).notified_owned();
-        Body::Stream(Box::new(Ended { stream, ending: Box::pin(ending), _counted: counted }))
+        let ending = Box::pin(Arc::clone(&self.ending).notified_owned());
+        let mut ended = Ended { stream, ending, _counted: counted };
+        if self.ended.load(Ordering::Acquire) {
+            ended.end();
+        }
+        Body::Stream(Box::new(ended))
     }
 
     /// How a server is told that nobody waits for a request any more.
@@ -347,11 +367,21 @@ struct Ended<J, U> {
     _counted: Counted,
 }
 
+/// Why calls are cut at the end.
+const SHUTTING_DOWN: &str = "the proxy is shutting down";
+
+impl<J: Judge, U: Upstream<J>> Ended<J, U> {
+    fn end(&mut self) {
+        self.stream.break_off(SHUTTING_DOWN);
+        // It has come; nobody is to be told twice.
+        self.ending = Box::pin(Arc::<Notify>::default().notified_owned());
+    }
+}
+
 impl<J: Judge, U: Upstream<J>> Source for Ended<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if self.ending.poll_unpin(cx).is_ready() {
-            self.stream.break_off("the proxy is shutting down");
-            self.ending = Box::pin(Arc::<tokio::sync::Notify>::default().notified_owned());
+            self.end();
         }
         self.stream.poll(cx)
     }
@@ -389,6 +419,7 @@ fn unreachable(site: &Site, error: &UpstreamError, id: Option<Bytes>) -> Respons
         UpstreamError::ConnectTimeout { .. } | UpstreamError::Idle(_) => {
             StatusCode::GATEWAY_TIMEOUT
         }
+        UpstreamError::BrokenOff(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_GATEWAY,
     };
     let Some(id) = id else { return text(status, &why) };

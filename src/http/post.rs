@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::asked::Asked;
 use super::body::{Body, RequestBody};
@@ -115,14 +115,21 @@ impl Post {
             self.message.as_ref(),
             revision,
         );
-        exchange.tells(cancel);
+        exchange.begins(self.proxy.calls.open(), cancel);
         let deadline = self.upgrades().map(|after| Instant::now() + after);
-        let head = match deadline {
-            None => sending.as_mut().await,
-            Some(at) => match timeout_at(at, sending.as_mut()).await {
-                Ok(head) => head,
-                Err(_) => return self.upgrade(exchange, Answer::Head(sending), counted),
-            },
+        let elapsed = async {
+            match deadline {
+                None => std::future::pending().await,
+                Some(at) => sleep_until(at).await,
+            }
+        };
+        let head = tokio::select! {
+            biased;
+            head = sending.as_mut() => head,
+            () = elapsed => return self.upgrade(exchange, Answer::Head(sending), counted),
+            () = self.proxy.ending.notified() => {
+                Err(UpstreamError::BrokenOff(super::SHUTTING_DOWN))
+            }
         };
         match head {
             Ok(response) => self.respond(response, exchange, deadline, counted).await,

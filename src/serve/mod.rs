@@ -18,12 +18,38 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::http::Via;
-use crate::routes::{Admin, Route, Server};
+use crate::http::{Proxy, SiteError, Via};
+use crate::routes::{Admin, Route, Routes, Server};
 
-pub use handler::{Admitted, Client, Handler};
+pub use handler::{Admitted, Client, Handler, Routed};
 pub use site::{ServeError, Site};
 pub use tls::TlsError;
+
+/// Why routes cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system gives no random bytes.
+    #[error("no name for `Via` can be made")]
+    Via(#[from] getrandom::Error),
+    /// A route's server cannot be reached as the route says.
+    #[error(transparent)]
+    Route(#[from] SiteError),
+    /// A listener cannot be opened.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// Serves the routes of a file until SIGTERM or SIGINT: see [`run`].
+///
+/// # Errors
+/// If they cannot be served.
+pub async fn serve(routes: &Routes) -> Result<u8, StartError> {
+    let via = Via::random()?;
+    let proxy = Proxy::new(routes, via.clone())?;
+    let handler = Arc::new(Routed(proxy));
+    let listed: Vec<&Route> = routes.iter().collect();
+    Ok(run(routes.server(), routes.admin(), listed, via, handler).await?)
+}
 
 /// Serves routes until SIGTERM or SIGINT, and answers with the exit code: 0, or 1 if a request had
 /// to be cut at the end. See [`Site::serve`] for how it ends.
