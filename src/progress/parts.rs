@@ -211,7 +211,7 @@ impl Filter {
 
     /// When [`Filter::poll_transmit`] is to be asked again for one stream.
     pub fn poll_stream_timeout(&self, id: StreamId) -> Option<Instant> {
-        let own = self.streams.get(&id).and_then(super::stream::Stream::timeout);
+        let own = self.streams.get(&id).and_then(|stream| stream.timeout());
         let expiry = self.ledger.next_expiry().map(|(at, _)| at);
         [own, expiry].into_iter().flatten().min()
     }
