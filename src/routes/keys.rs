@@ -71,9 +71,9 @@ pub(super) struct Cors {
 /// have are written once, in a macro, and put into each.
 macro_rules! with_tool_keys {
     ($(#[$attribute:meta])* struct $name:ident { $($own:tt)* }) => {
-        $(#[$attribute])*
         #[derive(Default, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields, default)]
+        $(#[$attribute])*
         pub(super) struct $name {
             $($own)*
             /// When silences of a call are broken.
@@ -228,12 +228,13 @@ with_route_keys! {
 
 with_route_keys! {
     /// A server, where clients find it and how its progress is treated.
+    #[schemars(extend("required" = ["path", "upstream"]))]
     struct RouteTable {
         /// Where clients find it; its name. HTTP+SSE clients find it at PATH/sse.
-        #[schemars(with = "Text<RoutePath>", required)]
+        #[schemars(with = "Text<RoutePath>")]
         pub(super) path: Option<Spanned<Text<RoutePath>>>,
         /// What stands behind it: `demo`, `command`, or `url` and `sse`.
-        #[schemars(with = "Upstream", required)]
+        #[schemars(with = "Upstream")]
         pub(super) upstream: Option<Spanned<Upstream>>,
         /// Whether it is only piped: nothing of it is read or changed. Default: false.
         #[schemars(with = "Option<bool>")]
