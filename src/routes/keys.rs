@@ -28,7 +28,7 @@ fn put<T>(place: &mut T, said: Option<T>) {
 
 /// When silences of a call are broken (only calls of tools, only with a progress token).
 #[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table such as { enabled = false }")]
 pub(super) struct Heartbeat {
     /// Whether they are broken at all. Default: true.
     enabled: Option<bool>,
@@ -59,7 +59,7 @@ impl Heartbeat {
 
 /// CORS, answered in the place of the upstream.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { origins = [\"*\"] }")]
 pub(super) struct Cors {
     /// The origins that may read answers; "*" stands for each that is admitted.
     pub(super) origins: Vec<Text<OriginOrAny>>,

@@ -16,6 +16,21 @@ pub fn schema() -> String {
     text + "\n"
 }
 
+/// The tables that have a key.
+pub(super) fn tables_with(key: &str) -> Vec<String> {
+    let schema: Value = serde_json::from_str(&schema()).unwrap_or_default();
+    let tables = [
+        ("Server", "[server]"),
+        ("Admin", "[admin]"),
+        ("Defaults", "[defaults]"),
+        ("RouteTable", "[[route]]"),
+        ("Upstream", "`upstream`"),
+        ("DialectTable", "[[dialect]]"),
+    ];
+    let has = |name: &str| schema["$defs"][name]["properties"].get(key).is_some();
+    tables.iter().filter(|(name, _)| has(name)).map(|(_, table)| (*table).to_owned()).collect()
+}
+
 /// Takes out what serde knows and TOML does not: null, for keys that are not there.
 fn tidy(schema: &mut Schema) {
     let null = json!({ "type": "null" });
