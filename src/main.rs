@@ -2,23 +2,19 @@
 
 use std::error::Error;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::thread;
 
 use clap::Parser;
 use milepost::cli::{Cli, Command};
-use milepost::{check, demo, routes, telemetry, wrap};
+use milepost::routes::{self, Routes};
+use milepost::{check, demo, serve, telemetry, wrap};
 use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("serve") {
-        let _log = telemetry::start(tracing::Level::DEBUG, telemetry::LogFormat::Text);
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(milepost::serve::run_tmp(std::path::Path::new(
-            &std::env::args().nth(2).unwrap(),
-        )));
-    }
     let cli = Cli::parse();
-    let runtime = match Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime(&cli.command).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report(&error, 1),
     };
@@ -26,6 +22,22 @@ fn main() -> ExitCode {
     // A thread that waits for a terminal must not keep us.
     runtime.shutdown_background();
     code
+}
+
+/// One connection needs no second thread; many may.
+fn runtime(command: &Command) -> Builder {
+    let threads = match command {
+        Command::Serve(args) => args.threads.or_else(|| thread::available_parallelism().ok()),
+        _ => None,
+    };
+    match threads.map_or(1, NonZeroUsize::get) {
+        1 => Builder::new_current_thread(),
+        several => {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(several);
+            builder
+        }
+    }
 }
 
 async fn run(command: Command) -> ExitCode {
@@ -41,9 +53,16 @@ async fn run(command: Command) -> ExitCode {
                 Err(error) => report(&error, 127),
             }
         }
-        Command::Serve(_) => {
-            eprintln!("milepost: `serve` is not there yet");
-            ExitCode::FAILURE
+        Command::Serve(args) => {
+            let _log = telemetry::start(args.log.log_level, args.log.log_format);
+            let routes = match Routes::load(&args.file) {
+                Ok(routes) => routes,
+                Err(error) => return report(&error, 2),
+            };
+            match serve::serve(&routes).await {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => report(&error, 1),
+            }
         }
         Command::Check(args) => match check::run(&args) {
             Ok(text) => tell(&text),

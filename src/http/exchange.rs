@@ -8,6 +8,7 @@ use std::task::Context;
 use bytes::Bytes;
 
 use super::body::Batch;
+use super::calls::OpenCall;
 use super::mailbox::Mail;
 use super::now;
 use super::session::{Foreign, Member, Session};
@@ -49,6 +50,7 @@ pub(super) struct Exchange {
     /// The client has been given an event id.
     id_passed: bool,
     tell: Option<Tell>,
+    open: Option<OpenCall>,
 }
 
 impl Exchange {
@@ -84,11 +86,13 @@ impl Exchange {
             resumable: false,
             id_passed: false,
             tell: None,
+            open: None,
         }
     }
 
-    /// How the server is told that a request has taken too long.
-    pub(super) fn tells(&mut self, tell: Tell) {
+    /// The requests are on their way. `tell`: how the server is told that one has taken too long.
+    pub(super) fn begins(&mut self, open: OpenCall, tell: Tell) {
+        self.open = Some(open);
         self.tell = Some(tell);
     }
 

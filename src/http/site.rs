@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderName, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -64,7 +64,9 @@ pub enum SiteError {
 /// One endpoint of a server.
 pub(super) struct Target {
     pub(super) client: Arc<Client>,
-    pub(super) authority: Authority,
+    authority: Authority,
+    /// The same as the value of `Host`.
+    pub(super) host: HeaderValue,
     scheme: Scheme,
     path: PathAndQuery,
     http2: bool,
@@ -164,20 +166,19 @@ impl Site {
         self.policy.pacing
     }
 
-    fn caller(&self, headers: &HeaderMap) -> u64 {
+    /// Stands for whoever presents this `Authorization`.
+    pub(super) fn caller(&self, headers: &HeaderMap) -> u64 {
         let values: Vec<&[u8]> =
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
         self.hasher.hash_one(values)
     }
 
     /// Whether a caller without a session has been served before (rule A4).
-    pub(super) fn is_proven(&self, headers: &HeaderMap) -> bool {
-        let caller = self.caller(headers);
+    pub(super) fn is_proven(&self, caller: u64) -> bool {
         self.proven.lock().is_ok_and(|proven| proven.contains(&caller))
     }
 
-    pub(super) fn prove(&self, headers: &HeaderMap, proven: bool) {
-        let caller = self.caller(headers);
+    pub(super) fn prove(&self, caller: u64, proven: bool) {
         let Ok(mut known) = self.proven.lock() else { return };
         match known.iter().position(|known| *known == caller) {
             Some(_) if proven => {}
@@ -205,6 +206,7 @@ fn targets(
             let target = Target {
                 client: Arc::new(Client::new(connector, route.connect_timeout)),
                 authority: Authority::from_static("localhost"),
+                host: HeaderValue::from_static("localhost"),
                 scheme: Scheme::HTTP,
                 path: PathAndQuery::from_static("/mcp"),
                 http2: false,
@@ -266,6 +268,7 @@ fn target(
     };
     Ok(Target {
         client: Arc::new(Client::new(connector, route.connect_timeout)),
+        host: authority.parse().map_err(|_| wrong())?,
         authority: authority.parse().map_err(|_| wrong())?,
         scheme,
         path: path.parse().map_err(|_| wrong())?,

@@ -21,7 +21,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("settings", &["progress"]),
     ("routes", &["json", "progress", "settings"]),
     ("check", &["cli", "routes"]),
-    ("serve", &["json", "routes"]),
+    (
+        "http",
+        &[
+            "demo",
+            "guarded",
+            "json",
+            "jsonrpc",
+            "lines",
+            "mcp",
+            "progress",
+            "routes",
+            "sse",
+            "telemetry",
+        ],
+    ),
+    ("serve", &["http", "json", "routes"]),
     ("cli", &["progress", "routes", "settings", "telemetry"]),
 ];
 
