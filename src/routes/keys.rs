@@ -155,8 +155,8 @@ macro_rules! with_route_keys {
                 words_in_2024: Option<bool>,
                 /// How long connecting to the upstream may take. Default: "10s".
                 connect_timeout: Option<Text<Period>>,
-                /// Silence of an upstream, progress included, after which its stream is given up.
-                /// Default: "off".
+                /// Time without a byte of an upstream, progress included, after which its stream is given
+                /// up. Default: "off".
                 idle_timeout: Option<Text<TimeOrOff>>,
                 /// Time without an answer after which a POST is answered with a stream of events.
                 /// Default: "5s".
