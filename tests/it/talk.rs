@@ -400,11 +400,7 @@ impl Talk {
             ),
             9 => format!(
                 r#"{{"jsonrpc":"2.0","method":"tools/progress","params":{{"id":{id},"content":[{{"type":"text","text":{}}}],"isFinal":{}}}}}"#,
-                if words.is_empty() {
-                    r#""{\"status\":\"in_progress\",\"percentComplete\":15}""#
-                } else {
-                    words
-                },
+                Some(words).filter(|words| !words.is_empty()).unwrap_or(STATUS),
                 more % 7 == 6,
             ),
             10 => format!(
@@ -428,12 +424,11 @@ impl Talk {
                 call.task.unwrap_or(0)
             ),
             16 => format!(
-                r#"{{"jsonrpc":"2.0","method":"acme/status","params":{{"job":{about},"pct":{figure}{}}}}}"#,
+                r#"{{"method":"acme/status","params":{{"job":{about},"pct":{figure}{}}}}}"#,
                 member("text", words)
             ),
             _ => format!(
-                r#"{{"jsonrpc":"2.0","method":"acme/status","params":{{"id":{id},"pct":{figure},"text":{}}}}}"#,
-                if words.is_empty() { r#""{\"state\":\"done\"}""# } else { words },
+                r#"{{"method":"acme/status","params":{{"id":{id},"text":"{{\"state\":\"done\"}}"}}}}"#
             ),
         })
     }
@@ -447,6 +442,9 @@ impl Talk {
         )))
     }
 }
+
+/// What a server says of its work in a string.
+const STATUS: &str = r#""{\"status\":\"in_progress\",\"percentComplete\":15}""#;
 
 /// Every dialect that is built in, and one that a route file may describe.
 pub(crate) fn dialects() -> Vec<Dialect> {
