@@ -91,9 +91,9 @@ impl Exchange {
     }
 
     /// The requests are on their way. `tell`: how the server is told that one has taken too long.
-    pub(super) fn begins(&mut self, open: OpenCall, tell: Tell) {
+    pub(super) fn begins(&mut self, open: OpenCall, tell: Option<Tell>) {
         self.open = Some(open);
-        self.tell = Some(tell);
+        self.tell = tell;
     }
 
     /// The server has named a session in its answer: the requests belong to it from now on.

@@ -11,11 +11,11 @@ use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 use url::Url;
 
+use super::answer::Content;
 use super::body::{Batch, Body, RequestBody};
 use super::calls::{Calls, OpenCall};
 use super::exchange::{message_in, text_of};
 use super::mailbox::Mailbox;
-use super::post::Content;
 use super::site::{Site, Target};
 use super::stream::{EventStream, Judge};
 use super::upstream::UpstreamError;

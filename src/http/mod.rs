@@ -12,12 +12,14 @@
 //! that reads the server's connection. Only what a session's streams have to know of each other is
 //! shared (`session`).
 
+mod answer;
 mod asked;
 pub(crate) mod authority;
 mod body;
 mod calls;
 pub mod cors;
 mod demo;
+mod ending;
 mod exchange;
 mod get;
 pub mod headers;
@@ -27,6 +29,7 @@ mod mirrored;
 mod own_get;
 pub mod places;
 mod post;
+mod proven;
 mod reading;
 mod refusal;
 mod session;
@@ -37,7 +40,6 @@ mod via;
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -52,12 +54,13 @@ use tokio::sync::futures::OwnedNotified;
 use crate::jsonrpc::own_error;
 use crate::progress::Policy;
 use crate::routes::{Route, Routes};
+use answer::Content;
 use asked::Asked;
 use body::{RequestBody, Source};
 use calls::Calls;
+use ending::Ending;
 use headers::{Onward, Passage};
 use places::{Part, Place};
-use post::Content;
 use site::{Counted, Site, Target};
 use stream::{EventStream, Judge, Silence, Upstream};
 use upstream::UpstreamBody;
@@ -87,8 +90,7 @@ fn in_full(error: &dyn Error) -> String {
 pub struct Proxy {
     sites: Vec<Arc<Site>>,
     via: Via,
-    ending: Arc<Notify>,
-    ended: AtomicBool,
+    ending: Ending,
     calls: Arc<Calls>,
 }
 
@@ -116,13 +118,7 @@ impl Proxy {
         let site = |route: &Route| Site::new(route.clone(), &defaults, connect).map(Arc::new);
         let sites = routes.iter().map(site);
         let sites = sites.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self {
-            sites,
-            via,
-            ending: Arc::default(),
-            ended: AtomicBool::new(false),
-            calls: Arc::default(),
-        }))
+        Ok(Arc::new(Self { sites, via, ending: Ending::default(), calls: Arc::default() }))
     }
 
     /// Waits until no call is open. What is left then only listens.
@@ -133,8 +129,7 @@ impl Proxy {
     /// Ends every stream as its protocol ends it: open requests are answered with an error. Streams
     /// that begin later end at once.
     pub fn end_streams(&self) {
-        self.ended.store(true, Ordering::Release);
-        self.ending.notify_waiters();
+        self.ending.end();
     }
 
     /// Answers a request that was let in and belongs to `place`. `ours`: its `Authorization` was for
@@ -327,19 +322,26 @@ impl Proxy {
         stream: EventStream<J, U>,
         counted: Counted,
     ) -> Body {
-        let ending = Box::pin(Arc::clone(&self.ending).notified_owned());
+        let ending = Box::pin(Arc::clone(self.ending.shard()).notified_owned());
         let mut ended = Ended { stream, ending, _counted: counted };
-        if self.ended.load(Ordering::Acquire) {
+        if self.ending.has_ended() {
             ended.end();
         }
         Body::Stream(Box::new(ended))
     }
 
-    /// How a server is told that nobody waits for a request any more.
-    fn canceller(&self, site: &Arc<Site>, request: &Request<RequestBody>) -> exchange::Tell {
+    /// How a server is told that nobody waits for a request any more, where that can happen.
+    fn canceller(
+        &self,
+        site: &Arc<Site>,
+        request: &Request<RequestBody>,
+    ) -> Option<exchange::Tell> {
+        if !site.policy.gives_up() {
+            return None;
+        }
         let site = Arc::clone(site);
         let (uri, headers) = (request.uri().clone(), request.headers().clone());
-        Box::new(move |payload| {
+        Some(Box::new(move |payload| {
             let Some(target) = &site.endpoint else { return };
             let mut request = Request::new(RequestBody::from(payload.to_bytes()));
             *request.method_mut() = Method::POST;
@@ -352,7 +354,7 @@ impl Proxy {
                     tracing::warn!(error = in_full(&error), "a request could not be cancelled");
                 }
             });
-        })
+        }))
     }
 }
 

@@ -11,10 +11,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
+use super::answer::Content;
 use super::asked::Asked;
 use super::body::{Body, RequestBody, Source};
 use super::get::Listening;
-use super::post::Content;
 use super::session::Session;
 use super::site::{SESSION_ID, Site};
 use super::stream::EventStream;
@@ -103,7 +103,7 @@ impl Proxy {
         quiet.keep_alive = None;
         let stream = EventStream::new(listening(site, &asked), body, quiet, false);
         let mut held = Handover { head, stream, queue: VecDeque::new() };
-        let mut ending = std::pin::pin!(self.ending.notified());
+        let mut ending = std::pin::pin!(self.ending.wait());
         loop {
             tokio::select! {
                 event = poll_fn(|cx| held.stream.poll(cx)) => match event {

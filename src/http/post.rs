@@ -2,22 +2,21 @@
 //! answers, or as a stream if it takes long (rules A3, A4, U).
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::answer::{Answer, Content, JsonBody, PostUpstream, Sending};
 use super::asked::Asked;
 use super::body::{Body, RequestBody};
 use super::exchange::Exchange;
 use super::session::Session;
 use super::site::{SESSION_ID, Site, Target};
-use super::stream::{EventStream, Silence, Upstream};
+use super::stream::{EventStream, Silence};
 use super::upstream::{UpstreamBody, UpstreamError};
 use super::{Proxy, mirrored, reading, refuse};
 use crate::json;
@@ -28,18 +27,13 @@ use crate::mcp::{self, Revision};
 /// longer one passes as it comes; clients read neither before its end.
 const JSON_HELD_MAX: usize = 256 << 10;
 
-/// The body of an error that is read to see whether it is an answer.
-const ERROR_READ_MAX: usize = 64 << 10;
-
 /// What a client says when a session can begin.
 const INITIALIZED: &str = "notifications/initialized";
 
-type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, UpstreamError>>;
-
 /// One POST.
-struct Post {
+pub(super) struct Post {
     proxy: Arc<Proxy>,
-    site: Arc<Site>,
+    pub(super) site: Arc<Site>,
     asked: Asked,
     session: Option<Arc<Session>>,
     message: Option<Message>,
@@ -127,7 +121,7 @@ impl Post {
             biased;
             head = sending.as_mut() => head,
             () = elapsed => return self.upgrade(exchange, Answer::Head(sending), counted),
-            () = self.proxy.ending.notified() => {
+            () = self.proxy.ending.wait() => {
                 Err(UpstreamError::BrokenOff(super::SHUTTING_DOWN))
             }
         };
@@ -177,7 +171,7 @@ impl Post {
         let listed = self.site.route.upgrade_methods.iter().any(|listed| *listed == *method);
         let proven = match &self.session {
             Some(session) => session.is_proven(),
-            None => self.site.is_proven(self.asked.caller),
+            None => self.site.proven.contains(self.asked.caller),
         };
         let meta = json::member(&message.params().unwrap_or_default(), "_meta");
         let token = meta.and_then(|meta| json::member(&meta, "progressToken"));
@@ -196,7 +190,7 @@ impl Post {
     }
 
     /// What a response of the server tells of the session and of the caller.
-    fn learn(&self, status: StatusCode, headers: &HeaderMap) {
+    pub(super) fn learn(&self, status: StatusCode, headers: &HeaderMap) {
         if let (Some(origin), Ok(mut known)) = (&self.asked.origin, self.site.known_origins.lock())
         {
             known.note(Some(origin), headers);
@@ -205,7 +199,7 @@ impl Post {
         if status.is_success() {
             match (&self.session, id) {
                 (Some(session), _) => session.prove(true),
-                (None, None) => self.site.prove(self.asked.caller, true),
+                (None, None) => self.site.proven.set(self.asked.caller, true),
                 (None, Some(id)) => {
                     let policy = &self.site.policy;
                     self.site.sessions.find_or_begin(id, policy, true).prove(true);
@@ -214,7 +208,7 @@ impl Post {
         } else if status == StatusCode::UNAUTHORIZED {
             match &self.session {
                 Some(session) => session.prove(false),
-                None => self.site.prove(self.asked.caller, false),
+                None => self.site.proven.set(self.asked.caller, false),
             }
         } else if status == StatusCode::NOT_FOUND
             && let Some(id) = id
@@ -224,7 +218,7 @@ impl Post {
     }
 
     /// The session that the server has begun with this answer.
-    fn begin(&self, headers: &HeaderMap, exchange: &mut Exchange) {
+    pub(super) fn begin(&self, headers: &HeaderMap, exchange: &mut Exchange) {
         let (Some(id), Some(message)) = (headers.get(SESSION_ID), &self.message) else { return };
         let sessions = &self.site.sessions;
         let is_new = message.method().as_deref() == Some(mcp::INITIALIZE);
@@ -376,151 +370,5 @@ fn joined(pieces: Vec<Bytes>) -> Bytes {
     match <[Bytes; 1]>::try_from(pieces) {
         Ok([only]) => only,
         Err(pieces) => Bytes::from(pieces.concat()),
-    }
-}
-
-/// What a body is, as far as we can read it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Content {
-    Events,
-    Json,
-    Other,
-}
-
-impl Content {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let encoded = headers
-            .get(header::CONTENT_ENCODING)
-            .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
-        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-        match kind {
-            _ if encoded => Self::Other,
-            kind if kind.eq_ignore_ascii_case("text/event-stream") => Self::Events,
-            kind if kind.eq_ignore_ascii_case("application/json") => Self::Json,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// What the server of a POST answers with, as far as is known.
-enum Answer {
-    /// Nothing yet.
-    Head(Sending),
-    Events(UpstreamBody),
-    /// JSON, which the client gets as an event.
-    Json(JsonBody),
-    /// A status that is no success, and the beginning of its body.
-    Failure(StatusCode, UpstreamBody, BytesMut),
-    Over,
-}
-
-/// A JSON body that becomes an event.
-struct JsonBody {
-    body: UpstreamBody,
-    held: std::collections::VecDeque<Bytes>,
-    begun: bool,
-}
-
-impl JsonBody {
-    fn new(body: UpstreamBody, held: Vec<Bytes>) -> Self {
-        Self { body, held: held.into(), begun: false }
-    }
-}
-
-struct PostUpstream {
-    answer: Answer,
-    /// Who asked, while the server has not answered.
-    post: Option<Post>,
-}
-
-impl PostUpstream {
-    fn begin(&mut self, response: Response<UpstreamBody>, exchange: &mut Exchange) {
-        let (parts, body) = response.into_parts();
-        if let Some(post) = &self.post {
-            post.learn(parts.status, &parts.headers);
-            if parts.status == StatusCode::OK {
-                post.begin(&parts.headers, exchange);
-            }
-        }
-        self.answer = match Content::of(&parts.headers) {
-            Content::Events if parts.status == StatusCode::OK => Answer::Events(body),
-            Content::Json if parts.status == StatusCode::OK => {
-                Answer::Json(JsonBody::new(body, Vec::new()))
-            }
-            _ => Answer::Failure(parts.status, body, BytesMut::new()),
-        };
-    }
-}
-
-/// Line ends in JSON text are space between its parts; in an event they would end a line.
-fn on_one_line(chunk: Bytes) -> Bytes {
-    if memchr::memchr2(b'\n', b'\r', &chunk).is_none() {
-        return chunk;
-    }
-    chunk.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
-}
-
-impl Upstream<Exchange> for PostUpstream {
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        exchange: &mut Exchange,
-    ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
-        loop {
-            match &mut self.answer {
-                Answer::Over => return Poll::Ready(None),
-                Answer::Events(body) => return body.poll_data(cx),
-                Answer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
-                    Ok(response) => self.begin(response, exchange),
-                    Err(error) => {
-                        self.answer = Answer::Over;
-                        return Poll::Ready(Some(Err(error)));
-                    }
-                },
-                Answer::Json(json) => {
-                    if !std::mem::replace(&mut json.begun, true) {
-                        return Poll::Ready(Some(Ok(Bytes::from_static(
-                            b"event: message\ndata: ",
-                        ))));
-                    }
-                    if let Some(chunk) = json.held.pop_front() {
-                        return Poll::Ready(Some(Ok(on_one_line(chunk))));
-                    }
-                    match std::task::ready!(json.body.poll_data(cx)) {
-                        Some(Ok(chunk)) => return Poll::Ready(Some(Ok(on_one_line(chunk)))),
-                        Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                        None => {
-                            self.answer = Answer::Over;
-                            return Poll::Ready(Some(Ok(Bytes::from_static(b"\n\n"))));
-                        }
-                    }
-                }
-                Answer::Failure(status, body, read) => {
-                    let next = std::task::ready!(body.poll_data(cx));
-                    if let Some(Ok(chunk)) = next
-                        && read.len() < ERROR_READ_MAX
-                    {
-                        read.extend_from_slice(&chunk);
-                        continue;
-                    }
-                    let (status, text) = (*status, read.split().freeze());
-                    self.answer = Answer::Over;
-                    let answer = Message::parse(on_one_line(text));
-                    if answer.kind() == Kind::Response && exchange.awaits(&answer) {
-                        return Poll::Ready(Some(Ok(crate::sse::write(answer.raw()))));
-                    }
-                    tracing::warn!(
-                        route = self.post.as_ref().map(|post| &*post.site.route.path),
-                        %status,
-                        "the server refused a request whose answer had begun as a stream"
-                    );
-                    exchange.fail(
-                        &format!("the server answered with HTTP status {status}"),
-                        Some(status.as_u16()),
-                    );
-                }
-            }
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! A route while it is served: its server, its sessions, and what has been learned of either.
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +16,7 @@ use url::Url;
 use super::cors::Known;
 use super::demo;
 use super::legacy::Wires;
+use super::proven::Proven;
 use super::session::Sessions;
 use super::upstream::{Client, Connector, InProcess};
 use crate::progress::{Pacing, Policy};
@@ -24,9 +24,6 @@ use crate::routes::{HttpUpstream, Route, Upstream};
 
 /// The header that names a session (rule H-09).
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-
-/// Callers that are known to be served, where there are no sessions.
-const PROVEN_MAX: usize = 1024;
 
 /// Why a route cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +114,8 @@ pub(super) struct Site {
     pub(super) sessions: Sessions,
     pub(super) wires: Wires,
     pub(super) known_origins: Mutex<Known>,
-    proven: Mutex<VecDeque<u64>>,
+    /// Callers that were served before.
+    pub(super) proven: Proven,
     hasher: RandomState,
     streams: AtomicUsize,
 }
@@ -147,7 +145,7 @@ impl Site {
             endpoint,
             sse,
             known_origins: Mutex::default(),
-            proven: Mutex::default(),
+            proven: Proven::default(),
             hasher: RandomState::new(),
             streams: AtomicUsize::new(0),
             route,
@@ -171,28 +169,6 @@ impl Site {
         let values: Vec<&[u8]> =
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
         self.hasher.hash_one(values)
-    }
-
-    /// Whether a caller without a session has been served before (rule A4).
-    pub(super) fn is_proven(&self, caller: u64) -> bool {
-        self.proven.lock().is_ok_and(|proven| proven.contains(&caller))
-    }
-
-    pub(super) fn prove(&self, caller: u64, proven: bool) {
-        let Ok(mut known) = self.proven.lock() else { return };
-        match known.iter().position(|known| *known == caller) {
-            Some(_) if proven => {}
-            Some(place) => {
-                known.remove(place);
-            }
-            None if proven => {
-                known.push_back(caller);
-                if known.len() > PROVEN_MAX {
-                    known.pop_front();
-                }
-            }
-            None => {}
-        }
     }
 }
 

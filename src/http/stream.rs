@@ -161,6 +161,10 @@ impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
         while !self.over {
             if !behind {
                 self.judge.collect(&mut self.out);
+                if !self.out.is_empty() {
+                    // Something may be ahead of all that the server has sent.
+                    self.events.drop_mark();
+                }
                 if self.out.is_full() {
                     return true;
                 }
