@@ -53,7 +53,7 @@ impl Filter {
     }
 
     /// Whether another filter of the session may know better what a message is about.
-    pub(super) fn is_stranger(&mut self, message: &Message) -> bool {
+    pub(super) fn is_stranger(&self, message: &Message) -> bool {
         if self.part != Part::Request {
             return false;
         }
