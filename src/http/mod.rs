@@ -23,6 +23,7 @@ mod ending;
 mod exchange;
 mod get;
 pub mod headers;
+mod inflate;
 mod legacy;
 mod mailbox;
 mod mirrored;
@@ -53,7 +54,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::jsonrpc::own_error;
 use crate::progress::Policy;
-use crate::routes::{Route, Routes};
+use crate::routes::{Route, Routes, Upstream};
 use answer::Content;
 use asked::Asked;
 use body::{RequestBody, Source};
@@ -62,7 +63,7 @@ use ending::Ending;
 use headers::{Onward, Passage};
 use places::{Part, Place};
 use site::{Counted, Site, Target};
-use stream::{EventStream, Judge, Silence, Upstream};
+use stream::{Chunks, EventStream, Judge, Silence};
 use upstream::UpstreamBody;
 
 pub use body::Body;
@@ -160,6 +161,11 @@ impl Proxy {
         body: Incoming,
         ours: bool,
     ) -> Response<Body> {
+        if let Upstream::Command { .. } = site.route.upstream {
+            let why =
+                "this route leads to a stdio server: milepost wrap --config FILE --route PATH";
+            return text(StatusCode::NOT_IMPLEMENTED, why);
+        }
         let Some(target) = &site.endpoint else {
             // A client that finds no Streamable HTTP here looks for HTTP+SSE with a GET (rule L-09).
             return match parts.method {
@@ -320,7 +326,7 @@ impl Proxy {
     }
 
     /// The body of a response of events, ended when the proxy ends.
-    fn stream<J: Judge + 'static, U: Upstream<J> + 'static>(
+    fn stream<J: Judge + 'static, U: Chunks<J> + 'static>(
         &self,
         stream: EventStream<J, U>,
         counted: Counted,
@@ -375,7 +381,7 @@ struct Ended<J, U> {
 /// Why calls are cut at the end.
 const SHUTTING_DOWN: &str = "the proxy is shutting down";
 
-impl<J: Judge, U: Upstream<J>> Ended<J, U> {
+impl<J: Judge, U: Chunks<J>> Ended<J, U> {
     fn end(&mut self) {
         self.stream.break_off(SHUTTING_DOWN);
         // It has come; nobody is to be told twice.
@@ -383,7 +389,7 @@ impl<J: Judge, U: Upstream<J>> Ended<J, U> {
     }
 }
 
-impl<J: Judge, U: Upstream<J>> Source for Ended<J, U> {
+impl<J: Judge, U: Chunks<J>> Source for Ended<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if self.ending.poll_unpin(cx).is_ready() {
             self.end();

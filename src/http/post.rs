@@ -286,7 +286,7 @@ impl Post {
                     Some(at) => match timeout_at(at, next).await {
                         Ok(next) => next,
                         Err(_) => {
-                            let answer = Answer::Json(JsonBody::new(body, held));
+                            let answer = Answer::Json(JsonBody::new(body.into(), held));
                             return self.upgrade(exchange, answer, counted);
                         }
                     },

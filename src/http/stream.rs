@@ -57,7 +57,7 @@ pub(super) trait Judge: Send {
 }
 
 /// Where the bytes of a stream come from.
-pub(super) trait Upstream<J>: Send {
+pub(super) trait Chunks<J>: Send {
     /// The next bytes of events; anything else is handled here, and told to `judge`.
     fn poll(
         &mut self,
@@ -66,7 +66,7 @@ pub(super) trait Upstream<J>: Send {
     ) -> Poll<Option<Result<Bytes, UpstreamError>>>;
 }
 
-impl<J> Upstream<J> for UpstreamBody {
+impl<J> Chunks<J> for UpstreamBody {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -101,7 +101,7 @@ pub(super) struct EventStream<J, U> {
     greets: bool,
 }
 
-impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
+impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     pub(super) fn new(judge: J, upstream: U, silence: Silence, greets: bool) -> Self {
         let now = Instant::now();
         let mut events = Events::new(INSPECT_MAX);
@@ -240,7 +240,7 @@ impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
     }
 }
 
-impl<J: Judge, U: Upstream<J>> Source for EventStream<J, U> {
+impl<J: Judge, U: Chunks<J>> Source for EventStream<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if std::mem::take(&mut self.greets) {
             self.out.raw(&Bytes::from_static(sse::COMMENT));

@@ -89,6 +89,9 @@ pub enum UpstreamError {
     /// The connection failed, or what came over it is no HTTP.
     #[error("the connection to the server failed")]
     Http(#[from] hyper::Error),
+    /// What it compressed cannot be read.
+    #[error("what the server compressed cannot be read")]
+    Compressed(#[source] io::Error),
     /// We ended it.
     #[error("{0}")]
     BrokenOff(&'static str),
