@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::future::{self, Future};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -41,9 +42,10 @@ pub trait Handler: Send + Sync + 'static {
         + Unpin
         + 'static;
 
-    /// Answers one request. It is dropped when its client leaves, as is the body of the answer.
+    /// Answers one request. The future is dropped when its client leaves, as is the body of the
+    /// answer.
     fn handle(
-        &self,
+        self: Arc<Self>,
         request: Request<Incoming>,
         admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
