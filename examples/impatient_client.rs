@@ -22,7 +22,8 @@
 
 #[path = "support/referee.rs"]
 mod referee;
-mod support;
+#[path = "support/text.rs"]
+mod text;
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
@@ -48,10 +49,10 @@ const AFTERMATH: Duration = Duration::from_millis(200);
 #[derive(Parser)]
 struct Client {
     /// How long a call may go without an answer or progress
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = support::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = text::duration)]
     timeout: Duration,
     /// How long a call may take, progress or not
-    #[arg(long, value_name = "DURATION", value_parser = support::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = text::duration)]
     total_timeout: Option<Duration>,
     /// Do not ask for progress
     #[arg(long)]

@@ -14,6 +14,17 @@
 //!
 //! Run it with `cargo run --example mcp_devtools -- --lines 5000`, and behind milepost with
 //! `milepost wrap -- target/debug/examples/mcp_devtools`.
+//!
+//! Over HTTP nothing is sent before the first notification, not even headers; with that the answer
+//! becomes a stream of events. A call without notifications, which is every one that has no token in
+//! `arguments._meta`, gets plain JSON when it is done. What is late is lost.
+//!
+//! ```text
+//! event: message
+//! data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"make test","progress":1,"progressToken":"t"}}
+//! ```
+//!
+//! `cargo run --example mcp_devtools -- --http 127.0.0.1:8012 --lines 5000`
 
 mod support;
 
@@ -21,7 +32,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use serde_json::Value;
-use support::{Call, Cancelled, Server, Tool};
+use support::{Call, Cancelled, Library, Listen, Server, Tool};
 
 /// How many times a command fills the pipe it prints to, by and large.
 const BURSTS: usize = 10;
@@ -38,9 +49,12 @@ struct McpDevtools {
     /// How many of the last notifications come after the answer
     #[arg(long, value_name = "N", default_value_t = 0)]
     late: usize,
-    /// Where to look for the progress token: in `params._meta`, or as the real one in `arguments._meta`
-    #[arg(long, value_enum, default_value_t = TokenFrom::Meta)]
-    token_from: TokenFrom,
+    /// Where to look for the progress token: in `params._meta`, or as the real one in
+    /// `arguments._meta` [default: arguments over HTTP, meta over stdio]
+    #[arg(long, value_enum)]
+    token_from: Option<TokenFrom>,
+    #[command(flatten)]
+    listen: Listen,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -52,6 +66,14 @@ enum TokenFrom {
 impl Server for McpDevtools {
     fn identity(&self) -> (&'static str, &'static str) {
         ("mcp-devtools", "0.0.0-dev")
+    }
+
+    fn listen(&self) -> Listen {
+        self.listen
+    }
+
+    fn library(&self) -> Library {
+        Library::McpGo
     }
 
     fn tools(&self) -> &'static [Tool] {
@@ -89,16 +111,17 @@ impl McpDevtools {
         let reports: Vec<_> = reports.collect();
         let (timely, late) = reports.split_at(lines.saturating_sub(self.late));
         for burst in timely.chunks(lines.div_ceil(BURSTS).max(1)) {
-            burst.iter().flatten().for_each(support::say);
+            burst.iter().flatten().for_each(|report| call.notify(report));
             call.wait(self.pace)?;
         }
         call.answer(&output.join("\n"));
-        late.iter().flatten().for_each(support::say);
+        late.iter().flatten().for_each(|report| call.notify(report));
         Ok(())
     }
 
     fn token<'a>(&self, call: &'a Call) -> Option<&'a Value> {
-        match self.token_from {
+        let usual = if self.listen.http.is_some() { TokenFrom::Arguments } else { TokenFrom::Meta };
+        match self.token_from.unwrap_or(usual) {
             TokenFrom::Meta => call.token.as_ref(),
             TokenFrom::Arguments => {
                 call.arguments["_meta"].get("progressToken").filter(|token| token.is_string())

@@ -12,6 +12,16 @@
 //!
 //! Run it with `cargo run --example scout -- --pace 200ms`, and behind milepost with
 //! `milepost wrap -- target/debug/examples/scout`.
+//!
+//! Over HTTP it stands for every server on FastMCP before 1.29: progress goes to the session's GET
+//! stream and is lost if the client has none; what answers the POST has the result and no more.
+//!
+//! ```text
+//! event: message
+//! data: {"method":"notifications/progress","params":{"progressToken":"t","progress":1.0,"total":5.0,"message":"Discovering tables for tenant-a"},"jsonrpc":"2.0"}
+//! ```
+//!
+//! `cargo run --example scout -- --http 127.0.0.1:8100 --pace 200ms`
 
 mod support;
 
@@ -19,7 +29,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde_json::Value;
-use support::{Call, Cancelled, Server, Tool};
+use support::{Call, Cancelled, Library, Listen, Server, Tool};
 
 /// Scout's server for materializations.
 #[derive(Parser)]
@@ -27,6 +37,8 @@ struct Scout {
     /// Time between two looks at the state of the run
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = support::duration)]
     pace: Duration,
+    #[command(flatten)]
+    listen: Listen,
 }
 
 /// What the database says of a run.
@@ -39,6 +51,14 @@ struct State {
 impl Server for Scout {
     fn identity(&self) -> (&'static str, &'static str) {
         ("scout", "1.26.0")
+    }
+
+    fn listen(&self) -> Listen {
+        self.listen
+    }
+
+    fn library(&self) -> Library {
+        Library::Python
     }
 
     fn tools(&self) -> &'static [Tool] {
@@ -104,7 +124,8 @@ fn report(call: &Call, state: &State) {
     let progress = Value::from(f64::from(state.step.unwrap_or(0)));
     let total = Value::from(f64::from(state.steps.unwrap_or(1)));
     let message = support::quoted(&state.message);
-    support::say(format_args!(
+    // To this library progress belongs to no request.
+    call.aside(format_args!(
         r#"{{"method":"notifications/progress","params":{{"progressToken":{token},"progress":{progress},"total":{total},"message":{message}}},"jsonrpc":"2.0"}}"#
     ));
 }

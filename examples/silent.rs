@@ -12,13 +12,25 @@
 //!
 //! Run it with `cargo run --example silent -- --pace 5s`, and behind milepost with
 //! `milepost wrap -- target/debug/examples/silent --pace 5s`.
+//!
+//! Over HTTP it answers with events, or with `--json` as many do: nothing until it is done, then
+//! plain JSON. `--early-headers` sends the headers at once, `--sessions` numbers its clients.
+//!
+//! ```text
+//! HTTP/1.1 200 OK
+//! content-type: application/json
+//!
+//! {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"slept for 5s"}],"isError":false}}
+//! ```
+//!
+//! `cargo run --example silent -- --http 127.0.0.1:8011 --json --pace 5s`
 
 mod support;
 
 use std::time::Duration;
 
 use clap::Parser;
-use support::{Call, Cancelled, Server, Tool};
+use support::{Call, Cancelled, Library, Listen, Said, Server, Tool};
 
 /// A server whose tools work long and say nothing.
 #[derive(Parser)]
@@ -26,11 +38,30 @@ struct Silent {
     /// How long a tool works unless its arguments say otherwise
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = support::duration)]
     pace: Duration,
+    /// Over HTTP: answer with plain JSON, not with events
+    #[arg(long, requires = "http")]
+    json: bool,
+    /// With --json: send the headers at once, not with the body
+    #[arg(long, requires = "json")]
+    early_headers: bool,
+    /// Over HTTP: have sessions
+    #[arg(long, requires = "http")]
+    sessions: bool,
+    #[command(flatten)]
+    listen: Listen,
 }
 
 impl Server for Silent {
     fn identity(&self) -> (&'static str, &'static str) {
         ("silent", "1.0.0")
+    }
+
+    fn listen(&self) -> Listen {
+        self.listen
+    }
+
+    fn library(&self) -> Library {
+        Library::Plain { json: self.json, early: self.early_headers, sessions: self.sessions }
     }
 
     fn tools(&self) -> &'static [Tool] {
@@ -78,19 +109,14 @@ impl Silent {
     }
 }
 
-/// Both lines in one write, so that a client is likely to read them at once.
+/// Both in one write, so that a client is likely to read them at once.
 fn burst(call: &Call) {
-    let progress = call.token.as_ref().map(|token| {
-        format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":100,"total":100,"message":"done"}}}}{}"#,
-            '\n'
-        )
-    });
-    let (progress, id) = (progress.unwrap_or_default(), &call.id);
-    let result = support::text_result("done", false);
-    support::say_raw(&format!(
-        "{progress}{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n"
-    ));
+    let progress = call.token.as_ref().map(|token| Said::notification(format_args!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":100,"total":100,"message":"done"}}}}"#
+    )));
+    let (id, result) = (&call.id, support::text_result("done", false));
+    let answer = Said::answer(format_args!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
+    call.client.say(progress.into_iter().chain([answer]).collect());
 }
 
 fn main() {

@@ -1,4 +1,4 @@
-//! SwissArmyHammer, a toolbox for coding agents, before and after it learned of progress tokens.
+//! SwissArmyHammer, a toolbox for coding agents, on its way to progress tokens.
 //!
 //! * `s0` (2025): what its progress structs serialise to. Keys in snake case, tokens of its own
 //!   making, whatever metadata a tool has beside them (where a `total` of engines looks like the
@@ -8,6 +8,10 @@
 //!   {"jsonrpc":"2.0","method":"notifications/progress","params":{"progress_token":"shell_01JG…","progress":10,"message":"Shell output: 10 lines processed"}}
 //!   {"jsonrpc":"2.0","method":"notifications/progress","params":{"token":"01JG…","progress":null,"message":"Workflow failed: implement","type":"FlowError"}}
 //!   ```
+//! * `s1` (early 2026): the same words as log messages. `logger` is the tool, `data` a plain string.
+//!   ```json
+//!   {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","logger":"shell","data":"Shell: Executing: cargo build"}}
+//!   ```
 //! * `s2` (2026): the client's token, and figures that never fall. But they repeat, the total
 //!   grows, and after ten seconds without news the last notification is sent again to the letter,
 //!   for clients whose timeout looks at progress.
@@ -16,11 +20,25 @@
 //!   {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1.0,"total":3.0,"message":"Reviewing src/lib.rs"}}
 //!   ```
 //!
-//! The tools of `s0` are `shell`, `flow` and `web_search`, those of `s2` `code_context` and
+//! The tools of `s0` and `s1` are `shell`, `flow` and `web_search`, those of `s2` `code_context` and
 //! `review`; `review` is the one that keeps alive.
 //!
 //! Run it with `cargo run --example swissarmyhammer -- --generation s2 --keep-alive 1s`, and behind
 //! milepost with `milepost wrap -- target/debug/examples/swissarmyhammer --generation s2`.
+//!
+//! Over HTTP log messages go to the GET stream, and progress to the stream of its call. That begins
+//! with a block that has no message but asks the client to come back if the stream breaks.
+//!
+//! ```text
+//! data:
+//! id: 0/0
+//! retry: 3000
+//!
+//! data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":0.0,"total":0.0,"message":"Scoping"}}
+//! id: 1/0
+//! ```
+//!
+//! `cargo run --example swissarmyhammer -- --http 127.0.0.1:8013 --generation s2 --keep-alive 1s`
 
 mod support;
 
@@ -28,13 +46,13 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
-use support::{Call, Cancelled, Fields, Server, Tool};
+use support::{Call, Cancelled, Fields, Library, Listen, Server, Tool};
 
 /// One generation of SwissArmyHammer.
 #[derive(Parser)]
 struct SwissArmyHammer {
     /// Which generation to be
-    #[arg(long, value_enum, default_value_t = Generation::S0)]
+    #[arg(long, visible_alias = "variant", value_enum, default_value_t = Generation::S0)]
     generation: Generation,
     /// Time between the steps of a tool
     #[arg(long, value_name = "DURATION", default_value = "300ms", value_parser = support::duration)]
@@ -42,13 +60,17 @@ struct SwissArmyHammer {
     /// How long `review` leaves the client without news
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = support::duration)]
     keep_alive: Duration,
+    #[command(flatten)]
+    listen: Listen,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Generation {
     S0,
+    S1,
     S2,
 }
+use Generation::{S0, S1, S2};
 
 const TOOLS: [Tool; 5] = [
     Tool {
@@ -80,20 +102,28 @@ const TOOLS: [Tool; 5] = [
 
 impl Server for SwissArmyHammer {
     fn identity(&self) -> (&'static str, &'static str) {
-        ("swissarmyhammer", if self.generation == Generation::S0 { "0.1.0" } else { "0.12.0" })
+        ("swissarmyhammer", if self.generation == S0 { "0.1.0" } else { "0.12.0" })
+    }
+
+    fn listen(&self) -> Listen {
+        self.listen
+    }
+
+    fn library(&self) -> Library {
+        Library::Rmcp17
     }
 
     fn tools(&self) -> &'static [Tool] {
-        if self.generation == Generation::S0 { &TOOLS[..3] } else { &TOOLS[3..] }
+        if self.generation == S2 { &TOOLS[3..] } else { &TOOLS[..3] }
     }
 
     fn call(&self, call: &Call) -> Result<(), Cancelled> {
         match (self.generation, call.tool.as_str()) {
-            (Generation::S0, "shell") => self.shell(call),
-            (Generation::S0, "flow") => self.flow(call),
-            (Generation::S0, "web_search") => self.web_search(call),
-            (Generation::S2, "code_context") => self.code_context(call),
-            (Generation::S2, "review") => self.review(call),
+            (S0 | S1, "shell") => self.shell(call),
+            (S0 | S1, "flow") => self.flow(call),
+            (S0 | S1, "web_search") => self.web_search(call),
+            (S2, "code_context") => self.code_context(call),
+            (S2, "review") => self.review(call),
             _ => {
                 call.unknown_tool();
                 Ok(())
@@ -102,12 +132,12 @@ impl Server for SwissArmyHammer {
     }
 }
 
-/// The first generation: sent whether or not the client asked.
+/// The first two generations: sent whether or not the client asked.
 impl SwissArmyHammer {
     fn shell(&self, call: &Call) -> Result<(), Cancelled> {
         const LINES: u32 = 42;
         let token = format!("shell_{}", support::ulid());
-        let tell = |fields| flattened("progress_token", &token, fields);
+        let tell = |fields| self.tell(call, "shell", ("progress_token", &token), fields);
         let command = call.text("command").unwrap_or("cargo build");
         tell(vec![
             ("message", json!(format!("Shell: Executing: {command}"))),
@@ -127,7 +157,7 @@ impl SwissArmyHammer {
                 ("error", json!("exit code 1")),
                 ("command", json!(command)),
             ]);
-            support::answer(&call.id, support::text_result("exit code 1", true));
+            call.finish(support::text_result("exit code 1", true));
             return Ok(());
         }
         tell(vec![
@@ -149,7 +179,7 @@ impl SwissArmyHammer {
             let mut fields = vec![("progress", progress), ("message", json!(message))];
             fields.extend([("type", json!(kind)), ("flow_name", json!(name))]);
             fields.extend(details);
-            flattened("token", &run, fields);
+            self.tell(call, &format!("flow:{name}"), ("token", &run), fields);
         };
         let start = vec![("parameters", json!({})), ("initial_state", json!("plan"))];
         tell(json!(0), format!("Starting workflow: {name}"), "FlowStart", start);
@@ -166,7 +196,7 @@ impl SwissArmyHammer {
                 ("error", json!("a test failed")),
             ];
             tell(Value::Null, format!("Workflow failed: {name}"), "FlowError", details);
-            support::answer(&call.id, support::text_result("a test failed", true));
+            call.finish(support::text_result("a test failed", true));
         } else {
             let details = vec![("status", json!("completed")), ("final_state", json!("test"))];
             tell(json!(100), format!("Workflow completed: {name}"), "FlowComplete", details);
@@ -180,9 +210,10 @@ impl SwissArmyHammer {
         const ENGINES: u32 = 3;
         let token = format!("search_{}", support::ulid());
         for current in 0..=ENGINES {
-            flattened(
-                "progress_token",
-                &token,
+            self.tell(
+                call,
+                "web_search",
+                ("progress_token", &token),
                 vec![
                     ("progress", json!(current * 100 / ENGINES)),
                     ("message", json!(format!("Search engines: {current}/{ENGINES}"))),
@@ -194,6 +225,19 @@ impl SwissArmyHammer {
         }
         call.answer("no results");
         Ok(())
+    }
+
+    /// The fields of a struct, metadata and all, side by side, or what they say as a log message.
+    fn tell(&self, call: &Call, logger: &str, token: (&'static str, &str), fields: Fields) {
+        if self.generation == S1 {
+            let message = fields.iter().find(|(key, _)| *key == "message");
+            return log(call, logger, &message.expect("all have one").1.to_string());
+        }
+        let token = (token.0, json!(token.1));
+        let params = support::compact(&[token].into_iter().chain(fields).collect::<Fields>());
+        call.notify(format_args!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#
+        ));
     }
 }
 
@@ -242,26 +286,17 @@ impl SwissArmyHammer {
     }
 }
 
-/// Progress of the first generation: the fields of its struct, metadata and all, side by side.
-fn flattened(key: &'static str, token: &str, fields: Fields) {
-    let fields: Fields = [(key, json!(token))].into_iter().chain(fields).collect();
-    let params = support::compact(&fields);
-    support::say(format_args!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#
-    ));
-}
-
 /// Progress of the later generation.
 fn report(call: &Call, progress: f64, total: f64, message: &str) {
     match &call.token {
         Some(token) => {
             let (progress, total) = (Value::from(progress), Value::from(total));
             let message = support::quoted(message);
-            support::say(format_args!(
+            call.notify(format_args!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{progress},"total":{total},"message":{message}}}}}"#
             ));
         }
-        None => log(&call.tool, &support::quoted(message)),
+        None => log(call, &call.tool, &support::quoted(message)),
     }
 }
 
@@ -269,12 +304,12 @@ fn keep_alive(call: &Call, done: f64, message: &str) {
     if call.token.is_some() {
         report(call, done, 3.0, message);
     } else {
-        log(&call.tool, r#"{"kind":"review.keep-alive","message":"review in progress"}"#);
+        log(call, &call.tool, r#"{"kind":"review.keep-alive","message":"review in progress"}"#);
     }
 }
 
-fn log(logger: &str, data: &str) {
-    support::say(format_args!(
+fn log(call: &Call, logger: &str, data: &str) {
+    call.aside(format_args!(
         r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info","logger":"{logger}","data":{data}}}}}"#
     ));
 }

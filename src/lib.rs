@@ -1,5 +1,7 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
 pub mod demo;
+pub mod guarded;
+pub mod http;
 pub mod json;
 pub mod jsonrpc;
 pub mod lines;
@@ -9,8 +11,10 @@ pub mod relay;
 pub mod routes;
 pub mod serve;
 pub mod settings;
+pub mod sse;
 pub mod telemetry;
 pub mod transport;
 pub mod wrap;
 
+pub mod check;
 pub mod cli;

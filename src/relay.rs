@@ -5,21 +5,23 @@
 //! reaching the server, and the reverse. What a slow reader leaves behind is bounded: beyond
 //! [`QUEUE_MAX`] the other side is no longer read.
 
-mod guarded;
-
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep_until, timeout};
 
+use crate::guarded::Guarded;
 use crate::jsonrpc::{Message, Scan};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
-use crate::progress::{Fate, Mode, Part, Payload, Policy, QUEUE_MAX, Record, Transmit};
+use crate::progress::{
+    Fate, Filter, Mode, Origin, Part, Payload, Policy, QUEUE_MAX, Record, StreamId, StreamKind,
+    Transmit,
+};
 use crate::transport::stdio::{Reader, Writer};
-use guarded::Guarded;
 
 /// Room for one read; a pipe holds as much.
 const READ_BYTES: usize = 64 << 10;
@@ -149,6 +151,16 @@ impl Side {
     }
 }
 
+/// The only client stream of a stdio connection.
+const WIRE: StreamId = StreamId(0);
+
+fn guarded(policy: Policy) -> Guarded {
+    let policy = Arc::new(policy);
+    let mut filter = Filter::new(policy.clone());
+    filter.open_stream(WIRE, StreamKind::Shared, policy.pacing);
+    Guarded::new(filter, policy, WIRE)
+}
+
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -158,7 +170,7 @@ impl Relay {
     pub fn new(policy: Policy, legs: Legs) -> Self {
         Self {
             observing: policy.mode == Mode::Observe,
-            filter: Guarded::new(policy),
+            filter: guarded(policy),
             legs,
             client: Side::new(),
             server: Side::new(),
@@ -218,7 +230,7 @@ impl Relay {
 
     /// No heartbeats from now on: the server is about to end.
     pub fn stop_beating(&mut self) {
-        self.filter.stop_beating();
+        self.filter.ask(Filter::stop_beating);
     }
 
     /// Requests that have no answer yet.
@@ -232,7 +244,7 @@ impl Relay {
         self.server.open = false;
         self.client.open = false;
         self.to_server = Outbox::default();
-        self.filter.server_gone(now(), why);
+        self.filter.ask(|filter| filter.server_gone(now(), why));
     }
 
     /// Whether the client has not yet taken all that there is for it.
@@ -243,7 +255,7 @@ impl Relay {
     /// Writes what is left for the client, and then for standard error; gives up on either once it
     /// has taken nothing for as long as `patience`.
     pub async fn finish(&mut self, patience: Duration) {
-        self.filter.flush();
+        self.filter.ask(Filter::flush);
         loop {
             self.collect();
             if self.to_client.is_empty() {
@@ -264,17 +276,19 @@ impl Relay {
     /// Takes from the filter what can be written now.
     fn collect(&mut self) {
         let now = now();
-        while let Some(payload) = self.filter.poll_to_server() {
+        while let Some(payload) = self.filter.ask(Filter::poll_to_server).flatten() {
             push_message(&mut self.to_server, payload);
         }
         if self.observing {
-            while self.filter.poll_transmit(now).is_some() {}
-            self.filter.written(now);
+            while self.filter.poll_transmit(now, WIRE).is_some() {}
+            self.written(now);
         } else if !self.to_client.is_empty() {
             return;
         }
         while !self.observing && self.to_client.bytes < BATCH_BYTES {
-            let Some(Transmit { payload, part }) = self.filter.poll_transmit(now) else { break };
+            let Some(Transmit { payload, part }) = self.filter.poll_transmit(now, WIRE) else {
+                break;
+            };
             match part {
                 Part::Whole => push_message(&mut self.to_client, payload),
                 Part::Piece | Part::End => {
@@ -284,9 +298,13 @@ impl Relay {
         }
         if self.client_gone {
             self.to_client = Outbox::default();
-            while self.filter.poll_transmit(now).is_some() {}
-            self.filter.written(now);
+            while self.filter.poll_transmit(now, WIRE).is_some() {}
+            self.written(now);
         }
+    }
+
+    fn written(&mut self, now: Instant) {
+        self.filter.ask(|filter| filter.written(now, WIRE));
     }
 
     fn client_read(&mut self, read: io::Result<usize>) -> Step {
@@ -298,7 +316,7 @@ impl Relay {
             while let Some(frame) = self.client.lines.finish(&mut self.client.buffer) {
                 self.client_frame(frame);
             }
-            self.filter.client_left();
+            self.filter.ask(Filter::client_left);
             return Step::ClientDone;
         }
         while let Some(frame) = self.client.lines.decode(&mut self.client.buffer) {
@@ -310,7 +328,7 @@ impl Relay {
     fn client_frame(&mut self, frame: Frame) {
         match frame {
             Frame::Line(line) | Frame::Rest(line) => {
-                let payload = self.filter.client_message(now(), &Message::parse(line));
+                let payload = self.filter.client_message(now(), WIRE, &Message::parse(line));
                 payload.pieces().for_each(|piece| self.say_to_server(piece.clone()));
             }
             Frame::Start(piece) => {
@@ -327,7 +345,7 @@ impl Relay {
             }
             Frame::End { .. } => {
                 if let Some(scan) = self.passing.take() {
-                    self.filter.client_passed(now(), &scan);
+                    self.filter.client_passed(now(), WIRE, &scan);
                 }
             }
         }
@@ -354,14 +372,25 @@ impl Relay {
             };
             let Some(frame) = frame else { break };
             let judged = match frame {
-                Frame::Line(line) => self.filter.server_message(now, line),
-                Frame::Start(piece) => self.filter.server_passing(now, piece),
-                Frame::Chunk(piece) => self.filter.server_piece(now, piece),
+                Frame::Line(line) => self.server_message(now, line),
+                Frame::Start(piece) => {
+                    let text = 0..piece.len();
+                    self.filter.server_passing(now, Origin::Wire, piece, text)
+                }
+                Frame::Chunk(piece) => {
+                    let text = 0..piece.len();
+                    self.filter.server_piece(now, Origin::Wire, piece, text)
+                }
                 Frame::End { terminated } => {
-                    self.filter.server_passed(now, terminated);
+                    if !terminated {
+                        // It was broken off, and lacks its line ending.
+                        let end = Bytes::from_static(b"\n");
+                        self.filter.server_piece(now, Origin::Wire, end, 0..1);
+                    }
+                    self.filter.server_passed(now, Origin::Wire);
                     Fate::Taken
                 }
-                Frame::Rest(rest) if is_whole(&rest) => self.filter.server_message(now, rest),
+                Frame::Rest(rest) if is_whole(&rest) => self.server_message(now, rest),
                 Frame::Rest(rest) => Fate::Noise(rest),
             };
             if let Fate::Noise(text) = judged
@@ -378,6 +407,10 @@ impl Relay {
         Step::ServerDone
     }
 
+    fn server_message(&mut self, now: Instant, line: Bytes) -> Fate {
+        self.filter.server_message(now, Origin::Wire, &Message::parse(line))
+    }
+
     fn client_written(&mut self, ok: bool) -> Step {
         if !ok {
             if !self.client_gone {
@@ -386,11 +419,11 @@ impl Relay {
             self.client_gone = true;
             self.client.open = false;
             self.to_client = Outbox::default();
-            self.filter.written(now());
+            self.written(now());
             return Step::ClientGone;
         }
         if self.to_client.is_empty() {
-            self.filter.written(now());
+            self.written(now());
         }
         Step::Moved
     }

@@ -1,24 +1,32 @@
-//! What the example servers share: a blocking MCP server over stdio, small enough to misbehave in.
+//! What the example servers share: an MCP server, small enough to misbehave in.
 //!
-//! The main thread reads stdin, one JSON-RPC message a line; every `tools/call` runs on a thread of
-//! its own; whatever is written reaches stdout whole, under one lock. When stdin ends the calls in
-//! flight get [`GRACE`] to finish, and a stdout nobody reads ends the process at once: a server
-//! never outlives its parent for long.
-//!
-//! JSON is written in the order of its fields, as the real systems do, and not sorted.
+//! Every `tools/call` runs on a thread of its own and tells its [`Client`] what it has to say, over
+//! stdio or HTTP: a tool does not know which. Over stdio the main thread reads one JSON-RPC message a
+//! line. When stdin ends the calls in flight get [`GRACE`] to finish, and a stdout nobody reads ends
+//! the process at once: a server never outlives its parent for long. Over HTTP ([`http`]) stdin is
+//! read for its end alone.
 #![allow(dead_code, reason = "no example needs all of it")]
+
+mod client;
+mod http;
+mod library;
+mod text;
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{BufRead, Write};
+use std::io::BufRead;
+use std::net::SocketAddr;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+
+pub(crate) use client::{Client, Said};
+pub(crate) use library::Library;
+pub(crate) use text::*;
 
 /// How long calls may go on when there is nobody left to ask for more.
 const GRACE: Duration = Duration::from_secs(10);
@@ -32,9 +40,6 @@ const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-
 /// The client has taken its request back: there is nothing left to say.
 pub(crate) struct Cancelled;
 
-/// A JSON object that keeps the order of its keys.
-pub(crate) type Fields = Vec<(&'static str, Value)>;
-
 /// What `tools/list` tells of a tool.
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
@@ -43,13 +48,32 @@ pub(crate) struct Tool {
     pub(crate) arguments: &'static [(&'static str, &'static str, &'static str)],
 }
 
+/// Where a server listens. Nothing of this: stdin.
+#[derive(clap::Args, Clone, Copy)]
+pub(crate) struct Listen {
+    /// Speak HTTP on this address of the loopback interface and not stdio; port 0 is any that is
+    /// free. The URL goes to stderr; the end of stdin is the end of the server
+    #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
+    pub(crate) http: Option<SocketAddr>,
+    /// With --http: end after so long, and do not wait for the end of stdin
+    #[arg(long = "for", value_name = "SECONDS", requires = "http")]
+    pub(crate) lifetime: Option<f32>,
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| "not like 127.0.0.1:8080".to_owned())?;
+    if address.ip().is_loopback() { Ok(address) } else { Err("not of this machine".to_owned()) }
+}
+
 /// One call of a tool.
+#[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) id: Value,
     pub(crate) tool: String,
     pub(crate) arguments: Value,
     /// The client's `_meta.progressToken`, if it wants progress.
     pub(crate) token: Option<Value>,
+    pub(crate) client: Client,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -58,10 +82,16 @@ pub(crate) trait Server: Send + Sync + 'static {
     /// Name and version, for `serverInfo`.
     fn identity(&self) -> (&'static str, &'static str);
 
+    /// Where it listens.
+    fn listen(&self) -> Listen;
+
+    /// What it speaks HTTP with.
+    fn library(&self) -> Library;
+
     /// The tools on offer.
     fn tools(&self) -> &'static [Tool];
 
-    /// Runs a tool and writes everything the client is to hear of it, the answer included.
+    /// Runs a tool and says everything the client is to hear of it, the answer included.
     fn call(&self, call: &Call) -> Result<(), Cancelled>;
 
     /// The answer to the version the client asked for.
@@ -75,14 +105,26 @@ pub(crate) trait Server: Send + Sync + 'static {
     }
 
     /// Hears `notifications/initialized`.
-    fn initialized(&self) {}
+    fn initialized(&self, _: &Client) {}
 
     /// Hears a line that is not JSON.
-    fn garbled(&self) {}
+    fn garbled(&self, _: &Client) {}
 
-    /// Whether `ping` is a method it knows.
-    fn answers_ping(&self) -> bool {
+    /// Whether it has ever heard of a method.
+    fn knows(&self, _method: &str) -> bool {
         true
+    }
+
+    /// Hears a method that it does not know, from a client that waits for an answer if it has an id.
+    fn puzzled(&self, client: &Client, id: Option<&Value>, method: &str) {
+        if let Some(id) = id {
+            client.refuse(id, -32601, &format!("Method not implemented: {method}"));
+        }
+    }
+
+    /// What there is at another path than that of MCP, as JSON; the body is null if there is none.
+    fn elsewhere(&self, _method: &str, _path: &str, _body: &Value) -> Option<String> {
+        None
     }
 }
 
@@ -98,6 +140,12 @@ impl Tool {
             "inputSchema": { "type": "object", "properties": properties },
         })
     }
+}
+
+/// The result of `tools/list`, as JSON.
+pub(crate) fn described(tools: &[Tool]) -> String {
+    let tools: Vec<_> = tools.iter().map(Tool::describe).collect();
+    json!({ "tools": tools }).to_string()
 }
 
 impl Call {
@@ -121,18 +169,33 @@ impl Call {
         self.arguments.get(argument)?.as_str()
     }
 
+    /// Says something that belongs to this call.
+    pub(crate) fn notify(&self, message: impl Display) {
+        self.client.say(vec![Said::notification(message)]);
+    }
+
+    /// Says something that belongs to no call, or of which the library has forgotten to which.
+    pub(crate) fn aside(&self, message: impl Display) {
+        self.client.say_aside(Said::notification(message));
+    }
+
     /// Answers with a single text.
     pub(crate) fn answer(&self, text: &str) {
-        answer(&self.id, text_result(text, false));
+        self.finish(text_result(text, false));
+    }
+
+    /// Answers with a result, given as JSON.
+    pub(crate) fn finish(&self, result: impl Display) {
+        self.client.answer(&self.id, result);
     }
 
     /// Answers that there is no such tool, as the SDKs do.
     pub(crate) fn unknown_tool(&self) {
-        refuse(&self.id, -32602, &format!("Unknown tool: {}", self.tool));
+        self.client.refuse(&self.id, -32602, &format!("Unknown tool: {}", self.tool));
     }
 }
 
-/// The calls in flight, by the JSON of their ids.
+/// The calls in flight of one client, by the JSON of their ids.
 #[derive(Default)]
 struct Calls {
     active: Mutex<HashMap<String, Arc<AtomicBool>>>,
@@ -144,12 +207,19 @@ impl Calls {
         self.active.lock().expect("nothing panics while it is held")
     }
 
-    fn start(self: &Arc<Self>, server: &Arc<impl Server>, id: &Value, params: &Value) {
+    fn start(
+        self: &Arc<Self>,
+        server: &Arc<impl Server>,
+        client: &Client,
+        id: &Value,
+        params: &Value,
+    ) -> JoinHandle<()> {
         let call = Call {
             id: id.clone(),
             tool: params["name"].as_str().unwrap_or_default().to_owned(),
             arguments: params["arguments"].clone(),
             token: params["_meta"].get("progressToken").cloned(),
+            client: client.clone(),
             cancelled: Arc::default(),
         };
         self.active().insert(id.to_string(), Arc::clone(&call.cancelled));
@@ -159,7 +229,7 @@ impl Calls {
             let _ = server.call(&call);
             calls.active().remove(&call.id.to_string());
             calls.finished.notify_all();
-        });
+        })
     }
 
     fn cancel(&self, id: &Value) {
@@ -174,147 +244,60 @@ impl Calls {
     }
 }
 
-/// Serves stdin until it ends.
+/// Serves until stdin ends or the time is up.
 pub(crate) fn serve(server: impl Server) {
     let server = Arc::new(server);
+    if server.listen().http.is_some() {
+        if let Err(error) = http::serve(&server) {
+            eprintln!("{error}");
+            process::exit(1);
+        }
+        return;
+    }
     let calls = Arc::new(Calls::default());
     for line in std::io::stdin().lock().split(b'\n').map_while(Result::ok) {
-        if !line.trim_ascii().is_empty() {
-            dispatch(&server, &calls, &line);
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(message) => drop(dispatch(&server, &calls, &Client::Stdio, &message)),
+            Err(_) => server.garbled(&Client::Stdio),
         }
     }
     calls.finish();
 }
 
-fn dispatch(server: &Arc<impl Server>, calls: &Arc<Calls>, line: &[u8]) {
-    let Ok(message) = serde_json::from_slice::<Value>(line) else { return server.garbled() };
-    let Some(method) = message["method"].as_str() else { return };
+/// Does what a message asks for; a call of a tool goes on behind it.
+fn dispatch(
+    server: &Arc<impl Server>,
+    calls: &Arc<Calls>,
+    client: &Client,
+    message: &Value,
+) -> Option<JoinHandle<()>> {
+    let method = message["method"].as_str()?;
     let params = &message["params"];
     match (method, message.get("id")) {
-        ("initialize", Some(id)) => initialize(server.as_ref(), id, params),
-        ("tools/list", Some(id)) => {
-            let tools: Vec<_> = server.tools().iter().map(Tool::describe).collect();
-            answer(id, json!({ "tools": tools }));
-        }
-        ("tools/call", Some(id)) => calls.start(server, id, params),
-        ("ping", Some(id)) if server.answers_ping() => answer(id, "{}"),
-        (_, Some(id)) => refuse(id, -32601, &format!("Method not implemented: {method}")),
-        ("notifications/initialized", None) => server.initialized(),
+        (_, id) if !server.knows(method) => server.puzzled(client, id, method),
+        ("initialize", Some(id)) => initialize(server.as_ref(), client, id, params),
+        ("tools/list", Some(id)) => client.answer(id, described(server.tools())),
+        ("tools/call", Some(id)) => return Some(calls.start(server, client, id, params)),
+        ("ping", Some(id)) => client.answer(id, "{}"),
+        ("notifications/initialized", None) => server.initialized(client),
         ("notifications/cancelled", None) => calls.cancel(&params["requestId"]),
-        (_, None) => {}
+        (_, id) => server.puzzled(client, id, method),
     }
+    None
 }
 
-fn initialize(server: &impl Server, id: &Value, params: &Value) {
-    let version = quoted(&server.protocol_version(params["protocolVersion"].as_str()));
+fn initialize(server: &impl Server, client: &Client, id: &Value, params: &Value) {
+    client.answer(id, introduction(server, params["protocolVersion"].as_str()));
+}
+
+/// The result of `initialize`, as JSON.
+pub(crate) fn introduction(server: &impl Server, asked: Option<&str>) -> String {
+    let version = quoted(&server.protocol_version(asked));
     let capabilities = server.capabilities();
     let (name, release) = server.identity();
     let info = format!(r#"{{"name":{},"version":{}}}"#, quoted(name), quoted(release));
-    answer(
-        id,
-        format!(
-            r#"{{"protocolVersion":{version},"capabilities":{capabilities},"serverInfo":{info}}}"#
-        ),
-    );
-}
-
-/// Writes a line to stdout.
-pub(crate) fn say(line: impl Display) {
-    say_raw(&format!("{line}\n"));
-}
-
-/// Writes text to stdout in one piece. If nobody reads it any more, the process has no purpose.
-pub(crate) fn say_raw(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
-        process::exit(0);
-    }
-}
-
-/// Answers a request with a result, given as JSON.
-pub(crate) fn answer(id: &Value, result: impl Display) {
-    say(format_args!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
-}
-
-/// Answers a request with an error.
-pub(crate) fn refuse(id: &Value, code: i32, message: &str) {
-    let message = quoted(message);
-    say(format_args!(
-        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#
-    ));
-}
-
-/// A `CallToolResult` of a single text, as JSON.
-pub(crate) fn text_result(text: &str, is_error: bool) -> String {
-    let text = quoted(text);
-    format!(r#"{{"content":[{{"type":"text","text":{text}}}],"isError":{is_error}}}"#)
-}
-
-/// A string as JSON.
-pub(crate) fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
-}
-
-/// An object as JSON without spaces: `{"a":1,"b":[2]}`.
-pub(crate) fn compact(fields: &[(&str, Value)]) -> String {
-    let fields: Vec<_> = fields.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
-    format!("{{{}}}", fields.join(","))
-}
-
-/// An object as `JSON.stringify(…, null, 2)` writes it.
-pub(crate) fn pretty(fields: &[(&str, Value)]) -> String {
-    let field = |(key, value): &(&str, Value)| {
-        // A line feed inside a string is escaped, so the ones seen here are all layout.
-        format!("  \"{key}\": {}", format!("{value:#}").replace('\n', "\n  "))
-    };
-    let fields: Vec<_> = fields.iter().map(field).collect();
-    format!("{{\n{}\n}}", fields.join(",\n"))
-}
-
-/// A number nobody can foresee, to invent tokens from.
-pub(crate) fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
-/// A random UUID.
-pub(crate) fn uuid() -> String {
-    let (high, low) = (random(), random());
-    let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0x0fff);
-    let (d, e) = (low >> 48 & 0x3fff | 0x8000, low & 0xffff_ffff_ffff);
-    format!("{a:08x}-{b:04x}-4{c:03x}-{d:04x}-{e:012x}")
-}
-
-/// A random ULID: 26 characters of Crockford's alphabet.
-pub(crate) fn ulid() -> String {
-    const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-    let bits = u128::from(random()) << 64 | u128::from(random());
-    (0..26).rev().map(|digit| char::from(ALPHABET[(bits >> (5 * digit) & 31) as usize])).collect()
-}
-
-/// Reads `150ms`, `2.5s`, `1m` or `0`, as the command lines of the examples have it.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let scale = match unit {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "" if number == "0" => 0.0,
-        _ => return Err("a duration is a number and ms, s or m, such as 150ms".to_owned()),
-    };
-    let number: f64 = number.parse().map_err(|_| format!("{number:?} is not a number"))?;
-    Duration::try_from_secs_f64(number * scale).map_err(|error| error.to_string())
-}
-
-/// `13028` as `13,028`.
-pub(crate) fn grouped(number: u32) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    format!(r#"{{"protocolVersion":{version},"capabilities":{capabilities},"serverInfo":{info}}}"#)
 }

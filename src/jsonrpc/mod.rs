@@ -43,10 +43,24 @@ pub enum Kind {
     Noise,
 }
 
+/// What a message came in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// Nothing but itself: a line, a body.
+    #[default]
+    Itself,
+    /// An event, whose bytes are kept.
+    Within(Bytes),
+    /// A part of something: alone it needs a frame of its own, in the place of this one if there is
+    /// one.
+    Apart(Option<Bytes>),
+}
+
 /// One message and where its members are. Where a key is repeated the last one counts.
 #[derive(Debug, Clone)]
 pub struct Message {
     raw: Bytes,
+    framing: Framing,
     kind: Kind,
     id: Option<Range<usize>>,
     method: Option<Range<usize>>,
@@ -80,6 +94,7 @@ impl Message {
     fn empty(raw: Bytes) -> Self {
         Self {
             raw,
+            framing: Framing::Itself,
             kind: Kind::Noise,
             id: None,
             method: None,
@@ -170,7 +185,19 @@ impl Message {
         (answer.id.is_some() || answer.versioned).then_some(answer)
     }
 
-    /// The message as it came.
+    /// The same, known to have come in `framing`.
+    #[must_use]
+    pub fn framed(mut self, framing: Framing) -> Self {
+        self.framing = framing;
+        self
+    }
+
+    /// What it came in.
+    pub fn framing(&self) -> &Framing {
+        &self.framing
+    }
+
+    /// The JSON text as it came.
     pub fn raw(&self) -> &Bytes {
         &self.raw
     }
@@ -244,7 +271,7 @@ impl Message {
             }
             at = json::skip_space(&raw, at);
             let end = json::skip_value(&raw, at)?;
-            let element = Self::parse(raw.slice(at..end));
+            let element = Self::parse(raw.slice(at..end)).framed(Framing::Apart(None));
             at = end;
             Some(element)
         })
@@ -252,7 +279,7 @@ impl Message {
 
     /// An array in an array is no batch, so that nothing needs to recurse.
     fn element(raw: Bytes) -> Self {
-        let mut element = Self::parse(raw);
+        let mut element = Self::parse(raw).framed(Framing::Apart(None));
         if element.kind == Kind::Batch {
             element.kind = Kind::Opaque;
         }
@@ -265,12 +292,15 @@ impl Message {
 }
 
 /// An error answer of ours, without a line ending. It says who wrote it, for it must not look like
-/// the server's (26:basic §Error Codes).
-pub fn own_error(id: &[u8], why: &str) -> Bytes {
+/// the server's (26:basic §Error Codes), and the HTTP status that the server answered with, if it did.
+pub fn own_error(id: &[u8], why: &str, status: Option<u16>) -> Bytes {
     let head = br#"{"jsonrpc":"2.0","id":"#;
     let code = format!(r#","error":{{"code":{INTERNAL_ERROR},"message":"#);
-    let tail = br#","data":{"proxy":"milepost"}}}"#;
-    Bytes::from([head, id, code.as_bytes(), &json::quote(why), tail].concat())
+    let tail = match status {
+        None => r#","data":{"proxy":"milepost"}}}"#.to_owned(),
+        Some(status) => format!(r#","data":{{"proxy":"milepost","httpStatus":{status}}}}}}}"#),
+    };
+    Bytes::from([head, id, code.as_bytes(), &json::quote(why), tail.as_bytes()].concat())
 }
 
 /// Whether `raw` is one whole array whose first element is a message.

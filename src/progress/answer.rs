@@ -32,7 +32,7 @@ impl JudgedAnswer {
     }
 
     fn forwarded(message: &Message) -> Self {
-        let payload = Some(message.raw().clone().into());
+        let payload = Some(Payload::of(message));
         Self { payload, guard: None, verdict: Verdict::Forwarded, call: None, stream: None }
     }
 }
@@ -46,7 +46,7 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) {
-        let judged = self.judge_answer(now, message, done);
+        let judged = self.judge_answer(now, origin, message, done);
         let Some(payload) = judged.payload else {
             self.record(number, judged.call, judged.verdict);
             return;
@@ -71,6 +71,7 @@ impl Filter {
     pub(super) fn judge_answer(
         &mut self,
         now: Instant,
+        origin: Origin,
         message: &Message,
         done: Repairs,
     ) -> JudgedAnswer {
@@ -86,9 +87,10 @@ impl Filter {
             };
         };
         let exact = self.ledger.by_id(&key);
-        let Some(id) = self.ledger.answered_by(&key) else {
+        let Some(id) = self.ledger.answered_by(&key).or_else(|| self.meant_by(origin, &key)) else {
             return self.answer_to_nobody(&key, message);
         };
+        self.speaks_on(origin, id);
         let guard = self.guard_of(id);
         let Some(call) = self.ledger.get(id) else { return JudgedAnswer::forwarded(message) };
         let (stream, client_id, bare) =
@@ -102,7 +104,7 @@ impl Filter {
         let payload = if restore_id || body.is_some() {
             rebuilt(message, restore_id.then_some(&client_id), body)
         } else {
-            message.raw().clone().into()
+            Payload::of(message)
         };
         if let Some(call) = self.ledger.get_mut(id) {
             call.account.repaired(repairs);
@@ -113,6 +115,15 @@ impl Filter {
             if repairs.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(repairs) };
         let (payload, guard) = (Some(payload), Some(guard));
         JudgedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
+    }
+
+    /// An answer on the stream of a single request is for that request, whatever its id says: some
+    /// servers answer id 0 under an id of their own.
+    fn meant_by(&self, origin: Origin, key: &Key) -> Option<CallId> {
+        let open = |call: &super::call::Call| call.task.is_none();
+        let own = self.sole_call_on(origin).filter(|_| self.policy.answers.response_id)?;
+        let unknown = self.ledger.was_id_in_any_spelling(key).is_none();
+        self.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
     }
 
     fn answer_to_nobody(&mut self, key: &Key, message: &Message) -> JudgedAnswer {
@@ -152,7 +163,7 @@ impl Filter {
     }
 
     /// What an answer tells besides that its call is over.
-    fn note_answer(&mut self, now: Instant, id: CallId, message: &Message) {
+    pub(super) fn note_answer(&mut self, now: Instant, id: CallId, message: &Message) {
         let Some(call) = self.ledger.get(id) else { return };
         let modern = call.revision.or(self.revision) == Some(Revision::V2026_07_28);
         let asks_for_task = call.asks_for_task && !modern;
@@ -212,7 +223,7 @@ fn rebuilt(
         from = range.end;
     }
     pieces.push(raw.slice(from..));
-    Payload::from_pieces(pieces)
+    Payload::from_pieces(pieces).in_place_of(message.framing())
 }
 
 /// An error with `code` and `message`; `None` if it has both.

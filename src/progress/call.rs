@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::dialect::Report;
+use super::dialect::{Dialect, Report};
 use super::meter::Meter;
-use super::stream::StreamId;
+use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
-use crate::jsonrpc::Key;
+use crate::jsonrpc::{Framing, Key};
 use crate::mcp::{Revision, TOOLS_CALL};
 
 /// Names one call of a filter; never reused.
@@ -49,7 +49,9 @@ pub(super) struct Pending {
     /// It may be replaced by a newer one (rule G4).
     pub(super) thin: bool,
     /// The message as it came, where that may be what the client is told.
-    pub(super) raw: Option<Bytes>,
+    pub(super) raw: Option<Payload>,
+    /// What it came in.
+    pub(super) framing: Framing,
     pub(super) report: Report,
     /// Length of the message it came in, which it keeps.
     pub(super) bytes: usize,
@@ -198,6 +200,8 @@ pub struct Summary {
 /// A request that has not been answered, or the task it has turned into.
 #[derive(Debug)]
 pub(super) struct Call {
+    /// Another filter tells its client of it, for now.
+    pub(super) shadow: bool,
     pub(super) stream: StreamId,
     pub(super) id: Name,
     pub(super) token: Option<Name>,
@@ -219,7 +223,7 @@ pub(super) struct Call {
     /// The server has said something for this call.
     pub(super) server_spoke: bool,
     /// The dialect in which the server has marked its last notification.
-    pub(super) last_of: Option<&'static str>,
+    pub(super) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.
     pub(super) bare_results: bool,
     /// When this call is looked at again, and its place among others of the same moment.

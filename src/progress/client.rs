@@ -156,7 +156,9 @@ impl Filter {
         let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
         // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
         let own = |name: Name| Name { client: Bytes::copy_from_slice(&name.client), ..name };
+        let shadow = self.part == super::parts::Part::Session;
         let id = self.ledger.open(Call {
+            shadow,
             stream,
             id: own(opening.id),
             token: opening.token.map(own),
@@ -176,7 +178,7 @@ impl Filter {
             last_of: None,
             bare_results: false,
             wake: None,
-            expires: expires.filter(|_| self.policy.mode == Mode::Full),
+            expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
             account: super::Account::default(),
         })?;
         self.schedule(id);

@@ -59,7 +59,7 @@ impl Filter {
         }
         let dead = about.token.as_ref().and_then(|token| self.ledger.was_token(token));
         if dead != Some(Tomb::Token)
-            && let Some(call) = exchange.and_then(|id| sole(self.active(|call| call.stream == id)))
+            && let Some(call) = self.sole_call_on(origin)
         {
             return Ok(self.learned(about, call));
         }
@@ -140,6 +140,12 @@ impl Filter {
 
     fn active(&self, which: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
         self.ledger.iter().filter(move |(_, call)| which(call)).map(|(id, _)| id)
+    }
+
+    /// The call of one HTTP request, if what came on its stream can be about no other.
+    pub(super) fn sole_call_on(&self, origin: Origin) -> Option<CallId> {
+        let stream = self.exchange_of(origin)?;
+        sole(self.active(|call| call.stream == stream))
     }
 
     /// The client stream of one HTTP request, if the message came on its counterpart.

@@ -160,6 +160,15 @@ impl Filter {
         let policy = self.policy.of(call.tool.as_deref());
         let said = Said::by(&pending.report);
         let appends = policy.messages == Messages::Append && said.message.is_some();
+        let stream = self.streams.get_mut(&call.stream);
+        if let (Some(stream), Some(figure)) = (stream, &pending.report.figure)
+            && stream.replays
+        {
+            if !call.meter.would_rise(figure.value.value) {
+                return Err(Reason::Duplicate);
+            }
+            stream.replays = false;
+        }
         let repeats = |(last, at): &(Said, Instant)| *last == said && now < *at + DUPLICATE_WITHIN;
         if !appends && call.said.as_ref().is_some_and(repeats) {
             return Err(Reason::Duplicate);
@@ -185,7 +194,7 @@ impl Filter {
         if repairs.is_empty()
             && let Some(raw) = &pending.raw
         {
-            return Ok((raw.clone().into(), Verdict::Forwarded));
+            return Ok((raw.clone(), Verdict::Forwarded));
         }
         let mut message = own.map(|text| notification::message(&text));
         if message.is_none() && words_allowed {
@@ -196,7 +205,8 @@ impl Filter {
         }
         let told = told.within_total(&mut repairs);
         let bytes = write(call, &told, &token, message.as_ref(), &pending.report);
-        Ok((bytes.into(), Verdict::Repaired(repairs)))
+        let payload = Payload::own(bytes).in_place_of(&pending.framing);
+        Ok((payload, Verdict::Repaired(repairs)))
     }
 
     /// A client knows progress by its token: every call with that token has been told as much.
@@ -237,13 +247,14 @@ impl Filter {
         call.sent_at = Some(now);
         self.share_figure(id);
         self.records.push_back(Record::Beat(id));
-        Some(bytes.into())
+        Some(Payload::own(bytes))
     }
 
     fn next_beat(&self, call: &Call) -> Option<Instant> {
         let wanted = self.policy.mode == Mode::Full
             && self.alive
             && call.token.is_some()
+            && !call.shadow
             && call.task.is_none()
             && call.is_tool_call()
             && call.meter.can_rise();
@@ -310,8 +321,10 @@ impl Filter {
                 self.record(number, Some(id), Verdict::Withheld(reason));
             }
         }
-        let summary = call.summary(id, now, outcome);
-        self.records.push_back(Record::Call(Box::new(summary)));
+        if !call.shadow {
+            let summary = call.summary(id, now, outcome);
+            self.records.push_back(Record::Call(Box::new(summary)));
+        }
     }
 
     /// Where no pacing is needed, what still waits goes out before the answer.
@@ -364,7 +377,7 @@ impl Filter {
             if timed_out {
                 self.tell_cancelled(id, "no answer within the time allowed by the proxy");
                 let why = "the server did not answer within the time allowed";
-                self.answer_with_error(now, id, why, Outcome::TimedOut);
+                self.answer_with_error(now, id, why, None, Outcome::TimedOut);
             } else {
                 self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
             }
@@ -377,6 +390,7 @@ impl Filter {
         now: Instant,
         id: CallId,
         why: &str,
+        status: Option<u16>,
         outcome: Outcome,
     ) {
         let Some(call) = self.ledger.get(id) else { return };
@@ -386,7 +400,7 @@ impl Filter {
         let item = Item {
             order: 0,
             kind: ItemKind::Answer,
-            payload: own_error(&client_id, why).into(),
+            payload: Payload::own(own_error(&client_id, why, status)),
             guards,
             verdicts: Vec::new(),
         };
@@ -398,7 +412,7 @@ impl Filter {
         let item = Item {
             order: 0,
             kind: ItemKind::Answer,
-            payload: own_error(client_id, why).into(),
+            payload: Payload::own(own_error(client_id, why, None)),
             guards: Vec::new(),
             verdicts: Vec::new(),
         };

@@ -29,6 +29,7 @@ mod gate;
 mod ledger;
 pub mod meter;
 mod notification;
+mod parts;
 mod passing;
 mod policy;
 mod pulse;
@@ -38,11 +39,12 @@ mod tasks;
 mod verdict;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::jsonrpc::Scan;
+use crate::jsonrpc::{Message, Scan};
 use crate::mcp::Revision;
 use ledger::{Ledger, Tomb};
 use stream::{Item, ItemKind, Stream};
@@ -55,7 +57,7 @@ pub use policy::{
     Policy, Scale, TokenIs,
 };
 pub use pulse::WORDS_MAX;
-pub use stream::{Part, Payload, QUEUE_MAX, StreamId, StreamKind, Transmit};
+pub use stream::{Form, Part, Payload, QUEUE_MAX, StreamId, StreamKind, Transmit};
 pub use verdict::{Reason, Repair, Repairs, Verdict};
 
 /// Where a message of the server came from.
@@ -74,6 +76,9 @@ pub enum Fate {
     Taken,
     /// It is no message: it belongs on standard error.
     Noise(Bytes),
+    /// It speaks of no call of this filter, which is one of several of a session: another may know it.
+    /// Nothing has become of it yet ([`Filter::server_message_here`]).
+    Stranger,
 }
 
 /// What an operator may want to know of what has just happened.
@@ -94,6 +99,9 @@ pub enum Record {
     Call(Box<Summary>),
 }
 
+/// What is left of a filter that has failed: messages and their streams, and what it was at work on.
+pub type Salvaged = (Vec<(StreamId, Transmit)>, Option<(Option<StreamId>, Message)>);
+
 /// A large message of the server that is passing.
 #[derive(Debug)]
 struct Passing {
@@ -103,6 +111,8 @@ struct Passing {
     stream: Option<StreamId>,
     /// The call that it is known to answer.
     call: Option<CallId>,
+    /// Enough is known: the rest need not be read.
+    known: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +125,8 @@ enum PassingFate {
 /// The progress of one upstream connection and of all clients that share it. Sans-IO.
 #[derive(Debug)]
 pub struct Filter {
-    policy: Policy,
+    policy: Arc<Policy>,
+    part: parts::Part,
     ledger: Ledger,
     streams: BTreeMap<StreamId, Stream>,
     /// Where messages go that belong to no request.
@@ -129,19 +140,22 @@ pub struct Filter {
     token_is: correlate::Evidence,
     messages: u64,
     order: u64,
-    passing: Option<Passing>,
+    /// By the upstream stream; without one on a single wire.
+    passing: BTreeMap<Option<StreamId>, Passing>,
     to_server: VecDeque<Payload>,
     records: VecDeque<Record>,
     /// What is being worked on, in case that fails.
-    at_work: Option<Bytes>,
+    at_work: Option<(Option<StreamId>, Message)>,
     /// `mode = "observe"`: what the client gets, untouched; the rest is worked out for the record.
     untouched: VecDeque<Transmit>,
 }
 
 impl Filter {
     /// A filter without streams.
-    pub fn new(policy: Policy) -> Self {
+    pub fn new(policy: impl Into<Arc<Policy>>) -> Self {
+        let policy = policy.into();
         Self {
+            part: parts::Part::Whole,
             token_is: correlate::Evidence::told(policy.token_is),
             policy,
             ledger: Ledger::default(),
@@ -153,7 +167,7 @@ impl Filter {
             left: false,
             messages: 0,
             order: 0,
-            passing: None,
+            passing: BTreeMap::new(),
             to_server: VecDeque::new(),
             records: VecDeque::new(),
             at_work: None,
@@ -191,12 +205,17 @@ impl Filter {
     /// The upstream is gone. Each open call is answered with an error that says `why`, and nothing
     /// waits for a guard any more.
     pub fn server_gone(&mut self, now: Instant, why: &str) {
+        self.fail_calls(now, why, None);
+    }
+
+    /// The same, where the server answered with an HTTP status instead.
+    pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
         self.alive = false;
         self.break_off_passing(now);
         let open: Vec<CallId> = self.ledger.iter().map(|(id, _)| id).collect();
         for id in open {
             if self.ledger.get(id).is_some_and(|call| call.task.is_none()) && !self.left {
-                self.answer_with_error(now, id, why, Outcome::ServerGone);
+                self.answer_with_error(now, id, why, status, Outcome::ServerGone);
             } else {
                 self.end_call(now, id, Tomb::Answered, Outcome::ServerGone);
             }
@@ -252,10 +271,12 @@ impl Filter {
 
     /// After a panic inside: every message that was under way to a client, so that nothing but
     /// progress is lost. The filter is not to be used again.
-    pub fn salvage(&mut self) -> (Vec<Transmit>, Option<Bytes>) {
-        let mut left: Vec<Transmit> = self.untouched.drain(..).collect();
-        for stream in self.streams.values_mut() {
-            left.extend(stream.queue.drain(..).map(transmit));
+    pub fn salvage(&mut self) -> Salvaged {
+        let home = self.home;
+        let untouched = self.untouched.drain(..).filter_map(|transmit| Some((home?, transmit)));
+        let mut left: Vec<(StreamId, Transmit)> = untouched.collect();
+        for (id, stream) in &mut self.streams {
+            left.extend(stream.queue.drain(..).map(|item| (*id, transmit(item))));
         }
         (left, self.at_work.take())
     }

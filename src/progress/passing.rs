@@ -1,6 +1,7 @@
 //! Messages of the server that are too large to be held: judged by what their envelope shows while
 //! they pass (rule G5).
 
+use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -8,47 +9,64 @@ use bytes::Bytes;
 use super::ledger::Tomb;
 use super::stream::{Item, ItemKind, Part, Transmit};
 use super::verdict::{Reason, Verdict};
-use super::{Fate, Filter, Mode, Origin, Outcome, Passing, PassingFate};
+use super::{Fate, Filter, Mode, Origin, Outcome, Passing, PassingFate, StreamId};
 use crate::json;
 use crate::jsonrpc::{Kind, Scan};
 
 impl Filter {
-    /// The first piece of a message that is too large to be held.
-    pub fn server_passing(&mut self, now: Instant, origin: Origin, head: Bytes) -> Fate {
+    /// The first piece of a message that is too large to be held, and where in it the message's own
+    /// text is: the rest is its frame.
+    pub fn server_passing(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        head: Bytes,
+        text: Range<usize>,
+    ) -> Fate {
         self.heard_at = Some(now);
         self.messages += 1;
         let mut scan = Scan::default();
-        scan.feed(&head);
-        let claimed = scan.method().is_some_and(|method| {
-            self.policy.dialects.iter().any(|dialect| dialect.methods.contains(&&*method))
-        });
+        scan.feed(&head[text.clone()]);
+        let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
         let fate = match scan.kind() {
             _ if self.policy.mode == Mode::Observe => PassingFate::Forward,
-            Kind::Noise | Kind::Opaque if !may_be_message(&head) => PassingFate::Noise,
+            Kind::Noise | Kind::Opaque if !may_be_message(&head[text.clone()]) => {
+                PassingFate::Noise
+            }
             // A member that stands behind the large one is not known yet; `id` alone tells nothing.
             Kind::Notification if claimed => PassingFate::Withhold(Reason::TooLong),
             _ => PassingFate::Forward,
         };
         let stream = self.home_of(origin);
-        self.passing = Some(Passing { number: self.messages, scan, fate, stream, call: None });
-        self.note_passing_answer();
-        self.pass(now, head, false)
+        let number = self.messages;
+        let passing = Passing { number, scan, fate, stream, call: None, known: false };
+        self.passing.insert(source(origin), passing);
+        self.note_passing_answer(origin);
+        self.pass(now, origin, head, false)
     }
 
     /// Another piece of it.
-    pub fn server_piece(&mut self, now: Instant, piece: Bytes) -> Fate {
+    pub fn server_piece(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        piece: Bytes,
+        text: Range<usize>,
+    ) -> Fate {
         self.heard_at = Some(now);
-        if let Some(passing) = &mut self.passing {
-            passing.scan.feed(&piece);
+        if let Some(passing) = self.passing.get_mut(&source(origin))
+            && !passing.known
+        {
+            passing.scan.feed(&piece[text]);
+            self.note_passing_answer(origin);
         }
-        self.note_passing_answer();
-        self.pass(now, piece, false)
+        self.pass(now, origin, piece, false)
     }
 
     /// It is over.
-    pub fn server_passed(&mut self, now: Instant) {
-        self.pass(now, Bytes::new(), true);
-        let Some(passing) = self.passing.take() else { return };
+    pub fn server_passed(&mut self, now: Instant, origin: Origin) {
+        self.pass(now, origin, Bytes::new(), true);
+        let Some(passing) = self.passing.remove(&source(origin)) else { return };
         let verdict = match passing.fate {
             PassingFate::Forward => Verdict::Forwarded,
             PassingFate::Withhold(reason) => Verdict::Withheld(reason),
@@ -57,26 +75,34 @@ impl Filter {
         self.record(passing.number, passing.call, verdict);
     }
 
-    /// Ends a passing message that will never be whole.
+    /// Ends passing messages that will never be whole.
     pub(super) fn break_off_passing(&mut self, now: Instant) {
-        self.server_piece(now, Bytes::from_static(b"\n"));
-        self.server_passed(now);
+        let sources: Vec<Option<StreamId>> = self.passing.keys().copied().collect();
+        for source in sources {
+            let origin = source.map_or(Origin::Wire, Origin::Stream);
+            self.pass(now, origin, Bytes::from_static(b"\n"), false);
+            self.server_passed(now, origin);
+        }
     }
 
     /// Once the id of a passing answer is known, its call says nothing more.
-    fn note_passing_answer(&mut self) {
-        let Some(passing) = &mut self.passing else { return };
+    fn note_passing_answer(&mut self, origin: Origin) {
+        let sole = self.sole_call_on(origin);
+        let Some(passing) = self.passing.get_mut(&source(origin)) else { return };
         if passing.call.is_none() && passing.scan.kind() == Kind::Response {
             // It passes as it is, but a client may accept its id in another spelling too.
-            passing.call = passing.scan.id().and_then(|id| self.ledger.answered_by(&id));
+            // On the stream of a single request an answer is for that one, and no more need be read.
+            let answered = passing.scan.id().and_then(|id| self.ledger.answered_by(&id));
+            passing.call = answered.or(sole);
+            passing.known = sole.is_some();
             if let Some(call) = passing.call.and_then(|call| self.ledger.get(call)) {
                 passing.stream = Some(call.stream);
             }
         }
     }
 
-    fn pass(&mut self, now: Instant, piece: Bytes, end: bool) -> Fate {
-        let Some(passing) = &self.passing else { return Fate::Taken };
+    fn pass(&mut self, now: Instant, origin: Origin, piece: Bytes, end: bool) -> Fate {
+        let Some(passing) = self.passing.get(&source(origin)) else { return Fate::Taken };
         if passing.fate == PassingFate::Noise {
             return Fate::Noise(piece);
         }
@@ -96,6 +122,9 @@ impl Filter {
             self.end_call(now, call, Tomb::Answered, Outcome::Result);
         }
         if self.policy.mode == Mode::Observe {
+            if self.home.is_none() {
+                return Fate::Taken;
+            }
             let part = if end { Part::End } else { Part::Piece };
             self.untouched.push_back(Transmit { payload: piece.into(), part });
             return Fate::Taken;
@@ -104,6 +133,14 @@ impl Filter {
         let item = Item { order: 0, kind, payload: piece.into(), guards, verdicts: Vec::new() };
         self.enqueue(stream, item);
         Fate::Taken
+    }
+}
+
+/// The upstream stream that a message passes on; none for the only wire.
+fn source(origin: Origin) -> Option<StreamId> {
+    match origin {
+        Origin::Wire => None,
+        Origin::Stream(id) => Some(id),
     }
 }
 

@@ -190,7 +190,7 @@ pub struct Policy {
     /// Which notifications are thinned.
     pub coalesce: Coalesce,
     /// The ways of saying progress that are understood.
-    pub dialects: Vec<&'static Dialect>,
+    pub dialects: Vec<Dialect>,
     /// Repairs of answers.
     pub answers: AnswerRepairs,
     /// Forward a translated message as well, for clients written for it.
@@ -229,6 +229,22 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// The dialect that claims a method.
+    pub fn dialect_of(&self, method: &str) -> Option<&Dialect> {
+        self.dialects.iter().find(|dialect| dialect.claims(method))
+    }
+
+    /// Whether a dialect claims a method.
+    pub fn claims(&self, method: &str) -> bool {
+        self.dialect_of(method).is_some()
+    }
+
+    /// Whether any call is given up after a time.
+    pub fn gives_up(&self) -> bool {
+        let mut all = self.tools.values().chain([&self.call]);
+        all.any(|policy| policy.call_timeout.is_some())
+    }
+
     /// The settings of a tool.
     pub fn of(&self, tool: Option<&str>) -> &CallPolicy {
         tool.and_then(|tool| self.tools.get(tool)).unwrap_or(&self.call)

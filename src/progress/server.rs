@@ -11,7 +11,7 @@ use super::stream::{Guard, Item, ItemKind, Part, Payload, StreamId, Transmit};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{Fate, Filter, Mode, Origin, notification};
 use crate::json;
-use crate::jsonrpc::{Key, Kind, Message};
+use crate::jsonrpc::{Framing, Key, Kind, Message};
 use crate::mcp::{self, Revision};
 
 /// Places in a line of text where an answer is looked for.
@@ -20,10 +20,19 @@ const BRACES_MAX: usize = 16;
 impl Filter {
     /// Takes a message of the server.
     pub fn server_message(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
+        if self.is_stranger(message) {
+            self.heard_at = Some(now);
+            return Fate::Stranger;
+        }
+        self.server_message_here(now, origin, message)
+    }
+
+    /// Takes a message of the server that no other filter of the session knows of.
+    pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
         self.heard_at = Some(now);
-        self.at_work = Some(message.raw().clone());
-        if self.policy.mode == Mode::Observe {
-            let payload = message.raw().clone().into();
+        self.at_work = Some((self.home_of(origin), message.clone()));
+        if self.policy.mode == Mode::Observe && self.home.is_some() {
+            let payload = Payload::of(message);
             self.untouched.push_back(Transmit { payload, part: Part::Whole });
             self.at_work = None;
         }
@@ -53,7 +62,7 @@ impl Filter {
             }
             Kind::Response => self.answer(now, origin, message, number, done),
             Kind::Notification => match self.dialect_of(message) {
-                Some(dialect) => self.progress(now, origin, message, number, dialect, done),
+                Some(dialect) => self.progress(now, origin, message, number, &dialect, done),
                 None => {
                     self.server_notification(now, message);
                     self.forward(origin, message, number, ItemKind::Other, done);
@@ -84,10 +93,8 @@ impl Filter {
         })
     }
 
-    fn dialect_of(&self, message: &Message) -> Option<&'static Dialect> {
-        let method = message.method()?;
-        let claims = |dialect: &&&'static Dialect| dialect.methods.contains(&&*method);
-        self.policy.dialects.iter().find(claims).copied()
+    pub(super) fn dialect_of(&self, message: &Message) -> Option<Dialect> {
+        self.policy.dialect_of(&message.method()?).cloned()
     }
 
     pub(super) fn home_of(&self, origin: Origin) -> Option<StreamId> {
@@ -109,7 +116,7 @@ impl Filter {
         let item = Item {
             order: 0,
             kind,
-            payload: message.raw().clone().into(),
+            payload: Payload::of(message),
             guards: Vec::new(),
             verdicts: vec![(number, verdict)],
         };
@@ -120,8 +127,13 @@ impl Filter {
     fn batch(&mut self, now: Instant, origin: Origin, message: &Message) {
         let elements = message.elements();
         if self.revision != Some(Revision::V2025_03_26) {
-            for element in elements {
-                self.at_work = Some(element.raw().clone());
+            let mut elements = elements.peekable();
+            while let Some(mut element) = elements.next() {
+                // What the frame has besides goes with the last one.
+                if let (None, Framing::Within(frame)) = (elements.peek(), message.framing()) {
+                    element = element.framed(Framing::Apart(Some(frame.clone())));
+                }
+                self.at_work = Some((self.home_of(origin), element.clone()));
                 self.judge(now, origin, &element, Repairs::from_iter([Repair::Batch]));
             }
             return;
@@ -138,21 +150,21 @@ impl Filter {
             let dialect = self.dialect_of(element).filter(|_| element.kind() == Kind::Notification);
             let (payload, guard, verdict) = match (element.kind(), dialect) {
                 (Kind::Response, _) => {
-                    let judged = self.judge_answer(now, element, Repairs::default());
+                    let judged = self.judge_answer(now, origin, element, Repairs::default());
                     (judged.payload, judged.guard, judged.verdict)
                 }
                 // Progress must keep its distance from the answers around it.
                 (_, Some(dialect)) if paced => {
                     let done = Repairs::from_iter([Repair::Batch]);
-                    self.progress(now, origin, element, number, dialect, done);
+                    self.progress(now, origin, element, number, &dialect, done);
                     untouched = false;
                     continue;
                 }
                 (_, Some(dialect)) => {
-                    let (payload, verdict) = self.progress_at_once(now, origin, element, dialect);
+                    let (payload, verdict) = self.progress_at_once(now, origin, element, &dialect);
                     (payload, None, verdict)
                 }
-                _ => (Some(element.raw().clone().into()), None, Verdict::Forwarded),
+                _ => (Some(Payload::of(element)), None, Verdict::Forwarded),
             };
             untouched &= verdict == Verdict::Forwarded;
             guards.extend(guard);
@@ -168,16 +180,17 @@ impl Filter {
             return;
         }
         let payload: Payload = if untouched {
-            message.raw().clone().into()
+            Payload::of(message)
         } else {
-            Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat()).into()
+            let text = Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat());
+            Payload::own(text).in_place_of(message.framing())
         };
         let kind = ItemKind::Other;
         self.enqueue(self.home_of(origin), Item { order: 0, kind, payload, guards, verdicts });
     }
 
     /// Notifications that tell of calls without being progress.
-    fn server_notification(&mut self, now: Instant, message: &Message) {
+    pub(super) fn server_notification(&mut self, now: Instant, message: &Message) {
         let Some(method) = message.method() else { return };
         if method == mcp::TASK_STATUS {
             let params = message.params().unwrap_or_default();
@@ -202,24 +215,25 @@ impl Filter {
         &mut self,
         origin: Origin,
         message: &Message,
-        dialect: &'static Dialect,
+        dialect: &Dialect,
     ) -> Result<(CallId, Report), (Option<CallId>, Reason)> {
         let method = message.method().unwrap_or_default();
         let unreadable = (None, Reason::Unreadable);
         let params = message.params().as_ref().and_then(Fields::read).ok_or(unreadable)?;
-        let mut report = (dialect.read)(&method, message, &params).ok_or(unreadable)?;
+        let mut report = dialect.read(&method, message, &params).ok_or(unreadable)?;
         let (id, mended) =
             self.attribute(&report.about, origin).map_err(|reason| (None, reason))?;
+        self.speaks_on(origin, id);
         let Some(call) = self.ledger.get_mut(id) else { return Err((None, Reason::Unknown)) };
         call.account.received += 1;
         call.server_spoke = true;
-        call.bare_results |= dialect.bare_results;
+        call.bare_results |= dialect.has_bare_results();
         let withheld = match &call.token {
             None => Some(Reason::NoToken),
             Some(_) if &*call.method == mcp::LISTEN => Some(Reason::NoToken),
             // What needs no repair passes all the same: it is the server's right to go on.
             Some(_)
-                if call.last_of == Some(dialect.name)
+                if call.last_of.as_ref().is_some_and(|last| last.name() == dialect.name())
                     && (mended.is_some() || !report.repairs.is_empty()) =>
             {
                 Some(Reason::AfterFinal)
@@ -242,7 +256,7 @@ impl Filter {
             return Err((Some(id), reason));
         }
         if report.last {
-            call.last_of = Some(dialect.name);
+            call.last_of = Some(dialect.clone());
         }
         let policy = self.policy.of(call.tool.as_deref());
         apply_scale(&mut report, policy.scale);
@@ -259,7 +273,7 @@ impl Filter {
         origin: Origin,
         message: &Message,
         number: u64,
-        dialect: &'static Dialect,
+        dialect: &Dialect,
         done: Repairs,
     ) {
         let keep = self.policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
@@ -327,7 +341,8 @@ impl Filter {
         }
         let raw = as_told(self.policy.remap, call, message, &report);
         let bytes = message.raw().len();
-        let pending = Pending { message: number, order, due, thin, raw, report, bytes };
+        let framing = message.framing().clone();
+        let pending = Pending { message: number, order, due, thin, raw, framing, report, bytes };
         gone.extend(call.pending.push(pending));
         for old in gone {
             self.supersede(id, old, Reason::Superseded);
@@ -350,7 +365,7 @@ impl Filter {
         now: Instant,
         origin: Origin,
         message: &Message,
-        dialect: &'static Dialect,
+        dialect: &Dialect,
     ) -> (Option<Payload>, Verdict) {
         let (id, report) = match self.read_report(origin, message, dialect) {
             Ok(found) => found,
@@ -362,8 +377,17 @@ impl Filter {
         }
         let call = self.ledger.get(id);
         let raw = call.and_then(|call| as_told(self.policy.remap, call, message, &report));
-        let pending =
-            Pending { message: None, order: 0, due: now, thin: false, raw, report, bytes: 0 };
+        let framing = message.framing().clone();
+        let pending = Pending {
+            message: None,
+            order: 0,
+            due: now,
+            thin: false,
+            raw,
+            framing,
+            report,
+            bytes: 0,
+        };
         let rendered = self.render(now, id, &pending);
         self.schedule(id);
         match rendered {
@@ -375,18 +399,19 @@ impl Filter {
 
 /// A message that needs no repair as its client may be told it: the very bytes, but for a token that
 /// we gave the server in place of the client's.
-fn as_told(remap: bool, call: &Call, message: &Message, report: &Report) -> Option<Bytes> {
+fn as_told(remap: bool, call: &Call, message: &Message, report: &Report) -> Option<Payload> {
     if !report.repairs.is_empty() {
         return None;
     }
     let raw = message.raw();
     if !remap {
-        return Some(raw.clone());
+        return Some(Payload::of(message));
     }
     let (ours, token) = (report.about.token_text.as_ref()?, call.token.as_ref()?);
     let start = (ours.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
     let place = start..start + ours.len();
-    (place.end <= raw.len()).then(|| Payload::splice(raw, place, token.client.clone()).to_bytes())
+    (place.end <= raw.len())
+        .then(|| Payload::splice(raw, place, token.client.clone()).in_place_of(message.framing()))
 }
 
 /// A bare figure gets the total that the route knows.

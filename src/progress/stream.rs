@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::call::CallId;
 use super::policy::Pacing;
 use super::verdict::{Reason, Verdict};
-use crate::jsonrpc::Key;
+use crate::jsonrpc::{Framing, Key, Message};
 
 /// Names a client stream of one filter. The shell chooses the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,22 +26,66 @@ pub enum StreamKind {
     Exchange,
 }
 
+/// How bytes to be written relate to what arrived.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Form {
+    /// They are what arrived, with the frame it came in.
+    #[default]
+    AsCame,
+    /// They are one message without a frame; it takes the place of what came in this one, if it does.
+    Own(Option<Bytes>),
+}
+
 /// Bytes to be written, in pieces of what arrived and of our own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload {
     first: Bytes,
     rest: Vec<Bytes>,
+    form: Form,
 }
 
 impl Payload {
+    /// A message as it came.
+    pub fn of(message: &Message) -> Self {
+        match message.framing() {
+            Framing::Itself => message.raw().clone().into(),
+            Framing::Within(frame) => frame.clone().into(),
+            Framing::Apart(frame) => {
+                Self { form: Form::Own(frame.clone()), ..message.raw().clone().into() }
+            }
+        }
+    }
+
+    /// A message of our own.
+    pub fn own(message: Bytes) -> Self {
+        Self { form: Form::Own(None), ..message.into() }
+    }
+
+    /// The same as a message that takes the place of what came in `frame`.
+    #[must_use]
+    pub fn in_place_of(mut self, framing: &Framing) -> Self {
+        self.form = Form::Own(match framing {
+            Framing::Itself => None,
+            Framing::Within(frame) => Some(frame.clone()),
+            Framing::Apart(frame) => frame.clone(),
+        });
+        self
+    }
+
     /// Puts `new` in the place of a range of `raw`.
     pub fn splice(raw: &Bytes, range: std::ops::Range<usize>, new: Bytes) -> Self {
-        Self { first: raw.slice(..range.start), rest: vec![new, raw.slice(range.end..)] }
+        let rest = vec![new, raw.slice(range.end..)];
+        Self { first: raw.slice(..range.start), rest, form: Form::AsCame }
     }
 
     /// The pieces one after the other.
     pub fn from_pieces(pieces: Vec<Bytes>) -> Self {
-        Self { first: Bytes::new(), rest: pieces }
+        Self { first: Bytes::new(), rest: pieces, form: Form::AsCame }
+    }
+
+    /// How it relates to what arrived.
+    pub fn form(&self) -> &Form {
+        &self.form
     }
 
     /// The pieces in order.
@@ -71,7 +115,7 @@ impl Payload {
 
 impl From<Bytes> for Payload {
     fn from(first: Bytes) -> Self {
-        Self { first, rest: Vec::new() }
+        Self { first, rest: Vec::new(), form: Form::AsCame }
     }
 }
 
@@ -89,7 +133,7 @@ pub enum Part {
 /// Something to be written on a client stream now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
-    /// The bytes. A message of ours has no line ending; one that arrived has what it came with.
+    /// The bytes, and whether they have a frame.
     pub payload: Payload,
     /// Which part of a message they are.
     pub part: Part,
@@ -141,6 +185,8 @@ pub(super) struct Stream {
     pub(super) midway: bool,
     /// Pieces of large messages in the queue.
     pieces: usize,
+    /// The server repeats what the client may have had already.
+    pub(super) replays: bool,
 }
 
 impl Stream {
@@ -154,6 +200,7 @@ impl Stream {
             unwritten: Vec::new(),
             midway: false,
             pieces: 0,
+            replays: false,
         }
     }
 

@@ -3,17 +3,35 @@
 //! Nothing after loading can fail on configuration; an error names the file, the line, the key and
 //! what would be right.
 
+mod env;
 mod file;
+mod import;
+mod keys;
+mod meant;
+mod print;
 mod route;
+mod schema;
+mod secret;
+mod several;
+mod spelling;
+mod wrong;
 
 use std::path::{Path, PathBuf};
 
 use crate::progress::Policy;
-use crate::settings::Settings;
+use crate::progress::dialect::Dialect;
+use crate::settings::{Settings, nearest};
 
+use env::Taken;
+use meant::Meant;
+use wrong::Wrong;
+
+pub use env::Environment;
+pub use import::import;
 pub use route::{
     Admin, Cors, HeaderRules, HttpUpstream, Route, Secret, Server, ServerTls, Upstream,
 };
+pub use schema::schema;
 
 /// Why a route file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +46,7 @@ pub enum RoutesError {
         source: std::io::Error,
     },
     /// Something in it is not as it should be.
-    #[error("{}:{line}:{column}: {what}", path.display())]
+    #[error("{}:{line}:{column}: {}{what}", path.display(), key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default())]
     Wrong {
         /// The file.
         path: PathBuf,
@@ -36,6 +54,8 @@ pub enum RoutesError {
         line: usize,
         /// The column, in characters, from 1.
         column: usize,
+        /// The key, such as `route.upstream.command`, where the text is TOML.
+        key: Option<String>,
         /// What is wrong, and what would be right.
         what: String,
     },
@@ -51,20 +71,34 @@ pub enum RoutesError {
     },
 }
 
-/// The routes of a file.
+impl RoutesError {
+    /// What is wrong in the text of a file.
+    fn wrong(path: &Path, text: &str, wrong: Wrong, key: Option<String>) -> Self {
+        let before = text.get(..wrong.at).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Self::Wrong {
+            path: path.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            what: wrong::discreet(key.as_deref(), wrong.what),
+            key,
+        }
+    }
+}
+
+/// A route file as it is meant.
 #[derive(Debug, Clone)]
 pub struct Routes {
     path: PathBuf,
+    server: Server,
+    admin: Admin,
     defaults: Settings,
     routes: Vec<Route>,
+    taken: Taken,
+    dialects: Vec<Dialect>,
 }
 
 impl Routes {
-    /// Lays what holds for every route over `policy`.
-    pub fn apply_defaults(&self, policy: &mut Policy) {
-        self.defaults.apply(policy);
-    }
-
     /// Reads a file.
     ///
     /// # Errors
@@ -72,25 +106,50 @@ impl Routes {
     pub fn load(path: &Path) -> Result<Self, RoutesError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| RoutesError::Unreadable { path: path.to_owned(), source })?;
-        Self::parse(path, &text)
+        Self::parse(path, &text, &Environment::of_process())
     }
 
-    /// Reads the text of a file of this name.
+    /// Reads the text of a file of this name. Files that it names are read as well.
     ///
     /// # Errors
     /// If anything in it is not as it should be.
-    pub fn parse(path: &Path, text: &str) -> Result<Self, RoutesError> {
-        let (defaults, routes) = file::read(text).map_err(|wrong| {
-            let before = &text[..wrong.at.min(text.len())];
-            let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-            RoutesError::Wrong {
-                path: path.to_owned(),
-                line: before.matches('\n').count() + 1,
-                column: before[line_start..].chars().count() + 1,
-                what: wrong.what,
-            }
+    pub fn parse(path: &Path, text: &str, environment: &Environment) -> Result<Self, RoutesError> {
+        let folder = path.parent().unwrap_or_else(|| Path::new(""));
+        let meant = meant::read(text, folder, environment).map_err(|wrong| {
+            let key = wrong::key_at(text, wrong.at);
+            RoutesError::wrong(path, text, wrong, key)
         })?;
-        Ok(Self { path: path.to_owned(), defaults, routes })
+        let Meant { server, admin, defaults, routes, dialects, taken } = meant;
+        let path = path.to_owned();
+        Ok(Self { path, server, admin, defaults, routes, dialects, taken })
+    }
+
+    /// Where clients are listened to.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Where operators look.
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
+    /// Lays what holds for every route over `policy`.
+    pub fn apply_defaults(&self, policy: &mut Policy) {
+        self.defaults.apply(policy);
+    }
+
+    /// What a route wants: its settings over those of the file.
+    pub fn policy(&self, route: &Route) -> Policy {
+        let mut policy = Policy::default();
+        self.apply_defaults(&mut policy);
+        route.apply(&mut policy);
+        policy
+    }
+
+    /// The dialects that the file describes.
+    pub fn dialects(&self) -> &[Dialect] {
+        &self.dialects
     }
 
     /// Every route, in the order of the file.
@@ -108,19 +167,21 @@ impl Routes {
             (None, [only]) => Some(only),
             (None, _) => None,
         };
-        found.ok_or_else(|| {
-            let paths: Vec<&str> = self.routes.iter().map(|route| &*route.path).collect();
-            RoutesError::NoRoute {
-                path: self.path.clone(),
-                asked: match name {
-                    Some(name) => format!("there is no route {name:?}"),
-                    None => "say which route is meant with --route".to_owned(),
-                },
-                known: match &paths[..] {
-                    [] => "the file has none".to_owned(),
-                    paths => format!("the file has {}", paths.join(", ")),
-                },
-            }
-        })
+        found.ok_or_else(|| self.no_route(name))
+    }
+
+    fn no_route(&self, name: Option<&str>) -> RoutesError {
+        let paths: Vec<&str> = self.routes.iter().map(|route| &*route.path).collect();
+        let asked = match name {
+            Some(name) => format!("there is no route {name:?}"),
+            None => "say which route is meant with --route".to_owned(),
+        };
+        let near = name.and_then(|name| nearest(name, paths.iter().copied()));
+        let known = match (near, &paths[..]) {
+            (Some(near), _) => format!("did you mean {near:?}?"),
+            (None, []) => "the file has none".to_owned(),
+            (None, paths) => format!("the file has {}", paths.join(", ")),
+        };
+        RoutesError::NoRoute { path: self.path.clone(), asked, known }
     }
 }

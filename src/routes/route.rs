@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
-use crate::progress::Policy;
+use crate::progress::{Mode, Policy};
 use crate::settings::Settings;
 
 /// A secret: it is never shown.
@@ -43,6 +43,8 @@ pub struct Server {
     pub allowed_hosts: Vec<String>,
     /// Origins of browsers that are answered, besides loopback's.
     pub allowed_origins: Vec<String>,
+    /// Every host name is answered: `allowed_hosts` is not asked.
+    pub insecure: bool,
     /// The certificate and key of the listener (PEM files); without them it speaks plain HTTP.
     pub tls: Option<ServerTls>,
     /// What clients have to present as `Authorization: Bearer`; nothing by default.
@@ -61,6 +63,7 @@ impl Default for Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 7332)),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            insecure: false,
             tls: None,
             bearer: None,
             drain: Duration::from_secs(30),
@@ -87,7 +90,8 @@ pub struct Admin {
 }
 
 /// What stands behind a route.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "there is one in each route, and routes are few")]
 pub enum Upstream {
     /// The embedded legacy server.
     Demo,
@@ -102,8 +106,21 @@ pub enum Upstream {
     Http(HttpUpstream),
 }
 
+/// Arguments and variables may be secrets: only what is run is shown.
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Demo => f.write_str("Demo"),
+            Self::Command { command, .. } => {
+                f.debug_tuple("Command").field(&command.first()).finish()
+            }
+            Self::Http(http) => http.fmt(f),
+        }
+    }
+}
+
 /// A server reached over HTTP.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HttpUpstream {
     /// Its Streamable HTTP endpoint, if it has one.
     pub url: Option<Url>,
@@ -115,6 +132,20 @@ pub struct HttpUpstream {
     pub ca_file: Option<PathBuf>,
     /// PEM files with the certificate chain and the key that we present.
     pub client_certificate: Option<ServerTls>,
+}
+
+/// A query may hold a secret: only what is called is shown.
+impl fmt::Debug for HttpUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = |url: &Option<Url>| {
+            url.as_ref().map(|url| format!("{}{}", url.origin().ascii_serialization(), url.path()))
+        };
+        f.debug_struct("Http")
+            .field("url", &place(&self.url))
+            .field("sse", &place(&self.sse))
+            .field("http2", &self.http2)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What is done to the headers of one direction. Hop-by-hop headers never pass.
@@ -195,5 +226,8 @@ impl Route {
     /// Lays what the route says over `policy`.
     pub fn apply(&self, policy: &mut Policy) {
         self.settings.apply(policy);
+        if self.opaque {
+            policy.mode = Mode::Observe;
+        }
     }
 }

@@ -8,8 +8,8 @@ use http_body_util::Full;
 
 use super::guard::admit;
 use super::handler::Client;
-use super::refusal::Refusal;
-use super::via::Via;
+use crate::http::Refusal;
+use crate::http::Via;
 use crate::routes::Server;
 
 /// Connections to the admin listener that may be open at once. It serves probes.

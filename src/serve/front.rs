@@ -19,12 +19,12 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 use tracing::{error, info};
 
-use super::cors;
 use super::guard::{admit, authorize};
 use super::handler::{Admitted, Client, Handler};
-use super::places::{Part, Places};
-use super::refusal::Refusal;
-use super::via::Via;
+use crate::http::Refusal;
+use crate::http::Via;
+use crate::http::cors;
+use crate::http::places::{Part, Places};
 use crate::routes::{Cors, Route, Server};
 
 /// What is read of the body of a refused request, so that its client gets to read why: one that

@@ -10,9 +10,8 @@ use http::header::{AUTHORIZATION, CONNECTION, HOST, ORIGIN, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Version};
 
-use super::authority::{Authority, Host};
-use super::refusal::Refusal;
-use super::via::Via;
+use crate::http::authority::{Authority, Host};
+use crate::http::{Refusal, Via};
 use crate::routes::{Secret, Server};
 
 /// Headers that decide what becomes of a request: who reads the first and who reads the last of

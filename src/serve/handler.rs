@@ -10,7 +10,8 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use super::places::Place;
+use crate::http::Proxy;
+use crate::http::places::Place;
 
 /// Who has connected, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,26 @@ pub struct Admitted {
     pub client: Client,
     /// Its `Authorization` was for this listener and goes no further.
     pub authorization_was_ours: bool,
+}
+
+/// The routes, behind a listener.
+pub struct Routed(pub Arc<Proxy>);
+
+impl Handler for Routed {
+    type Body = crate::http::Body;
+
+    async fn handle(&self, request: Request<Incoming>, admitted: Admitted) -> Response<Self::Body> {
+        let Admitted { place, authorization_was_ours, .. } = admitted;
+        Arc::clone(&self.0).handle(place, request, authorization_was_ours).await
+    }
+
+    async fn calls_done(&self) {
+        self.0.calls_done().await;
+    }
+
+    async fn end_streams(&self) {
+        self.0.end_streams();
+    }
 }
 
 /// Answers requests that were let in.

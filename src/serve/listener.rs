@@ -21,7 +21,7 @@ use tracing::{debug, error, warn};
 
 use super::connection::{Ended, HEAD, Http};
 use super::handler::Client;
-use super::refusal::Refusal;
+use crate::http::Refusal;
 
 /// A silent client is asked whether it is there after this long, ...
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);

@@ -4,33 +4,63 @@
 //! in. That is the [`Handler`]'s.
 
 mod admin;
-mod authority;
 mod connection;
-pub mod cors;
 mod front;
 pub mod guard;
 mod handler;
-pub mod headers;
 mod listener;
-pub mod places;
-mod refusal;
 mod site;
 mod tls;
-mod via;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::routes::{Admin, Route, Server};
+use crate::http::{Proxy, SiteError, Via};
+use crate::routes::{Admin, Route, Routes, Server};
 
-pub use handler::{Admitted, Client, Handler};
-pub use refusal::Refusal;
+pub use handler::{Admitted, Client, Handler, Routed};
 pub use site::{ServeError, Site};
 pub use tls::TlsError;
-pub use via::Via;
+
+/// Why routes cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system gives no random bytes.
+    #[error("no name for `Via` can be made")]
+    Via(#[from] getrandom::Error),
+    /// A route's server cannot be reached as the route says.
+    #[error(transparent)]
+    Route(#[from] SiteError),
+    /// A listener cannot be opened.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// Serves the routes of a file until SIGTERM or SIGINT: see [`run`].
+///
+/// # Errors
+/// If they cannot be served.
+pub async fn serve(routes: &Routes) -> Result<u8, StartError> {
+    let via = Via::random()?;
+    let proxy = Proxy::new(routes, via.clone())?;
+    let handler = Arc::new(Routed(proxy));
+    let listed: Vec<&Route> = routes.iter().collect();
+    tokio::spawn(tick());
+    Ok(run(routes.server(), routes.admin(), listed, via, handler).await?)
+}
+
+/// Wakes the runtime now and then. Whoever starts a timer that is due before all others has to wake
+/// the runtime for that, which costs a system call; this one is always due before those of calls.
+async fn tick() {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        ticks.tick().await;
+    }
+}
 
 /// Serves routes until SIGTERM or SIGINT, and answers with the exit code: 0, or 1 if a request had
 /// to be cut at the end. See [`Site::serve`] for how it ends. SIGHUP has its default meaning.

@@ -22,7 +22,7 @@ use super::front::Front;
 use super::handler::Handler;
 use super::listener::{Listener, Phase};
 use super::tls::{self, TlsError};
-use super::via::Via;
+use crate::http::Via;
 use crate::routes::{Admin, Route, Server, Upstream};
 
 /// How long streams may take to end as their protocol has it.

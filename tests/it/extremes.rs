@@ -99,10 +99,14 @@ fn check_large(head: &str, noise: bool, told: bool) {
     let mut filter = Filter::new(Policy::default());
     filter.open_stream(StreamId(0), StreamKind::Shared, Pacing::PACED);
     let now = Instant::now();
-    let mut fates =
-        vec![filter.server_passing(now, Origin::Wire, Bytes::copy_from_slice(head.as_bytes()))];
-    fates.push(filter.server_piece(now, Bytes::from_static(b" more\n")));
-    filter.server_passed(now);
+    let mut fates = vec![filter.server_passing(
+        now,
+        Origin::Wire,
+        Bytes::copy_from_slice(head.as_bytes()),
+        0..head.len(),
+    )];
+    fates.push(filter.server_piece(now, Origin::Wire, Bytes::from_static(b" more\n"), 0..6));
+    filter.server_passed(now, Origin::Wire);
     let seen: usize = std::iter::from_fn(|| filter.poll_transmit(now, StreamId(0)))
         .map(|transmit| transmit.payload.len())
         .sum();

@@ -1,12 +1,14 @@
 //! One test binary: what Milepost does, as facts.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod check;
 mod checker;
 mod child;
 mod demo;
 mod extremes;
 mod fuzz;
 mod fuzz_bodies;
+mod legacy;
 mod lines;
 mod properties;
 mod relay;
@@ -14,6 +16,8 @@ mod rig;
 mod routes;
 mod script;
 mod serve;
+mod sse;
+mod sse_rig;
 mod talk;
 mod through_wrap;
 mod tidy;

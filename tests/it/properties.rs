@@ -81,9 +81,9 @@ fn text(bytes: &Bytes) -> String {
 fn is_progress(bytes: &Bytes) -> bool {
     let message = Message::parse(bytes.clone());
     message.kind() == Kind::Notification
-        && message.method().is_some_and(|method| {
-            dialect::ALL.iter().any(|dialect| dialect.methods.contains(&&*method))
-        })
+        && message
+            .method()
+            .is_some_and(|method| dialect::ALL.iter().any(|dialect| dialect.claims(&method)))
 }
 
 proptest! {

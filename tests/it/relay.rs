@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use milepost::jsonrpc::Message;
 use milepost::progress::Policy;
-use milepost::progress::dialect::{Dialect, Fields, Report};
+use milepost::progress::dialect::{BuiltIn, Dialect, Fields, Report};
 use milepost::relay::{Legs, Relay, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
@@ -127,7 +127,7 @@ async fn transcripts_come_out_the_same_through_the_relay() {
 }
 
 /// A dialect that fails when it is asked.
-static FAULTY: Dialect = Dialect {
+static FAULTY: BuiltIn = BuiltIn {
     name: "faulty",
     methods: &["notifications/progress", "boom"],
     default: false,
@@ -137,7 +137,7 @@ static FAULTY: Dialect = Dialect {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_the_filter_leaves_the_connection_forwarding_without_progress() {
-    let policy = Policy { dialects: vec![&FAULTY], ..Policy::default() };
+    let policy = Policy { dialects: vec![Dialect::BuiltIn(&FAULTY)], ..Policy::default() };
     let mut ends = start(policy);
     let ask =
         br#"{"id":1,"method":"tools/call","params":{"_meta":{"progressToken":1},"name":"a"}}"#;

@@ -96,21 +96,24 @@ impl Rig {
     pub(crate) fn begin(&mut self, head: &[u8]) {
         self.messages += 1;
         let head = Bytes::copy_from_slice(head);
-        let fate = self.filter.server_passing(self.now(), Origin::Wire, head);
+        let text = 0..head.len();
+        let fate = self.filter.server_passing(self.now(), Origin::Wire, head, text);
         self.note(fate);
         self.drain();
     }
 
     /// More of it.
     pub(crate) fn piece(&mut self, piece: &[u8]) {
-        let fate = self.filter.server_piece(self.now(), Bytes::copy_from_slice(piece));
+        let piece = Bytes::copy_from_slice(piece);
+        let text = 0..piece.len();
+        let fate = self.filter.server_piece(self.now(), Origin::Wire, piece, text);
         self.note(fate);
         self.drain();
     }
 
     /// It is over.
     pub(crate) fn over(&mut self) {
-        self.filter.server_passed(self.now());
+        self.filter.server_passed(self.now(), Origin::Wire);
         self.drain();
     }
 

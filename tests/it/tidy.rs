@@ -5,25 +5,43 @@ use std::path::{Path, PathBuf};
 use milepost::progress::{Reason, Repair};
 
 /// Who may import whom inside the crate: arrows only downward.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: &[(&str, &[&str])] = &[
     ("json", &[]),
     ("mcp", &[]),
     ("lines", &[]),
+    ("sse", &[]),
     ("jsonrpc", &["json"]),
     ("progress", &["json", "jsonrpc", "mcp"]),
     ("transport", &[]),
     ("telemetry", &["progress"]),
-    ("relay", &["jsonrpc", "lines", "progress", "transport"]),
+    ("guarded", &["jsonrpc", "progress"]),
+    ("relay", &["guarded", "jsonrpc", "lines", "progress", "transport"]),
     ("wrap", &["json", "jsonrpc", "lines", "mcp", "progress", "relay", "telemetry", "transport"]),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
-    ("routes", &["progress", "settings"]),
-    ("serve", &["json", "routes"]),
+    ("routes", &["json", "progress", "settings"]),
+    ("check", &["cli", "routes"]),
+    (
+        "http",
+        &[
+            "demo",
+            "guarded",
+            "json",
+            "jsonrpc",
+            "lines",
+            "mcp",
+            "progress",
+            "routes",
+            "sse",
+            "telemetry",
+        ],
+    ),
+    ("serve", &["http", "json", "routes"]),
     ("cli", &["progress", "routes", "settings", "telemetry"]),
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 4] = ["json", "jsonrpc", "mcp", "progress"];
+const CORE: [&str; 5] = ["json", "jsonrpc", "mcp", "progress", "sse"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [

@@ -1,7 +1,9 @@
 //! Programs for tests: where they are, and how they are kept from staying.
 #![allow(dead_code, reason = "no test binary needs all of it")]
 
+pub(crate) mod exchange;
 pub(crate) mod sdk;
+pub(crate) mod server;
 pub(crate) mod session;
 
 use std::ffi::OsStr;

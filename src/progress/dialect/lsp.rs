@@ -6,14 +6,14 @@
 //! Seen in: cargo and build servers whose authors came from LSP. Not on by default: a client that
 //! speaks LSP beside MCP may want it.
 
-use super::{About, Dialect, Fields, Report};
+use super::{About, BuiltIn, Fields, Report};
 use crate::jsonrpc::Message;
 use crate::progress::verdict::Repair;
 
 use super::fields::clean;
 
-pub(super) static DIALECT: Dialect =
-    Dialect { name: "lsp", methods: &["$/progress"], default: false, bare_results: false, read };
+pub(super) static DIALECT: BuiltIn =
+    BuiltIn { name: "lsp", methods: &["$/progress"], default: false, bare_results: false, read };
 
 fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
     let value = params.object("value")?;

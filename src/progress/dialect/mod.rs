@@ -6,11 +6,14 @@
 
 mod fields;
 mod lsp;
+mod own;
 mod standard;
 mod tasks_progress;
 mod text_chunk;
 mod tool_notifications;
 mod tools_progress;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -19,10 +22,20 @@ use super::verdict::Repairs;
 use crate::jsonrpc::{Key, Message};
 
 pub use fields::{Fields, figure_in_words};
+pub use own::{Count, Final, Own, Pointer};
 
 /// One way of saying "progress".
+#[derive(Debug, Clone)]
+pub enum Dialect {
+    /// One that Milepost knows.
+    BuiltIn(&'static BuiltIn),
+    /// One that a route file describes.
+    Own(Arc<Own>),
+}
+
+/// A dialect that Milepost knows.
 #[derive(Debug)]
-pub struct Dialect {
+pub struct BuiltIn {
     /// Its name in route files, flags and logs.
     pub name: &'static str,
     /// The notification methods that it claims.
@@ -35,24 +48,62 @@ pub struct Dialect {
     pub read: fn(method: &str, message: &Message, params: &Fields) -> Option<Report>,
 }
 
+impl Dialect {
+    /// Its name in route files, flags and logs.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::BuiltIn(dialect) => dialect.name,
+            Self::Own(dialect) => &dialect.name,
+        }
+    }
+
+    /// The notification methods that it claims.
+    pub fn methods(&self) -> impl Iterator<Item = &str> {
+        let (known, own) = match self {
+            Self::BuiltIn(dialect) => (dialect.methods, &[][..]),
+            Self::Own(dialect) => (&[][..], &dialect.methods[..]),
+        };
+        known.iter().copied().chain(own.iter().map(String::as_str))
+    }
+
+    /// Whether it claims a notification method.
+    pub fn claims(&self, method: &str) -> bool {
+        self.methods().any(|claimed| claimed == method)
+    }
+
+    /// Whether its servers answer tool calls with bare results.
+    pub fn has_bare_results(&self) -> bool {
+        matches!(self, Self::BuiltIn(dialect) if dialect.bare_results)
+    }
+
+    /// Reads one message of one of its methods; `None` if it cannot be read.
+    pub(super) fn read(&self, method: &str, message: &Message, params: &Fields) -> Option<Report> {
+        match self {
+            Self::BuiltIn(dialect) => (dialect.read)(method, message, params),
+            Self::Own(dialect) => dialect.read(message),
+        }
+    }
+}
+
 /// Every dialect that is built in.
-pub static ALL: [&Dialect; 6] = [
-    &standard::DIALECT,
-    &tools_progress::DIALECT,
-    &tool_notifications::DIALECT,
-    &text_chunk::DIALECT,
-    &lsp::DIALECT,
-    &tasks_progress::DIALECT,
+pub static ALL: [Dialect; 6] = [
+    Dialect::BuiltIn(&standard::DIALECT),
+    Dialect::BuiltIn(&tools_progress::DIALECT),
+    Dialect::BuiltIn(&tool_notifications::DIALECT),
+    Dialect::BuiltIn(&text_chunk::DIALECT),
+    Dialect::BuiltIn(&lsp::DIALECT),
+    Dialect::BuiltIn(&tasks_progress::DIALECT),
 ];
 
 /// Those that are understood unless a route says otherwise.
-pub fn defaults() -> impl Iterator<Item = &'static Dialect> {
-    ALL.into_iter().filter(|dialect| dialect.default)
+pub fn defaults() -> impl Iterator<Item = Dialect> {
+    let is_default = |dialect: &&Dialect| matches!(dialect, Dialect::BuiltIn(d) if d.default);
+    ALL.iter().filter(is_default).cloned()
 }
 
-/// The dialect of a name.
-pub fn named(name: &str) -> Option<&'static Dialect> {
-    ALL.into_iter().find(|dialect| dialect.name == name)
+/// The built-in dialect of a name.
+pub fn named(name: &str) -> Option<Dialect> {
+    ALL.iter().find(|dialect| dialect.name() == name).cloned()
 }
 
 /// Whom a report may be about, in the server's words.

@@ -13,15 +13,15 @@
 use bytes::Bytes;
 
 use super::fields::{is_valid, number};
-use super::{About, Dialect, Fields, Report};
+use super::{About, BuiltIn, Fields, Report};
 use crate::json;
 use crate::jsonrpc::{Key, Message};
 use crate::mcp::PROGRESS;
 use crate::progress::meter::Figure;
 use crate::progress::verdict::{Repair, Repairs};
 
-pub(super) static DIALECT: Dialect =
-    Dialect { name: "standard", methods: &[PROGRESS], default: true, bare_results: false, read };
+pub(super) static DIALECT: BuiltIn =
+    BuiltIn { name: "standard", methods: &[PROGRESS], default: true, bare_results: false, read };
 
 /// What stands where `progressToken` belongs, in the order in which it is believed.
 const TOKENS: [&str; 4] = ["progressToken", "token", "progress_token", "progressId"];

@@ -8,12 +8,12 @@
 //! methods may come to mean something.
 
 use super::fields::{clean, number, whole};
-use super::{About, Dialect, Fields, Report};
+use super::{About, BuiltIn, Fields, Report};
 use crate::jsonrpc::Message;
 use crate::progress::meter::Figure;
 use crate::progress::verdict::Repair;
 
-pub(super) static DIALECT: Dialect = Dialect {
+pub(super) static DIALECT: BuiltIn = BuiltIn {
     name: "tasks-progress",
     methods: &["notifications/tasks/progress", "notifications/tasks/completed"],
     default: false,

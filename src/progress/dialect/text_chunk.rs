@@ -10,11 +10,11 @@
 //! for these methods.
 
 use super::fields::clean;
-use super::{About, Dialect, Fields, Report};
+use super::{About, BuiltIn, Fields, Report};
 use crate::jsonrpc::Message;
 use crate::progress::verdict::Repair;
 
-pub(super) static DIALECT: Dialect = Dialect {
+pub(super) static DIALECT: BuiltIn = BuiltIn {
     name: "text-chunk",
     methods: &[
         "notifications/tools/call/stream",

@@ -16,12 +16,12 @@
 //! of one.
 
 use super::fields::{clean, number, whole};
-use super::{About, Dialect, Fields, Report};
+use super::{About, BuiltIn, Fields, Report};
 use crate::jsonrpc::Message;
 use crate::progress::meter::Figure;
 use crate::progress::verdict::Repair;
 
-pub(super) static DIALECT: Dialect = Dialect {
+pub(super) static DIALECT: BuiltIn = BuiltIn {
     name: "tool-notifications",
     methods: &[
         "notifications/tools/progress",

@@ -12,13 +12,13 @@
 use bytes::Bytes;
 
 use super::fields::{clean, number, whole};
-use super::{About, Dialect, Fields, Report};
+use super::{About, BuiltIn, Fields, Report};
 use crate::json;
 use crate::jsonrpc::{Key, Message};
 use crate::progress::meter::Figure;
 use crate::progress::verdict::Repair;
 
-pub(super) static DIALECT: Dialect = Dialect {
+pub(super) static DIALECT: BuiltIn = BuiltIn {
     name: "tools-progress",
     methods: &["tools/progress"],
     default: true,

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::connection::{Ended, Http};
 use super::front::Front;
 use super::handler::{Admitted, Client, Handler};
-use super::via::Via;
+use crate::http::Via;
 use crate::routes::{Cors, HttpUpstream, Route, Server, Upstream};
 
 /// Remembers what it was given, and answers with it.

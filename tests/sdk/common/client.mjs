@@ -1,12 +1,13 @@
 // What the TypeScript drivers share: the command line, the calls, the report.
 // See ../README.md for both formats.
+import { subscribe } from 'node:diagnostics_channel';
 import { performance } from 'node:perf_hooks';
 
 const MAX_LISTED = 20;
 const CLOSE_MS = 8000;
 
 function usage(problem) {
-    console.error(`${problem}\nusage: client --call TOOL[=JSON] ... [options] -- CMD [ARG...]   (see tests/sdk/README.md)`);
+    console.error(`${problem}\nusage: client --call TOOL[=JSON] ... [options] --url URL | --sse URL | -- CMD [ARG...]   (see tests/sdk/README.md)`);
     process.exit(2);
 }
 
@@ -21,11 +22,17 @@ function parseCall(text) {
 }
 
 function parseArgs(argv) {
-    const options = { calls: [], repeat: 1, deadline: 120, linger: 100, busy: 0, progress: true };
+    const options = { calls: [], headers: {}, repeat: 1, deadline: 120, linger: 100, busy: 0, progress: true };
     const number = (name, text) => {
         const value = Number(text);
         if (text === undefined || !Number.isFinite(value) || value < 0) usage(`${name} needs a number`);
         return value;
+    };
+    const url = (name, text) => (URL.canParse(text) ? new URL(text) : usage(`${name} needs a URL`));
+    const header = text => {
+        const cut = text?.indexOf('=') ?? -1;
+        if (cut < 1) usage('--header needs NAME=VALUE');
+        options.headers[text.slice(0, cut)] = text.slice(cut + 1);
     };
     for (let i = 0; i < argv.length; i++) {
         const arg = argv[i];
@@ -39,13 +46,31 @@ function parseArgs(argv) {
         else if (arg === '--linger') options.linger = number(arg, argv[++i]);
         else if (arg === '--busy') options.busy = number(arg, argv[++i]);
         else if (arg === '--negotiate') options.negotiate = argv[++i];
+        else if (arg === '--protocol') options.protocol = argv[++i];
+        else if (arg === '--url') options.url = url(arg, argv[++i]);
+        else if (arg === '--sse') options.sse = url(arg, argv[++i]);
+        else if (arg === '--header') header(argv[++i]);
         else if (arg === '--concurrent') options.concurrent = true;
         else if (arg === '--reset') options.reset = true;
         else if (arg === '--no-progress') options.progress = false;
         else usage(`unknown argument ${arg}`);
     }
-    if (!options.command) usage('no server command after --');
+    if ([options.command, options.url, options.sse].filter(Boolean).length !== 1) usage('one of --url, --sse and a command after -- is needed');
     return options;
+}
+
+/** What goes wrong below the SDK, as Node's own HTTP client sees it. */
+function watchHttp(report) {
+    const note = (request, what) => {
+        report.http_error_count++;
+        if (report.http_errors.length < MAX_LISTED) report.http_errors.push(`${request.method} ${what}`.slice(0, 200));
+    };
+    subscribe('undici:request:headers', ({ request, response }) => {
+        if (response.statusCode >= 400) note(request, response.statusCode);
+    });
+    subscribe('undici:request:error', ({ request, error }) => {
+        if (error?.name !== 'AbortError') note(request, error?.code ?? error);
+    });
 }
 
 /** Keeps the event loop busy `ms` milliseconds between two looks at the sockets. */
@@ -64,15 +89,15 @@ function keepBusy(ms) {
 }
 
 /**
- * Runs one client. `sdk` gives what differs between the SDK versions:
- * `newClient(options)`, `Transport`, `callTool(client, params, requestOptions)`, `isTimeout(error)`
- * and `protocol(client)`.
+ * Runs one client. `sdk` gives what differs between the SDK versions: `newClient(options)`, the transports
+ * `Stdio`, `Http` and `Sse`, `prepare(transport, options)`, `callTool(client, params, requestOptions)`,
+ * `isTimeout(error)` and `protocol(client, transport)`.
  */
 export async function run(name, sdk) {
     const options = parseArgs(process.argv.slice(2));
     const report = {
         client: name, connected: false, server_version: null, protocol: null,
-        calls: [], stray_progress: 0, notifications: {}, errors: [], error_count: 0,
+        calls: [], stray_progress: 0, notifications: {}, errors: [], error_count: 0, http_errors: [], http_error_count: 0,
     };
     const fault = error => {
         const text = String(error?.message ?? error);
@@ -88,7 +113,12 @@ export async function run(name, sdk) {
     client.fallbackNotificationHandler = async ({ method }) => {
         report.notifications[method] = (report.notifications[method] ?? 0) + 1;
     };
-    const transport = new sdk.Transport({ command: options.command, args: options.args, env: { ...process.env }, stderr: 'inherit' });
+    const { command, args, url, sse, headers } = options;
+    const transport = command
+        ? new sdk.Stdio({ command, args, env: { ...process.env }, stderr: 'inherit' })
+        : new (url ? sdk.Http : sdk.Sse)(url ?? sse, { requestInit: { headers } });
+    sdk.prepare?.(transport, options);
+    watchHttp(report);
 
     const callOnce = async ({ tool, args }) => {
         const start = performance.now();

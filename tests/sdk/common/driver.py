@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import anyio
 
@@ -23,7 +24,8 @@ class Options:
     def __init__(self, argv):
         self.calls, self.repeat, self.deadline, self.timeout = [], 1, 120.0, None
         self.linger = 0.1
-        self.concurrent, self.progress, self.negotiate, self.command = False, True, None, None
+        self.concurrent, self.progress, self.negotiate, self.protocol = False, True, None, None
+        self.command, self.url, self.sse, self.headers = None, None, None, {}
         words = iter(argv)
         try:
             for word in words:
@@ -32,8 +34,8 @@ class Options:
             usage(f"{word} needs a value")
         except ValueError as error:
             usage(f"{word}: {error}")
-        if not self.command:
-            usage("no server command after --")
+        if [bool(self.command), bool(self.url), bool(self.sse)].count(True) != 1:
+            usage("one of --url, --sse and a command after -- is needed")
 
     def _take(self, word, words):
         if word == "--":
@@ -51,6 +53,17 @@ class Options:
             self.linger = float(next(words)) / 1000
         elif word == "--negotiate":
             self.negotiate = next(words)
+        elif word == "--protocol":
+            self.protocol = next(words)
+        elif word == "--url":
+            self.url = next(words)
+        elif word == "--sse":
+            self.sse = next(words)
+        elif word == "--header":
+            name, has_value, value = next(words).partition("=")
+            if not name or not has_value:
+                raise ValueError("NAME=VALUE is needed")
+            self.headers[name] = value
         elif word == "--busy":
             next(words)  # TypeScript only
         elif word == "--reset":
@@ -64,7 +77,7 @@ class Options:
 
 
 def usage(problem):
-    print(f"{problem}\nusage: client --call TOOL[=JSON] ... [options] -- CMD [ARG...]   (see tests/sdk/README.md)", file=sys.stderr)
+    print(f"{problem}\nusage: client --call TOOL[=JSON] ... [options] --url URL | --sse URL | -- CMD [ARG...]   (see tests/sdk/README.md)", file=sys.stderr)
     sys.exit(2)
 
 
@@ -81,6 +94,7 @@ class Report(logging.Handler):
         self.data = {
             "client": name, "connected": False, "server_version": None, "protocol": None, "calls": [],
             "stray_progress": 0, "notifications": {}, "errors": [], "error_count": 0,
+            "http_errors": [], "http_error_count": 0,
         }
         self.seen = 0
         self.printed = threading.Lock()
@@ -89,9 +103,15 @@ class Report(logging.Handler):
         self.fault(record.getMessage())
 
     def fault(self, text):
-        self.data["error_count"] += 1
-        if len(self.data["errors"]) < MAX_LISTED:
-            self.data["errors"].append(str(text)[:200])
+        self._count("error", text)
+
+    def http_fault(self, method, what):
+        self._count("http_error", f"{method} {what}")
+
+    def _count(self, kind, text):
+        self.data[f"{kind}_count"] += 1
+        if len(self.data[f"{kind}s"]) < MAX_LISTED:
+            self.data[f"{kind}s"].append(str(text)[:200])
 
     def exception(self, error):
         """Counts an exception, and each one inside an exception group."""
@@ -121,6 +141,64 @@ class Report(logging.Handler):
         print(json.dumps(self.data, allow_nan=False), flush=True)
 
 
+def watched(factory, report):
+    """A factory of HTTP clients as `factory` makes them, which tells the report what goes wrong below the SDK.
+
+    `factory` is the SDK's own, of whichever HTTP library it uses.
+    """
+
+    class Transport:
+        def __init__(self, inner, library):
+            self.inner, self.library = inner, library
+
+        async def __aenter__(self):
+            await self.inner.__aenter__()
+            return self
+
+        async def __aexit__(self, *error):
+            await self.inner.__aexit__(*error)
+
+        async def aclose(self):
+            await self.inner.aclose()
+
+        async def handle_async_request(self, request):
+            with self.noting(request):
+                response = await self.inner.handle_async_request(request)
+            if response.status_code >= 400:
+                report.http_fault(request.method, response.status_code)
+            response.stream = self.watched_stream(request, response.stream)
+            return response
+
+        @contextmanager
+        def noting(self, request):
+            try:
+                yield
+            except self.library.TransportError as error:
+                report.http_fault(request.method, f"{type(error).__name__}: {error}")
+                raise
+
+        def watched_stream(self, request, inner):
+            noting = self.noting
+
+            class Stream(self.library.AsyncByteStream):
+                async def __aiter__(self):
+                    with noting(request):
+                        async for chunk in inner:
+                            yield chunk
+
+                async def aclose(self):
+                    await inner.aclose()
+
+            return Stream()
+
+    def make(headers=None, timeout=None, auth=None):
+        client = factory(headers=headers, timeout=timeout, auth=auth)
+        client._transport = Transport(client._transport, sys.modules[type(client).__module__.partition(".")[0]])
+        return client
+
+    return make
+
+
 async def call_once(client, report, options, tool, args, is_timeout):
     start = time.monotonic()
 
@@ -138,7 +216,7 @@ async def call_once(client, report, options, tool, args, is_timeout):
 
     try:
         result = await client.call(tool, args, options.timeout, on_progress if options.progress else None)
-        value = result.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        value = result if isinstance(result, dict) else result.model_dump(by_alias=True, mode="json", exclude_unset=True)
         entry.update(outcome="result", is_error=value.get("isError") is True, error=None, result=value)
     except Exception as error:  # whatever the SDK raises is the call's outcome
         rpc = getattr(error, "error", None)  # what the SDK's exception for a JSON-RPC error carries
@@ -148,7 +226,7 @@ async def call_once(client, report, options, tool, args, is_timeout):
 
 
 async def session(connect, is_timeout, report, options):
-    async with connect(options, dict(os.environ), report.on_message) as client:
+    async with connect(options, report) as client:
         report.data.update(connected=True, server_version=client.server_version, protocol=client.protocol)
         calls = options.calls * options.repeat
         if options.concurrent:
@@ -190,7 +268,7 @@ async def guarded(connect, is_timeout, report, options):
 def run(name, connect, is_timeout):
     """Runs one client.
 
-    `connect(options, env, message_handler)` is an async context manager that yields an object with
+    `connect(options, report)` is an async context manager that yields an object with
     `server_version`, `protocol` and `call(tool, args, timeout, on_progress)`.
     """
     options = Options(sys.argv[1:])

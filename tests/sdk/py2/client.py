@@ -1,11 +1,17 @@
 """A client made with the Python SDK 2.x."""
 
+import os
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import mcp.client.session
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_types import REQUEST_TIMEOUT
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "common"))
 import driver  # noqa: E402
@@ -23,11 +29,32 @@ class Connected:
 
 
 @asynccontextmanager
-async def connect(options, env, message_handler):
-    server = StdioServerParameters(command=options.command, args=options.args, env=env)
-    mode = {"mode": options.negotiate} if options.negotiate else {}
-    async with Client(server, message_handler=message_handler, **mode) as client:
-        yield Connected(client)
+async def transport(options, report):
+    new_client = driver.watched(create_mcp_http_client, report)
+    if options.sse:
+        yield sse_client(options.sse, headers=options.headers, httpx_client_factory=new_client)
+    elif options.url:
+        async with new_client(headers=options.headers) as http:
+            yield streamable_http_client(options.url, http_client=http)
+    else:
+        yield StdioServerParameters(command=options.command, args=options.args, env=dict(os.environ))
+
+
+def mode(options):
+    """What the SDK is to do about the protocol version; it has no option for an old one."""
+    if options.protocol is None:
+        return {"mode": options.negotiate} if options.negotiate else {}
+    if options.protocol in MODERN_PROTOCOL_VERSIONS:
+        return {"mode": options.protocol}
+    mcp.client.session.LATEST_HANDSHAKE_VERSION = options.protocol
+    return {"mode": options.negotiate or "legacy"}
+
+
+@asynccontextmanager
+async def connect(options, report):
+    async with transport(options, report) as server:
+        async with Client(server, message_handler=report.on_message, **mode(options)) as client:
+            yield Connected(client)
 
 
 def is_timeout(error):

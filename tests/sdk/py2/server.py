@@ -1,41 +1,20 @@
-"""A server made with the Python SDK 2.x, over stdio. Tools: see ../README.md."""
+"""A server made with the Python SDK 2.x, over stdio or HTTP. Tools: see ../README.md."""
 
-import anyio
+import sys
+from pathlib import Path
+
 from mcp.server.mcpserver import Context, MCPServer
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "common"))
+from serving import add_tools, options, serve  # noqa: E402
+
+found = options("--json", "--stateless", "--sse")
 server = MCPServer("milepost-py2-server", log_level="ERROR")
+add_tools(server, Context)
 
-
-@server.tool()
-async def steps(ctx: Context, count: int = 3, ms: float = 50, total: float | None = None) -> str:
-    for step in range(1, count + 1):
-        await anyio.sleep(ms / 1000)
-        await ctx.report_progress(step, total, f"step {step}")
-    await anyio.sleep(ms / 1000)
-    return f"{count} steps done"
-
-
-@server.tool()
-async def quiet(ms: float = 1000) -> str:
-    await anyio.sleep(ms / 1000)
-    return f"quiet for {ms:g} ms"
-
-
-@server.tool()
-async def burst(ctx: Context) -> str:
-    await ctx.report_progress(100, 100, "done")
-    return "burst done"
-
-
-@server.tool()
-async def big(bytes: int = 1000) -> str:
-    return "x" * bytes
-
-
-@server.tool()
-async def ask(ctx: Context) -> str:
-    await ctx.session.send_ping()
-    return "the client answered the ping"
-
-
-server.run("stdio")
+if found.http is None:
+    server.run("stdio")
+elif found.sse:
+    serve(server.sse_app(), "/sse", found)
+else:
+    serve(server.streamable_http_app(json_response=found.json, stateless_http=found.stateless), "/mcp", found)

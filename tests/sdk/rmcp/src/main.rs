@@ -4,26 +4,30 @@
 
 #![expect(deprecated, reason = "logging is deprecated in 2026-07-28; servers still use it")]
 
+mod http;
 mod options;
 mod report;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ::http::{HeaderName, HeaderValue};
 use futures::{FutureExt, StreamExt};
 use options::Options;
 use report::{Call, Report, Warnings};
 use rmcp::handler::client::progress::ProgressDispatcher;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientRequest, CustomNotification,
+    CallToolRequest, CallToolRequestParams, ClientConfig, ClientRequest, CustomNotification,
     LoggingMessageNotificationParam, ProgressNotificationParam, ProtocolVersion, ServerResult,
 };
 use rmcp::service::{ClientLifecycleMode, serve_client_with_lifecycle};
 use rmcp::service::{
     NotificationContext, PeerRequestOptions, RoleClient, RunningService, ServiceError,
 };
-use rmcp::transport::TokioChildProcess;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
 use rmcp::{ClientHandler, Peer};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout, timeout_at};
@@ -34,12 +38,17 @@ const CLOSE: Duration = Duration::from_secs(9);
 /// The application: hands progress to whoever subscribed to its token.
 #[derive(Clone, Default)]
 struct App {
+    config: ClientConfig,
     progress: ProgressDispatcher,
     seen: Arc<AtomicU64>,
     report: Arc<Mutex<Report>>,
 }
 
 impl ClientHandler for App {
+    fn get_info(&self) -> ClientConfig {
+        self.config.clone()
+    }
+
     async fn on_progress(
         &self,
         params: ProgressNotificationParam,
@@ -68,10 +77,13 @@ impl ClientHandler for App {
 
 fn main() {
     let options = Options::parse(std::env::args().skip(1)).unwrap_or_else(|problem| {
-        eprintln!("{problem}\nusage: client --call TOOL[=JSON] ... [options] -- CMD [ARG...]   (see tests/sdk/README.md)");
+        eprintln!("{problem}\nusage: client --call TOOL[=JSON] ... [options] --url URL | -- CMD [ARG...]   (see tests/sdk/README.md)");
         std::process::exit(2);
     });
-    let app = App::default();
+    let mut app = App::default();
+    if let Some(version) = version(&options) {
+        app.config.protocol_version = version;
+    }
     let warnings = Warnings(app.report.clone());
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
@@ -121,20 +133,44 @@ async fn run(app: &App, options: &Options) {
 }
 
 async fn connect(app: &App, options: &Options) -> Result<RunningService<RoleClient, App>, String> {
-    let mut command = tokio::process::Command::new(&options.command);
-    command.args(&options.args);
-    let transport = TokioChildProcess::new(command).map_err(|error| error.to_string())?;
+    let modern = version(options).filter(|version| !version.has_initialize());
     let lifecycle = if options.auto {
         ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::LATEST],
             legacy_version: None,
         }
+    } else if let Some(version) = modern {
+        ClientLifecycleMode::Discover { preferred_versions: vec![version] }
     } else {
         ClientLifecycleMode::Initialize
     };
-    serve_client_with_lifecycle(app.clone(), transport, lifecycle)
-        .await
-        .map_err(|error| error.to_string())
+    let service = if let Some(url) = &options.url {
+        let client = http::Watched { client: reqwest::Client::new(), report: app.report.clone() };
+        let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+            .custom_headers(headers(options)?);
+        let transport = StreamableHttpClientTransport::with_client(client, config);
+        serve_client_with_lifecycle(app.clone(), transport, lifecycle).await
+    } else {
+        let mut command = tokio::process::Command::new(&options.command);
+        command.args(&options.args);
+        let transport = TokioChildProcess::new(command).map_err(|error| error.to_string())?;
+        serve_client_with_lifecycle(app.clone(), transport, lifecycle).await
+    };
+    service.map_err(|error| http::chain(&error))
+}
+
+/// The protocol version asked for.
+fn version(options: &Options) -> Option<ProtocolVersion> {
+    serde_json::from_value(Value::from(options.protocol.as_deref()?)).ok()
+}
+
+fn headers(options: &Options) -> Result<HashMap<HeaderName, HeaderValue>, String> {
+    let parse = |(name, value): &(String, String)| {
+        let name = name.parse().map_err(|error| format!("--header {name}: {error}"))?;
+        let value = value.parse().map_err(|error| format!("--header {name}: {error}"))?;
+        Ok((name, value))
+    };
+    options.headers.iter().map(parse).collect()
 }
 
 async fn calls(app: &App, service: &RunningService<RoleClient, App>, options: &Options) {

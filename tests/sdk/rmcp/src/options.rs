@@ -15,6 +15,9 @@ pub struct Options {
     pub reset: bool,
     pub progress: bool,
     pub auto: bool,
+    pub protocol: Option<String>,
+    pub url: Option<String>,
+    pub headers: Vec<(String, String)>,
     pub command: String,
     pub args: Vec<String>,
 }
@@ -31,6 +34,9 @@ impl Options {
             reset: false,
             progress: true,
             auto: false,
+            protocol: None,
+            url: None,
+            headers: Vec::new(),
             command: String::new(),
             args: Vec::new(),
         };
@@ -46,8 +52,11 @@ impl Options {
                 }
             }
         }
-        options.command = words.next().ok_or("no server command after --")?;
+        options.command = words.next().unwrap_or_default();
         options.args = words.collect();
+        if options.command.is_empty() == options.url.is_none() {
+            return Err("one of --url and a command after -- is needed".to_owned());
+        }
         Ok(options)
     }
 
@@ -59,6 +68,13 @@ impl Options {
             "--deadline" => self.deadline = seconds(word, value, 1.0)?,
             "--linger" => self.linger = seconds(word, value, 1000.0)?,
             "--negotiate" => self.auto = value == "auto",
+            "--protocol" => self.protocol = Some(value.to_owned()),
+            "--url" => self.url = Some(value.to_owned()),
+            "--header" => {
+                let (name, value) = value.split_once('=').ok_or("--header needs NAME=VALUE")?;
+                self.headers.push((name.to_owned(), value.to_owned()));
+            }
+            "--sse" => return Err("the SDK has no HTTP+SSE transport".to_owned()),
             "--busy" => {} // TypeScript only
             _ => return Err(format!("unknown argument {word}")),
         }

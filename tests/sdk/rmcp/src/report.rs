@@ -1,10 +1,13 @@
 //! The report printed at the end, and the writer that collects the SDK's warnings for it.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
+
+use crate::http::chain;
 
 const MAX_LISTED: usize = 20;
 
@@ -16,6 +19,8 @@ pub struct Report {
     notifications: BTreeMap<String, u64>,
     errors: Vec<String>,
     error_count: u64,
+    http_errors: Vec<String>,
+    http_error_count: u64,
 }
 
 #[derive(Clone)]
@@ -56,9 +61,12 @@ impl Report {
 
     pub fn fault(&mut self, text: &str) {
         self.error_count += 1;
-        if self.errors.len() < MAX_LISTED {
-            self.errors.push(text.chars().take(200).collect());
-        }
+        list(&mut self.errors, text);
+    }
+
+    pub fn http_fault(&mut self, method: &str, error: &dyn Error) {
+        self.http_error_count += 1;
+        list(&mut self.http_errors, &format!("{method} {}", chain(error)));
     }
 
     /// Of the progress the handler saw, what belonged to no running call.
@@ -79,6 +87,8 @@ impl Report {
             "notifications": self.notifications,
             "errors": self.errors,
             "error_count": self.error_count,
+            "http_errors": self.http_errors,
+            "http_error_count": self.http_error_count,
         })
     }
 }
@@ -95,6 +105,12 @@ impl Call {
             "result": self.result,
             "ms": self.ms,
         })
+    }
+}
+
+fn list(texts: &mut Vec<String>, text: &str) {
+    if texts.len() < MAX_LISTED {
+        texts.push(text.chars().take(200).collect());
     }
 }
 

@@ -1,0 +1,249 @@
+//! A filter that fails open: a panic in it turns its connection into plain forwarding with progress
+//! withheld, and harms no other.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::jsonrpc::{Kind, Message, Scan};
+use crate::progress::{
+    Fate, Filter, Origin, Part, Payload, Policy, QUEUE_MAX, Reason, Record, StreamId, Transmit,
+    Verdict,
+};
+
+/// A [`Filter`] whose panics stay inside.
+#[derive(Debug)]
+pub struct Guarded {
+    filter: Filter,
+    policy: Arc<Policy>,
+    /// Where the client reads what came on no stream of its own.
+    home: StreamId,
+    failed: Option<Box<Failed>>,
+}
+
+/// What goes on once the filter has failed: everything is to be written as it came.
+#[derive(Debug, Default)]
+struct Failed {
+    queue: VecDeque<(StreamId, Transmit)>,
+    records: VecDeque<Record>,
+    numbers: u64,
+    /// A large message is passing that must be withheld.
+    withholding: bool,
+}
+
+impl Guarded {
+    /// Guards `filter`, whose policy is `policy`.
+    pub fn new(filter: Filter, policy: Arc<Policy>, home: StreamId) -> Self {
+        Self { filter, policy, home, failed: None }
+    }
+
+    /// Asks the filter; `None` if it has failed, now or before.
+    pub fn ask<T>(&mut self, question: impl FnOnce(&mut Filter) -> T) -> Option<T> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let filter = &mut self.filter;
+        match catch_unwind(AssertUnwindSafe(|| question(filter))) {
+            Ok(answer) => Some(answer),
+            Err(_) => {
+                self.fail_open();
+                None
+            }
+        }
+    }
+
+    fn fail_open(&mut self) {
+        tracing::error!(
+            "the progress filter has failed; this connection goes on without progress \
+             (please report the panic above)"
+        );
+        let filter = &mut self.filter;
+        let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
+        let (queue, at_work) = left.unwrap_or_default();
+        self.failed = Some(Box::new(Failed { queue: queue.into(), ..Failed::default() }));
+        if let Some((stream, message)) = at_work {
+            self.forward(stream.unwrap_or(self.home), &message);
+        }
+    }
+
+    /// Plain forwarding, progress withheld.
+    fn forward(&mut self, stream: StreamId, message: &Message) -> Fate {
+        if message.kind() == Kind::Noise {
+            return Fate::Noise(message.raw().clone());
+        }
+        let is_batch = message.kind() == Kind::Batch;
+        let elements: Vec<Message> =
+            if is_batch { message.elements().collect() } else { Vec::new() };
+        let progress = self.is_progress(message) || elements.iter().any(|e| self.is_progress(e));
+        if !progress {
+            self.push(stream, Payload::of(message), Part::Whole);
+        }
+        for element in elements.iter().filter(|_| progress) {
+            if !self.is_progress(element) {
+                self.push(stream, Payload::of(element), Part::Whole);
+            }
+        }
+        let verdict = if progress && !is_batch {
+            Verdict::Withheld(Reason::FailedOpen)
+        } else {
+            Verdict::Forwarded
+        };
+        if let Some(failed) = &mut self.failed {
+            failed.numbers += 1;
+            let number = failed.numbers;
+            failed.records.push_back(Record::Message { number, call: None, verdict });
+        }
+        Fate::Taken
+    }
+
+    fn is_progress(&self, message: &Message) -> bool {
+        message.kind() == Kind::Notification
+            && message.method().is_some_and(|method| self.policy.claims(&method))
+    }
+
+    fn push(&mut self, stream: StreamId, payload: Payload, part: Part) {
+        if let Some(failed) = &mut self.failed {
+            failed.queue.push_back((stream, Transmit { payload, part }));
+        }
+    }
+
+    fn stream_of(&self, origin: Origin) -> StreamId {
+        match origin {
+            Origin::Wire => self.home,
+            Origin::Stream(id) => id,
+        }
+    }
+
+    /// [`Filter::client_message`].
+    pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
+        let answer = self.ask(|filter| filter.client_message(now, stream, message));
+        answer.unwrap_or_else(|| Payload::of(message))
+    }
+
+    /// [`Filter::client_passed`].
+    pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
+        self.ask(|filter| filter.client_passed(now, stream, scan));
+    }
+
+    /// [`Filter::server_message`].
+    pub fn server_message(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
+        self.judge(origin, message, |filter| filter.server_message(now, origin, message))
+    }
+
+    /// [`Filter::server_message_here`].
+    pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
+        self.judge(origin, message, |filter| filter.server_message_here(now, origin, message))
+    }
+
+    fn judge(
+        &mut self,
+        origin: Origin,
+        message: &Message,
+        question: impl FnOnce(&mut Filter) -> Fate,
+    ) -> Fate {
+        let failed_before = self.failed.is_some();
+        match self.ask(question) {
+            Some(fate) => fate,
+            // What the filter was at work on when it failed has been salvaged.
+            None if !failed_before => Fate::Taken,
+            None => self.forward(self.stream_of(origin), message),
+        }
+    }
+
+    /// [`Filter::server_passing`].
+    pub fn server_passing(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        head: Bytes,
+        text: Range<usize>,
+    ) -> Fate {
+        let (piece, place) = (head.clone(), text.clone());
+        if let Some(fate) = self.ask(|filter| filter.server_passing(now, origin, piece, place)) {
+            return fate;
+        }
+        let mut scan = Scan::default();
+        scan.feed(&head[text.clone()]);
+        let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
+        if let Some(failed) = &mut self.failed {
+            failed.withholding = claimed;
+        }
+        self.server_piece(now, origin, head, text)
+    }
+
+    /// [`Filter::server_piece`].
+    pub fn server_piece(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        piece: Bytes,
+        text: Range<usize>,
+    ) -> Fate {
+        let copy = piece.clone();
+        if let Some(fate) = self.ask(|filter| filter.server_piece(now, origin, copy, text)) {
+            return fate;
+        }
+        self.push_piece(origin, piece, Part::Piece);
+        Fate::Taken
+    }
+
+    /// [`Filter::server_passed`].
+    pub fn server_passed(&mut self, now: Instant, origin: Origin) {
+        if self.ask(|filter| filter.server_passed(now, origin)).is_none() {
+            self.push_piece(origin, Bytes::new(), Part::End);
+        }
+    }
+
+    fn push_piece(&mut self, origin: Origin, piece: Bytes, part: Part) {
+        let withholding = self.failed.as_ref().is_some_and(|failed| failed.withholding);
+        if !withholding {
+            self.push(self.stream_of(origin), piece.into(), part);
+        }
+    }
+
+    /// [`Filter::poll_transmit`].
+    pub fn poll_transmit(&mut self, now: Instant, stream: StreamId) -> Option<Transmit> {
+        if let Some(transmit) = self.ask(|filter| filter.poll_transmit(now, stream)) {
+            return transmit;
+        }
+        let queue = &mut self.failed.as_mut()?.queue;
+        let place = queue.iter().position(|(to, _)| *to == stream)?;
+        queue.remove(place).map(|(_, transmit)| transmit)
+    }
+
+    /// [`Filter::poll_timeout`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.failed.is_some() { None } else { self.filter.poll_timeout() }
+    }
+
+    /// [`Filter::poll_stream_timeout`].
+    pub fn poll_stream_timeout(&self, stream: StreamId) -> Option<Instant> {
+        if self.failed.is_some() { None } else { self.filter.poll_stream_timeout(stream) }
+    }
+
+    /// [`Filter::poll_record`].
+    pub fn poll_record(&mut self) -> Option<Record> {
+        let Some(failed) = &mut self.failed else { return self.filter.poll_record() };
+        failed.records.pop_front()
+    }
+
+    /// [`Filter::is_full`].
+    pub fn is_full(&self) -> bool {
+        let Some(failed) = &self.failed else { return self.filter.is_full() };
+        failed.queue.iter().map(|(_, transmit)| transmit.payload.len()).sum::<usize>() >= QUEUE_MAX
+    }
+
+    /// [`Filter::is_drained`].
+    pub fn is_drained(&self) -> bool {
+        self.failed.as_ref().map_or_else(|| self.filter.is_drained(), |f| f.queue.is_empty())
+    }
+
+    /// [`Filter::open_calls`].
+    pub fn open_calls(&self) -> usize {
+        if self.failed.is_some() { 0 } else { self.filter.open_calls() }
+    }
+}

@@ -1,0 +1,389 @@
+//! One POST and what is said in answer to it. Its filter is its own: nobody waits for it, and it
+//! waits for nobody.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Context;
+
+use bytes::Bytes;
+
+use super::body::Batch;
+use super::calls::OpenCall;
+use super::mailbox::Mail;
+use super::now;
+use super::session::{Foreign, Member, Session};
+use super::stream::Judge;
+use super::upstream::UpstreamError;
+use crate::guarded::Guarded;
+use crate::jsonrpc::{Framing, Kind, Message};
+use crate::mcp::Revision;
+use crate::progress::{
+    Fate, Filter, Mode, Origin, Pacing, Part, Payload, Policy, Record, StreamId, StreamKind,
+    Transmit, Verdict,
+};
+use crate::sse::{self, Event, Piece};
+use crate::telemetry::Connection;
+
+/// The only stream of an exchange's filter.
+const OWN: StreamId = StreamId(0);
+
+const ORIGIN: Origin = Origin::Stream(OWN);
+
+/// Events with an id or a time to retry whose message still waits to be judged.
+const MARKED_MAX: usize = 256;
+
+/// Tells the server something that no client has said.
+pub(super) type Tell = Box<dyn Fn(Payload) + Send>;
+
+/// The requests of one POST, and what their client is told.
+pub(super) struct Exchange {
+    filter: Guarded,
+    member: Option<Member>,
+    log: Connection,
+    observing: bool,
+    /// Closing the stream gives the requests up.
+    modern: bool,
+    /// By the number of their message.
+    marked: VecDeque<(u64, Event)>,
+    /// The server has sent an event id: the client can come back for the rest.
+    resumable: bool,
+    /// The client has been given an event id.
+    id_passed: bool,
+    tell: Option<Tell>,
+    open: Option<OpenCall>,
+}
+
+impl Exchange {
+    /// The exchange of the requests in `message`; `None` if they could not be read.
+    pub(super) fn new(
+        policy: &Arc<Policy>,
+        session: Option<&Arc<Session>>,
+        message: Option<&Message>,
+        revision: Option<Revision>,
+    ) -> Self {
+        let mut filter = match session {
+            Some(_) => Filter::of_request(Arc::clone(policy)),
+            None => Filter::new(Arc::clone(policy)),
+        };
+        filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
+        filter.agreed_on(revision);
+        let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
+        match message {
+            Some(message) => {
+                filter.client_message(now(), OWN, message);
+            }
+            None => {
+                filter.ask(Filter::knows_not_all);
+            }
+        }
+        Self {
+            filter,
+            member: session.map(|session| session.enter(message)),
+            log: Connection::default(),
+            observing: policy.mode == Mode::Observe,
+            modern: revision >= Some(Revision::V2026_07_28),
+            marked: VecDeque::new(),
+            resumable: false,
+            id_passed: false,
+            tell: None,
+            open: None,
+        }
+    }
+
+    /// The requests are on their way. `tell`: how the server is told that one has taken too long.
+    pub(super) fn begins(&mut self, open: OpenCall, tell: Option<Tell>) {
+        self.open = Some(open);
+        self.tell = tell;
+    }
+
+    /// The server has named a session in its answer: the requests belong to it from now on.
+    pub(super) fn join(&mut self, session: &Arc<Session>, message: &Message) {
+        if self.member.is_none() {
+            self.member = Some(session.enter(Some(message)));
+        }
+    }
+
+    /// The requests will have no answer as far as progress goes: the server has refused them, or
+    /// answers in a way that is not read.
+    pub(super) fn release(mut self) {
+        self.settle_all();
+    }
+
+    fn settle_all(&mut self) {
+        self.filter.ask(|filter| filter.settle_stream(now(), OWN));
+        if let Some(member) = &self.member {
+            member.refused();
+        }
+        self.note(None);
+    }
+
+    /// The whole body of a JSON answer: what the client gets in its place; `None` if that is the very
+    /// body.
+    pub(super) fn body(&mut self, body: &Bytes) -> Option<Bytes> {
+        let message = Message::parse(body.clone());
+        self.judge(&message, &mut Batch::default());
+        let mut told: Vec<Payload> = Vec::new();
+        drain(&mut self.filter, |Transmit { payload, .. }| told.push(payload));
+        self.note(None);
+        if self.observing {
+            return None;
+        }
+        match &told[..] {
+            // An HTTP answer has to have something in it, whatever we think of it.
+            [] => None,
+            [only] => Some(only.to_bytes()).filter(|only| only != body),
+            several => {
+                let texts: Vec<Bytes> = several.iter().map(Payload::to_bytes).collect();
+                Some(Bytes::from([b"[", &texts.join(&b","[..])[..], b"]"].concat()))
+            }
+        }
+    }
+
+    /// The server has answered with a status instead of a message, and the client's response has
+    /// begun already.
+    pub(super) fn fail(&mut self, why: &str, status: Option<u16>) {
+        self.filter.ask(|filter| filter.fail_calls(now(), why, status));
+    }
+
+    /// Whether an answer is for a request of this exchange.
+    pub(super) fn awaits(&mut self, answer: &Message) -> bool {
+        let id = answer.id_key();
+        id.is_some_and(|id| self.filter.ask(|filter| filter.stream_of(&id)).flatten() == Some(OWN))
+    }
+
+    fn judge(&mut self, message: &Message, out: &mut Batch) {
+        let mut fate = self.filter.server_message(now(), ORIGIN, message);
+        if fate == Fate::Stranger {
+            let known =
+                self.member.as_ref().map(|member| member.session.foreign(member.stream, message));
+            match known {
+                Some(Foreign::Moved) => return,
+                Some(Foreign::Passes) => return self.pass(message, out),
+                Some(Foreign::Unknown) | None => {
+                    fate = self.filter.server_message_here(now(), ORIGIN, message);
+                }
+            }
+        }
+        if let Fate::Noise(_) = fate {
+            self.pass(message, out);
+        }
+        if let Some(member) = &self.member
+            && concerns_session(message)
+        {
+            member.session.settled(message);
+        }
+    }
+
+    /// A message goes on as it is, behind what has been said before.
+    fn pass(&mut self, message: &Message, out: &mut Batch) {
+        if self.observing {
+            return;
+        }
+        self.collect(out);
+        out.transmit(&Transmit { payload: Payload::of(message), part: Part::Whole });
+    }
+
+    /// Tells the log what has happened, and keeps what withheld events had besides their message.
+    fn note(&mut self, mut out: Option<&mut Batch>) {
+        while let Some(record) = self.filter.poll_record() {
+            self.log.note(&record);
+            if let Record::Message { number, verdict, .. } = record
+                && let Some(place) = self.marked.iter().position(|(marked, _)| *marked == number)
+                && let Some((_, event)) = self.marked.remove(place)
+            {
+                match (verdict, &mut out) {
+                    (Verdict::Withheld(_), Some(out)) => self.keep_the_rest(&event, out),
+                    (Verdict::Withheld(_), None) => {}
+                    _ => self.id_passed |= event.has_id(),
+                }
+            }
+        }
+        let told = std::iter::from_fn(|| self.filter.ask(Filter::poll_to_server).flatten());
+        let told: Vec<Payload> = told.collect();
+        if let Some(tell) = &self.tell {
+            told.into_iter().for_each(tell);
+        }
+    }
+
+    /// Of a withheld event the time to retry counts all the same, and the first id of a stream:
+    /// without one the client cannot come back (rules ).
+    fn keep_the_rest(&mut self, event: &Event, out: &mut Batch) {
+        let revision = self.filter.ask(|filter| filter.revision()).flatten();
+        let id = event.id().filter(|_| !self.id_passed && revision == Some(Revision::V2025_11_25));
+        let mut text = Vec::new();
+        if let Some(retry) = event.retry() {
+            text.extend_from_slice(&retry);
+            text.push(b'\n');
+        }
+        if let Some(id) = id {
+            self.id_passed = true;
+            text.extend_from_slice(b"id: ");
+            text.extend_from_slice(id);
+            text.extend_from_slice(b"\ndata:\n");
+        }
+        if !text.is_empty() {
+            text.push(b'\n');
+            out.raw(&text.into());
+        }
+    }
+}
+
+/// Whether the session has to know of a message that came on the stream of a request.
+fn concerns_session(message: &Message) -> bool {
+    match message.kind() {
+        Kind::Response | Kind::Opaque | Kind::Batch => true,
+        Kind::Notification => message.method().is_some_and(|method| {
+            *method == *crate::mcp::TASK_STATUS || *method == *crate::mcp::CANCELLED
+        }),
+        _ => false,
+    }
+}
+
+fn drain(filter: &mut Guarded, mut each: impl FnMut(Transmit)) {
+    let at = now();
+    while let Some(transmit) = filter.poll_transmit(at, OWN) {
+        each(transmit);
+    }
+    filter.ask(|filter| filter.written(at, OWN));
+}
+
+/// What an event says, if it is a message: in a frame under which clients look for messages.
+pub(super) fn message_in(event: &Event) -> Option<Message> {
+    let data = event.data().filter(|data| !data.is_empty())?;
+    let message = Message::parse(data);
+    if message.kind() == Kind::Noise {
+        return None;
+    }
+    // Clients look at no event of another name (rule R-12).
+    let frame = if event.is_message() { event.raw.clone() } else { sse::rename(&event.raw) };
+    Some(message.framed(Framing::Within(frame)))
+}
+
+/// Where in a piece of a large event its message is.
+pub(super) fn text_of(piece: &Piece) -> std::ops::Range<usize> {
+    piece.data.clone().unwrap_or(0..0)
+}
+
+impl Judge for Exchange {
+    fn event(&mut self, event: &Event, out: &mut Batch) {
+        self.resumable |= event.id().is_some_and(|id| !id.is_empty());
+        if self.observing {
+            out.raw(&event.raw);
+        }
+        let Some(message) = message_in(event) else {
+            if !self.observing {
+                self.collect(out);
+                self.id_passed |= event.has_id();
+                out.raw(&event.raw);
+            }
+            return;
+        };
+        self.judge(&message, out);
+        if (event.has_id() || event.retry().is_some()) && self.marked.len() < MARKED_MAX {
+            let number = self.filter.ask(|filter| filter.last_number()).unwrap_or_default();
+            self.marked.push_back((number, event.clone()));
+        }
+    }
+
+    fn passing(&mut self, piece: &Piece, out: &mut Batch) {
+        let text = text_of(piece);
+        let fate = self.filter.server_passing(now(), ORIGIN, piece.raw.clone(), text);
+        self.passed_on(&fate, piece, out);
+    }
+
+    fn piece(&mut self, piece: &Piece, out: &mut Batch) {
+        let text = text_of(piece);
+        let fate = self.filter.server_piece(now(), ORIGIN, piece.raw.clone(), text);
+        self.passed_on(&fate, piece, out);
+    }
+
+    fn passed(&mut self, out: &mut Batch) {
+        self.filter.server_passed(now(), ORIGIN);
+        self.collect(out);
+        if self.filter.open_calls() == 0
+            && let Some(member) = &self.member
+        {
+            member.refused();
+        }
+    }
+
+    fn collect(&mut self, out: &mut Batch) {
+        let observing = self.observing;
+        drain(&mut self.filter, |transmit| {
+            if !observing {
+                out.transmit(&transmit);
+            }
+        });
+        self.note(Some(out));
+    }
+
+    fn collapse(&mut self) {
+        self.filter.ask(Filter::collapse);
+    }
+
+    fn timeout(&self) -> Option<std::time::Instant> {
+        self.filter.poll_timeout()
+    }
+
+    fn look_around(&mut self, cx: &mut Context<'_>, out: &mut Batch) {
+        let Some(member) = &self.member else { return };
+        member.register(cx);
+        let mailbox = Arc::clone(&member.mailbox);
+        while let Some(mail) = mailbox.take() {
+            match mail {
+                Mail::Progress(message) => {
+                    self.filter.server_message_here(now(), ORIGIN, &message);
+                }
+                Mail::Client(message) => {
+                    self.filter.client_message(now(), OWN, &message);
+                }
+                Mail::Settled(message) => {
+                    self.filter.ask(|filter| filter.settled(now(), &message));
+                }
+                Mail::Event(event) => {
+                    self.collect(out);
+                    out.raw(&event);
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
+        self.collect(out);
+        let resumes = self.resumable && !self.modern;
+        if self.filter.open_calls() == 0 || resumes {
+            return;
+        }
+        let why = match error {
+            None => "the server closed the stream without an answer".to_owned(),
+            Some(error) => super::in_full(error),
+        };
+        self.fail(&why, None);
+    }
+}
+
+impl Exchange {
+    fn passed_on(&mut self, fate: &Fate, piece: &Piece, out: &mut Batch) {
+        if self.observing || matches!(fate, Fate::Noise(_)) {
+            if !self.observing {
+                self.collect(out);
+            }
+            out.raw(&piece.raw);
+        }
+        self.collect(out);
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(member) = self.member.take() {
+            member.leave(&mut self.filter, self.modern);
+        }
+        let at = now();
+        let cancels = self.modern;
+        self.filter.ask(|filter| filter.close_stream(at, OWN, cancels));
+        while let Some(record) = self.filter.poll_record() {
+            self.log.note(&record);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A GET stream of a session: what it brings for a request that has a stream of its own goes there;
+//! the rest is judged and passed where it came.
+
+use std::sync::Arc;
+use std::task::Context;
+
+use super::body::Batch;
+use super::exchange::{message_in, text_of};
+use super::mailbox::Mail;
+use super::now;
+use super::session::Member;
+use super::stream::Judge;
+use super::upstream::UpstreamError;
+use crate::progress::{Fate, Filter, Origin};
+use crate::sse::{Event, Piece};
+
+/// A stream on which the client listens.
+pub(super) struct Listening {
+    member: Member,
+    observing: bool,
+}
+
+impl Listening {
+    pub(super) fn new(member: Member, observing: bool) -> Self {
+        Self { member, observing }
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::Stream(self.member.stream)
+    }
+
+    fn passed_on(&mut self, fate: &Fate, piece: &Piece, out: &mut Batch) {
+        if matches!(fate, Fate::Noise(_)) {
+            self.collect(out);
+            out.raw(&piece.raw);
+        }
+        self.collect(out);
+    }
+}
+
+impl Judge for Listening {
+    fn event(&mut self, event: &Event, out: &mut Batch) {
+        let message = message_in(event).filter(|_| !self.observing);
+        let Some(message) = message else {
+            self.collect(out);
+            out.raw(&event.raw);
+            return;
+        };
+        if let Fate::Noise(_) = self.member.session.heard(self.member.stream, &message) {
+            self.collect(out);
+            out.raw(&event.raw);
+        }
+    }
+
+    fn passing(&mut self, piece: &Piece, out: &mut Batch) {
+        let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
+        let fate =
+            self.member.session.ask(|filter| filter.server_passing(now(), origin, raw, text));
+        self.passed_on(&fate, piece, out);
+    }
+
+    fn piece(&mut self, piece: &Piece, out: &mut Batch) {
+        let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
+        let fate = self.member.session.ask(|filter| filter.server_piece(now(), origin, raw, text));
+        self.passed_on(&fate, piece, out);
+    }
+
+    fn passed(&mut self, out: &mut Batch) {
+        let origin = self.origin();
+        self.member.session.ask(|filter| filter.server_passed(now(), origin));
+        self.collect(out);
+    }
+
+    fn collect(&mut self, out: &mut Batch) {
+        self.member.session.collect(self.member.stream, out);
+    }
+
+    fn collapse(&mut self) {
+        self.member.session.ask(|filter| filter.ask(Filter::collapse));
+    }
+
+    fn timeout(&self) -> Option<std::time::Instant> {
+        let stream = self.member.stream;
+        self.member.session.ask(|filter| filter.poll_stream_timeout(stream))
+    }
+
+    fn look_around(&mut self, cx: &mut Context<'_>, out: &mut Batch) {
+        self.member.register(cx);
+        let mailbox = Arc::clone(&self.member.mailbox);
+        while let Some(mail) = mailbox.take() {
+            if let Mail::Event(event) = mail {
+                self.collect(out);
+                out.raw(&event);
+            }
+        }
+    }
+
+    fn ended(&mut self, _: Option<&UpstreamError>, out: &mut Batch) {
+        self.collect(out);
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.member.stop_listening();
+    }
+}

@@ -1,0 +1,389 @@
+//! HTTP+SSE of 2024-11-05: one stream for everything the server says, and an endpoint to post to that
+//! the server names in its first event. Both lie under the route's path for the client.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Context;
+
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{Method, Response, StatusCode};
+use hyper::body::Incoming;
+use url::Url;
+
+use super::answer::Content;
+use super::body::{Batch, Body, RequestBody};
+use super::calls::{Calls, OpenCall};
+use super::exchange::{message_in, text_of};
+use super::mailbox::Mailbox;
+use super::site::{Site, Target};
+use super::stream::{EventStream, Judge};
+use super::upstream::UpstreamError;
+use super::{Proxy, now, reading, refuse, silence, text, unavailable, unreachable};
+use crate::guarded::Guarded;
+use crate::jsonrpc::{Kind, Message};
+use crate::progress::{Fate, Filter, Mode, Origin, Record, StreamId, StreamKind};
+use crate::sse::{Event, Piece};
+use crate::telemetry::Connection;
+
+/// The only client stream of a wire.
+const WIRE: StreamId = StreamId(0);
+
+/// What we add to an endpoint that would otherwise be the same for several clients.
+const OWN_KEY: &str = "milepost_stream";
+
+/// One stream and the requests that were posted for it.
+struct Wire {
+    state: Mutex<State>,
+    reader: Mailbox,
+}
+
+struct State {
+    filter: Guarded,
+    log: Connection,
+    calls: Arc<Calls>,
+    /// While requests are open.
+    open: Option<OpenCall>,
+}
+
+impl State {
+    fn count(&mut self) {
+        match self.filter.open_calls() {
+            0 => self.open = None,
+            _ if self.open.is_none() => self.open = Some(self.calls.open()),
+            _ => {}
+        }
+    }
+}
+
+impl Wire {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where posts for a stream go.
+#[derive(Clone)]
+struct Endpoint {
+    wire: Arc<Wire>,
+    on_server: PathAndQuery,
+}
+
+/// The open streams of a route, by the query of the endpoint that their client was given.
+#[derive(Default)]
+pub(super) struct Wires {
+    known: Mutex<HashMap<String, Endpoint>>,
+}
+
+impl Wires {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Endpoint>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a stream under the query of its endpoint, or under one of ours.
+    fn enter(&self, endpoint: Endpoint) -> Option<String> {
+        let mut known = self.lock();
+        let query = endpoint.on_server.query().unwrap_or_default();
+        let key = if query.is_empty() || known.contains_key(query) {
+            let mut random = [0; 16];
+            getrandom::fill(&mut random).ok()?;
+            let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let own = format!("{OWN_KEY}={name}");
+            if query.is_empty() { own } else { format!("{query}&{own}") }
+        } else {
+            query.to_owned()
+        };
+        known.insert(key.clone(), endpoint);
+        Some(key)
+    }
+}
+
+/// Reads the server's side of a wire.
+struct Speaking {
+    site: Arc<Site>,
+    wire: Arc<Wire>,
+    /// Under which posts find the wire, once the server has named its endpoint.
+    key: Option<String>,
+    observing: bool,
+    refused: bool,
+}
+
+impl Speaking {
+    fn announce(&mut self, named: &[u8], out: &mut Batch) {
+        let base = self.site.sse.as_ref().and_then(|target| target.url.as_ref());
+        let endpoint = base.and_then(|base| same_origin(base, named));
+        let Some(on_server) = endpoint else {
+            tracing::error!(
+                route = self.site.route.path,
+                endpoint = %String::from_utf8_lossy(&named[..named.len().min(256)]),
+                "the server names an endpoint of another origin; its stream is closed"
+            );
+            self.refused = true;
+            return;
+        };
+        let wire = Arc::clone(&self.wire);
+        let Some(key) = self.site.wires.enter(Endpoint { wire, on_server }) else {
+            self.refused = true;
+            return;
+        };
+        let path = self.site.route.path.trim_end_matches('/');
+        let event = format!("event: endpoint\ndata: {path}/messages?{key}\n\n");
+        self.key = Some(key);
+        out.raw(&event.into());
+    }
+
+    fn passed_on(&mut self, fate: &Fate, piece: &Piece, out: &mut Batch) {
+        if self.observing || matches!(fate, Fate::Noise(_)) {
+            if !self.observing {
+                self.collect(out);
+            }
+            out.raw(&piece.raw);
+        }
+        self.collect(out);
+    }
+}
+
+/// The path of an endpoint on its server, if that is the server of the stream (rules L-02, L-03).
+fn same_origin(stream: &Url, named: &[u8]) -> Option<PathAndQuery> {
+    let url = stream.join(std::str::from_utf8(named).ok()?.trim()).ok()?;
+    let same = url.scheme() == stream.scheme()
+        && url.host() == stream.host()
+        && url.port_or_known_default() == stream.port_or_known_default();
+    let path = match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    };
+    path.parse().ok().filter(|_| same)
+}
+
+impl Judge for Speaking {
+    fn event(&mut self, event: &Event, out: &mut Batch) {
+        if self.key.is_none() && event.name() == Some(b"endpoint") {
+            let named = event.data().unwrap_or_default();
+            return self.announce(&named, out);
+        }
+        let message = message_in(event);
+        let fate = message
+            .map(|message| self.wire.lock().filter.server_message(now(), Origin::Wire, &message));
+        let as_is = self.observing || !matches!(fate, Some(Fate::Taken));
+        if as_is {
+            self.collect(out);
+            out.raw(&event.raw);
+        }
+    }
+
+    fn passing(&mut self, piece: &Piece, out: &mut Batch) {
+        let (text, raw) = (text_of(piece), piece.raw.clone());
+        let fate = self.wire.lock().filter.server_passing(now(), Origin::Wire, raw, text);
+        self.passed_on(&fate, piece, out);
+    }
+
+    fn piece(&mut self, piece: &Piece, out: &mut Batch) {
+        let (text, raw) = (text_of(piece), piece.raw.clone());
+        let fate = self.wire.lock().filter.server_piece(now(), Origin::Wire, raw, text);
+        self.passed_on(&fate, piece, out);
+    }
+
+    fn passed(&mut self, out: &mut Batch) {
+        self.wire.lock().filter.server_passed(now(), Origin::Wire);
+        self.collect(out);
+    }
+
+    fn collect(&mut self, out: &mut Batch) {
+        let mut state = self.wire.lock();
+        let at = now();
+        while let Some(transmit) = state.filter.poll_transmit(at, WIRE) {
+            if !self.observing {
+                out.transmit(&transmit);
+            }
+        }
+        state.filter.ask(|filter| filter.written(at, WIRE));
+        while let Some(record) = state.filter.poll_record() {
+            state.log.note(&record);
+        }
+        state.count();
+    }
+
+    fn collapse(&mut self) {
+        self.wire.lock().filter.ask(Filter::collapse);
+    }
+
+    fn timeout(&self) -> Option<std::time::Instant> {
+        self.wire.lock().filter.poll_timeout()
+    }
+
+    fn look_around(&mut self, cx: &mut Context<'_>, _: &mut Batch) {
+        self.wire.reader.register(cx);
+    }
+
+    fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
+        let why = match error {
+            None => "the server closed the stream".to_owned(),
+            Some(error) => super::in_full(error),
+        };
+        if self.key.is_some() {
+            self.wire.lock().filter.ask(|filter| filter.server_gone(now(), &why));
+        }
+        self.collect(out);
+    }
+
+    fn may_comment(&self) -> bool {
+        self.key.is_some()
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.refused
+    }
+}
+
+impl Drop for Speaking {
+    fn drop(&mut self) {
+        if let Some(key) = &self.key {
+            self.site.wires.lock().remove(key);
+        }
+        let mut state = self.wire.lock();
+        state.filter.ask(|filter| filter.close_stream(now(), WIRE, false));
+        while let Some(record) = state.filter.poll_record() {
+            if !matches!(record, Record::Beat(_)) {
+                state.log.note(&record);
+            }
+        }
+    }
+}
+
+impl Proxy {
+    /// A client opens its stream.
+    pub(super) async fn open_wire(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        parts: Parts,
+        ours: bool,
+    ) -> Response<Body> {
+        let Some(target) = &site.sse else {
+            return text(StatusCode::NOT_FOUND, "this route has no HTTP+SSE endpoint");
+        };
+        if parts.method != Method::GET {
+            return self.forward(site, target, parts, RequestBody::empty(), ours).await;
+        }
+        let Some(counted) = site.count() else {
+            return unavailable("too many streams are open on this route");
+        };
+        let request = self.onward(site, target, parts, RequestBody::empty(), ours);
+        let response = match target.client.send(request).await {
+            Ok(response) => response,
+            Err(error) => return unreachable(site, &error, None),
+        };
+        if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
+        {
+            return self.piped(site, response);
+        }
+        let mut filter = Filter::new(Arc::clone(&site.policy));
+        filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
+        let filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
+        let calls = Arc::clone(&self.calls);
+        let state = Mutex::new(State { filter, log: Connection::default(), calls, open: None });
+        let speaking = Speaking {
+            site: Arc::clone(site),
+            wire: Arc::new(Wire { state, reader: Mailbox::default() }),
+            key: None,
+            observing: site.route.opaque || site.policy.mode == Mode::Observe,
+            refused: false,
+        };
+        let (head, body) = response.into_parts();
+        let stream = EventStream::new(speaking, body, silence(site), false);
+        let body = self.stream(stream, counted);
+        self.answered(site, head, true, body)
+    }
+
+    /// A client posts for its stream: what it says is known before the server can answer it.
+    pub(super) async fn post_to_wire(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        parts: Parts,
+        body: Incoming,
+        ours: bool,
+    ) -> Response<Body> {
+        let endpoint = parts.uri.query().and_then(|query| site.wires.lock().get(query).cloned());
+        let (Some(target), Some(endpoint)) = (&site.sse, endpoint) else {
+            return text(StatusCode::NOT_FOUND, "there is no such stream; open one with a GET");
+        };
+        let read = match reading::read(body, &parts.headers, site.route.max_request_bytes).await {
+            Ok(read) => read,
+            Err(unread) => return refuse(site, &unread, parts.version),
+        };
+        let (message, body) = match read {
+            reading::Read::Whole(bytes) => (Some(Message::parse(bytes.clone())), bytes.into()),
+            reading::Read::Large(body) => (None, body),
+        };
+        endpoint.wire.told(message.as_ref());
+        let response = self.send_on(site, target, &endpoint, parts, body, ours).await;
+        if !response.status().is_success()
+            && let Some(message) = &message
+        {
+            let withdraw = |filter: &mut Filter| filter.withdrawn(now(), message);
+            endpoint.wire.lock().filter.ask(withdraw);
+            endpoint.wire.reader.wake();
+        }
+        response
+    }
+
+    async fn send_on(
+        &self,
+        site: &Arc<Site>,
+        target: &Target,
+        endpoint: &Endpoint,
+        parts: Parts,
+        body: RequestBody,
+        ours: bool,
+    ) -> Response<Body> {
+        let mut request = self.onward(site, target, parts, body, ours);
+        *request.uri_mut() = target.at(endpoint.on_server.clone());
+        match target.client.send(request).await {
+            Ok(response) => self.piped(site, response),
+            Err(error) => unreachable(site, &error, None),
+        }
+    }
+}
+
+impl Wire {
+    fn told(&self, message: Option<&Message>) {
+        let mut state = self.lock();
+        match message {
+            Some(message) if message.kind() != Kind::Noise => {
+                state.filter.client_message(now(), WIRE, message);
+            }
+            Some(_) => {}
+            None => {
+                state.filter.ask(Filter::knows_not_all);
+            }
+        }
+        state.count();
+        drop(state);
+        self.reader.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(named: &str, on_server: Option<&str>) {
+        let stream = Url::parse("http://127.0.0.1:9000/base/sse").unwrap();
+        let found = same_origin(&stream, named.as_bytes());
+        assert_eq!(found.map(|path| path.to_string()).as_deref(), on_server, "{named}");
+    }
+
+    #[test]
+    fn an_endpoint_is_of_the_streams_own_origin() {
+        check("/messages/?session_id=a", Some("/messages/?session_id=a"));
+        check("messages?x=1", Some("/base/messages?x=1"));
+        check("?sessionId=a", Some("/base/sse?sessionId=a"));
+        check("http://127.0.0.1:9000/messages?sid=a", Some("/messages?sid=a"));
+        check("http://169.254.169.254/", None);
+        check("//evil.example/x", None);
+        check("https://127.0.0.1:9000/messages", None);
+        check("http://127.0.0.1:9001/messages", None);
+        check("javascript:alert(1)", None);
+    }
+}

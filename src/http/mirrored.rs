@@ -1,0 +1,116 @@
+//! Headers that repeat what a request of 2026-07-28 says: whoever reads the body has to refuse one that
+//! says something else (rule N-04). What the proxy does is decided by the body alone.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+
+use super::body::Body;
+use crate::json;
+use crate::jsonrpc::{Kind, Message};
+use crate::mcp::{self, Revision};
+
+/// The specification's code for headers that do not match (26:basic §Error Codes).
+const HEADER_MISMATCH: i32 = -32020;
+
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+
+/// Whether the headers of a request say what its body says; the response to give if not. Earlier
+/// revisions and notifications have no such rule, and a missing header is the server's to judge.
+pub(super) fn check(headers: &HeaderMap, message: &Message) -> Result<(), Box<Response<Body>>> {
+    if message.kind() != Kind::Request {
+        return Ok(());
+    }
+    let params = message.params().unwrap_or_default();
+    let meta = json::member(&params, "_meta").unwrap_or_default();
+    let Some(date) = text(&meta, mcp::META_REVISION) else { return Ok(()) };
+    if Revision::from_date(&date) < Some(Revision::V2026_07_28) {
+        return Ok(());
+    }
+    let method = message.method().unwrap_or_default().into_owned();
+    let name = match &*method {
+        mcp::TOOLS_CALL | "prompts/get" => text(&params, "name"),
+        "resources/read" => text(&params, "uri"),
+        method if method.starts_with("tasks/") => text(&params, "taskId"),
+        _ => None,
+    };
+    let said = [(REVISION, Some(date)), (METHOD, Some(method)), (NAME, name)];
+    for (header, body) in said {
+        let Some(body) = body else { continue };
+        for value in headers.get_all(&header) {
+            if decoded(value) != body.as_bytes() {
+                return Err(Box::new(mismatch(message, &header, &body)));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn text(object: &Bytes, member: &str) -> Option<String> {
+    Some(json::words(&json::member(object, member)?)?.into_owned())
+}
+
+/// A header's value; what no header may hold is written in base64 (rule N-06).
+fn decoded(value: &HeaderValue) -> Vec<u8> {
+    let value = value.as_bytes().trim_ascii();
+    let inner = value.strip_prefix(b"=?base64?").and_then(|rest| rest.strip_suffix(b"?="));
+    inner.and_then(|text| BASE64_STANDARD.decode(text).ok()).unwrap_or_else(|| value.to_vec())
+}
+
+fn mismatch(message: &Message, header: &HeaderName, body: &str) -> Response<Body> {
+    let id = message.id().unwrap_or_default();
+    let why = json::quote(&format!("the header {header} does not say {body:?}, as the body does"));
+    let code = format!(r#","error":{{"code":{HEADER_MISMATCH},"message":"#);
+    let text: [&[u8]; 5] = [
+        br#"{"jsonrpc":"2.0","id":"#,
+        &id,
+        code.as_bytes(),
+        &why,
+        br#","data":{"proxy":"milepost"}}}"#,
+    ];
+    let mut response = Response::new(Body::from(Bytes::from(text.concat())));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_one(headers: &[(&'static str, &str)], body: &str, accepted: bool) {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        let message = Message::parse(Bytes::copy_from_slice(body.as_bytes()));
+        let checked = check(&map, &message);
+        assert_eq!(checked.is_ok(), accepted, "{headers:?}");
+        if let Err(response) = checked {
+            assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+        }
+    }
+
+    #[test]
+    fn headers_say_what_the_body_says() {
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"bar","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+        let old = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"bar"}}"#;
+        let task = r#"{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"t1","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+        check_one(&[("mcp-name", "foo")], call, false);
+        check_one(&[("mcp-method", "tools/list")], call, false);
+        check_one(&[("mcp-protocol-version", "2025-11-25")], call, false);
+        check_one(&[("mcp-name", "bar"), ("mcp-method", "tools/call")], call, true);
+        check_one(&[("mcp-name", " bar ")], call, true);
+        check_one(&[("mcp-name", "=?base64?YmFy?=")], call, true);
+        check_one(&[("mcp-name", "=?BASE64?YmFy?=")], call, false);
+        check_one(&[], call, true);
+        check_one(&[("mcp-protocol-version", "2025-11-25"), ("mcp-name", "foo")], old, true);
+        check_one(&[("mcp-name", "t1")], task, true);
+        check_one(&[("mcp-name", "t2")], task, false);
+    }
+}

@@ -1,0 +1,433 @@
+//! The data path of `milepost serve`: requests for a route, and what its server says to them.
+//!
+//! ```text
+//! client ──> post ──> Exchange::new (its filter) ──> upstream ──> server
+//!                          │ enters                     │
+//!                      [session]  <── Listening ── GET  │ response
+//!                          │ mail                       │
+//! client <── body <── EventStream <── Exchange <── sse <┘
+//! ```
+//!
+//! Each exchange is one value in one task: the client's connection polls the body of its response, and
+//! that reads the server's connection. Only what a session's streams have to know of each other is
+//! shared (`session`).
+
+mod answer;
+mod asked;
+pub(crate) mod authority;
+mod body;
+mod calls;
+pub mod cors;
+mod demo;
+mod ending;
+mod exchange;
+mod get;
+pub mod headers;
+mod legacy;
+mod mailbox;
+mod mirrored;
+mod own_get;
+pub mod places;
+mod post;
+mod proven;
+mod reading;
+mod refusal;
+mod session;
+mod site;
+mod stream;
+mod upstream;
+mod via;
+
+use std::error::Error;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use hyper::body::Incoming;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use crate::jsonrpc::own_error;
+use crate::progress::Policy;
+use crate::routes::{Route, Routes};
+use answer::Content;
+use asked::Asked;
+use body::{RequestBody, Source};
+use calls::Calls;
+use ending::Ending;
+use headers::{Onward, Passage};
+use places::{Part, Place};
+use site::{Counted, Site, Target};
+use stream::{EventStream, Judge, Silence, Upstream};
+use upstream::UpstreamBody;
+
+pub use body::Body;
+pub use refusal::Refusal;
+pub use site::SiteError;
+pub use upstream::{InProcess, Io, UpstreamError, Wire};
+pub use via::Via;
+
+fn now() -> std::time::Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// An error and what led to it, on one line.
+fn in_full(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Every route while it is served.
+pub struct Proxy {
+    sites: Vec<Arc<Site>>,
+    via: Via,
+    ending: Ending,
+    calls: Arc<Calls>,
+}
+
+impl Proxy {
+    /// Nothing is connected before the first request.
+    ///
+    /// # Errors
+    /// If a route's certificates cannot be used or its address is none.
+    pub fn new(routes: &Routes, via: Via) -> Result<Arc<Self>, SiteError> {
+        Self::reaching(routes, via, None)
+    }
+
+    /// The same; servers that are reached over HTTP are reached through `connect`, if there is one,
+    /// instead of the network.
+    ///
+    /// # Errors
+    /// If a route's certificates cannot be used or its address is none.
+    pub fn reaching(
+        routes: &Routes,
+        via: Via,
+        connect: Option<&InProcess>,
+    ) -> Result<Arc<Self>, SiteError> {
+        let mut defaults = Policy::default();
+        routes.apply_defaults(&mut defaults);
+        let site = |route: &Route| Site::new(route.clone(), &defaults, connect).map(Arc::new);
+        let sites = routes.iter().map(site);
+        let sites = sites.collect::<Result<_, _>>()?;
+        Ok(Arc::new(Self { sites, via, ending: Ending::default(), calls: Arc::default() }))
+    }
+
+    /// Waits until no call is open. What is left then only listens.
+    pub async fn calls_done(&self) {
+        self.calls.done().await;
+    }
+
+    /// Ends every stream as its protocol ends it: open requests are answered with an error. Streams
+    /// that begin later end at once.
+    pub fn end_streams(&self) {
+        self.ending.end();
+    }
+
+    /// Answers a request that was let in and belongs to `place`. `ours`: its `Authorization` was for
+    /// us.
+    pub async fn handle(
+        self: Arc<Self>,
+        place: Place,
+        request: Request<Incoming>,
+        ours: bool,
+    ) -> Response<Body> {
+        let Some(site) = self.sites.get(place.route).cloned() else {
+            return text(StatusCode::NOT_FOUND, "there is no such route");
+        };
+        let (parts, body) = request.into_parts();
+        match place.part {
+            Part::WellKnown(path) => self.well_known(&site, parts, &path, ours).await,
+            Part::Sse => self.open_wire(&site, parts, ours).await,
+            Part::Messages(_) => self.post_to_wire(&site, parts, body, ours).await,
+            Part::Endpoint => self.endpoint(site, parts, body, ours).await,
+        }
+    }
+
+    async fn endpoint(
+        self: &Arc<Self>,
+        site: Arc<Site>,
+        parts: Parts,
+        body: Incoming,
+        ours: bool,
+    ) -> Response<Body> {
+        let Some(target) = &site.endpoint else {
+            // A client that finds no Streamable HTTP here looks for HTTP+SSE with a GET (rule L-09).
+            return match parts.method {
+                Method::GET if site.sse.is_some() => self.open_wire(&site, parts, ours).await,
+                _ => text(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "this route has no Streamable HTTP endpoint",
+                ),
+            };
+        };
+        if site.route.opaque {
+            let body = RequestBody::Passing(Default::default(), Box::new(body));
+            return self.forward(&site, target, parts, body, ours).await;
+        }
+        match parts.method {
+            Method::POST => self.post(&site, target, parts, body, ours).await,
+            Method::GET => self.get(&site, target, parts, ours).await,
+            _ => {
+                let body = RequestBody::Passing(Default::default(), Box::new(body));
+                let asked = Asked::of(&site, &parts);
+                let response = self.forward(&site, target, parts, body, ours).await;
+                let status = response.status();
+                if asked.method == Method::DELETE
+                    && (status.is_success() || status == StatusCode::NOT_FOUND)
+                    && let Some(id) = asked.session_id()
+                {
+                    site.sessions.forget(id);
+                }
+                response
+            }
+        }
+    }
+
+    /// Sends a request on and answers with what comes, as it comes.
+    async fn forward(
+        &self,
+        site: &Arc<Site>,
+        target: &Target,
+        parts: Parts,
+        body: RequestBody,
+        ours: bool,
+    ) -> Response<Body> {
+        let request = self.onward(site, target, parts, body, ours);
+        match target.client.send(request).await {
+            Ok(response) => self.piped(site, response),
+            Err(error) => unreachable(site, &error, None),
+        }
+    }
+
+    async fn well_known(
+        &self,
+        site: &Arc<Site>,
+        parts: Parts,
+        path: &str,
+        ours: bool,
+    ) -> Response<Body> {
+        let (Some(target), Ok(path)) =
+            (site.endpoint.as_ref().or(site.sse.as_ref()), PathAndQuery::try_from(path))
+        else {
+            return text(StatusCode::NOT_FOUND, "there is no such document");
+        };
+        let mut request = self.onward(site, target, parts, RequestBody::empty(), ours);
+        *request.uri_mut() = target.at(path);
+        match target.client.send(request).await {
+            Ok(response) => self.piped(site, response),
+            Err(error) => unreachable(site, &error, None),
+        }
+    }
+
+    async fn get(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        target: &Target,
+        parts: Parts,
+        ours: bool,
+    ) -> Response<Body> {
+        let asked = Asked::of(site, &parts);
+        if let Some(held) = self.held_get(site, &asked).await {
+            return held;
+        }
+        let Some(counted) = site.count() else {
+            return unavailable("too many streams are open on this route");
+        };
+        let request = self.onward(site, target, parts, RequestBody::empty(), ours);
+        let response = match target.client.send(request).await {
+            Ok(response) => response,
+            Err(error) => return unreachable(site, &error, None),
+        };
+        if let Some(id) = asked.session_id()
+            && response.status() == StatusCode::NOT_FOUND
+        {
+            site.sessions.forget(id);
+        }
+        if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
+        {
+            return self.piped(site, response);
+        }
+        let (head, body) = response.into_parts();
+        let listening = own_get::listening(site, &asked);
+        let stream = EventStream::new(listening, body, silence(site), false);
+        let body = self.stream(stream, counted);
+        self.answered(site, head, true, body)
+    }
+
+    /// The request as it goes to the server.
+    fn onward(
+        &self,
+        site: &Site,
+        target: &Target,
+        parts: Parts,
+        body: RequestBody,
+        ours: bool,
+    ) -> Request<RequestBody> {
+        let passage = Passage {
+            via: &self.via,
+            rules: &site.route.request_headers,
+            received: parts.version,
+            body_changes: false,
+        };
+        let onward = Onward {
+            host: Some(&target.host),
+            opaque: site.route.opaque,
+            authorization_was_ours: ours,
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = target.uri(parts.uri.query());
+        *request.headers_mut() = headers::request_headers(parts.headers, &passage, &onward);
+        request
+    }
+
+    /// The server's answer as it is.
+    fn piped(&self, site: &Site, response: Response<UpstreamBody>) -> Response<Body> {
+        let (parts, body) = response.into_parts();
+        self.answered(site, parts, false, Body::piped(None, body))
+    }
+
+    /// The server's status and headers with a body. `changes`: it is not the one that came.
+    fn answered(
+        &self,
+        site: &Site,
+        parts: http::response::Parts,
+        changes: bool,
+        body: Body,
+    ) -> Response<Body> {
+        let passage = Passage {
+            via: &self.via,
+            rules: &site.route.response_headers,
+            received: parts.version,
+            body_changes: changes,
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = parts.status;
+        *response.headers_mut() = headers::response_headers(parts.headers, &passage);
+        response
+    }
+
+    /// The body of a response of events, ended when the proxy ends.
+    fn stream<J: Judge + 'static, U: Upstream<J> + 'static>(
+        &self,
+        stream: EventStream<J, U>,
+        counted: Counted,
+    ) -> Body {
+        let ending = Box::pin(Arc::clone(self.ending.shard()).notified_owned());
+        let mut ended = Ended { stream, ending, _counted: counted };
+        if self.ending.has_ended() {
+            ended.end();
+        }
+        Body::Stream(Box::new(ended))
+    }
+
+    /// How a server is told that nobody waits for a request any more, where that can happen.
+    fn canceller(
+        &self,
+        site: &Arc<Site>,
+        request: &Request<RequestBody>,
+    ) -> Option<exchange::Tell> {
+        if !site.policy.gives_up() {
+            return None;
+        }
+        let site = Arc::clone(site);
+        let (uri, headers) = (request.uri().clone(), request.headers().clone());
+        Some(Box::new(move |payload| {
+            let Some(target) = &site.endpoint else { return };
+            let mut request = Request::new(RequestBody::from(payload.to_bytes()));
+            *request.method_mut() = Method::POST;
+            *request.uri_mut() = uri.clone();
+            *request.headers_mut() = headers.clone();
+            request.headers_mut().remove(header::CONTENT_LENGTH);
+            let client = Arc::clone(&target.client);
+            tokio::spawn(async move {
+                if let Err(error) = client.send(request).await {
+                    tracing::warn!(error = in_full(&error), "a request could not be cancelled");
+                }
+            });
+        }))
+    }
+}
+
+fn silence(site: &Site) -> Silence {
+    Silence { keep_alive: site.route.keep_alive, idle: site.route.idle_timeout }
+}
+
+/// A stream that ends when the proxy does.
+struct Ended<J, U> {
+    stream: EventStream<J, U>,
+    ending: std::pin::Pin<Box<OwnedNotified>>,
+    _counted: Counted,
+}
+
+/// Why calls are cut at the end.
+const SHUTTING_DOWN: &str = "the proxy is shutting down";
+
+impl<J: Judge, U: Upstream<J>> Ended<J, U> {
+    fn end(&mut self) {
+        self.stream.break_off(SHUTTING_DOWN);
+        // It has come; nobody is to be told twice.
+        self.ending = Box::pin(Arc::<Notify>::default().notified_owned());
+    }
+}
+
+impl<J: Judge, U: Upstream<J>> Source for Ended<J, U> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        if self.ending.poll_unpin(cx).is_ready() {
+            self.end();
+        }
+        self.stream.poll(cx)
+    }
+}
+
+/// A response of ours in words.
+fn text(status: StatusCode, why: &str) -> Response<Body> {
+    let mut response = Response::new(Body::from(Bytes::from(format!("{why}\n"))));
+    *response.status_mut() = status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+fn unavailable(why: &str) -> Response<Body> {
+    tracing::warn!(why, "refused");
+    text(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
+fn refuse(site: &Site, unread: &reading::Unread, version: Version) -> Response<Body> {
+    tracing::info!(route = site.route.path, why = unread.why, "refused");
+    let mut response = text(unread.status, &unread.why);
+    // What is left of its body is not read.
+    if version < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// The server could not be asked: an error for the request's id, if it has one.
+fn unreachable(site: &Site, error: &UpstreamError, id: Option<Bytes>) -> Response<Body> {
+    let why = in_full(error);
+    tracing::warn!(route = site.route.path, error = why, "the server could not be asked");
+    let status = match error {
+        UpstreamError::ConnectTimeout { .. } | UpstreamError::Idle(_) => {
+            StatusCode::GATEWAY_TIMEOUT
+        }
+        UpstreamError::BrokenOff(_) => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    let Some(id) = id else { return text(status, &why) };
+    let mut response = Response::new(Body::from(own_error(&id, &why, None)));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}

@@ -1,0 +1,374 @@
+//! A POST to a Streamable HTTP endpoint: registered, sent on, and answered in whatever form the server
+//! answers, or as a stream if it takes long (rules A3, A4, U).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::answer::{Answer, Content, JsonBody, PostUpstream, Sending};
+use super::asked::Asked;
+use super::body::{Body, RequestBody};
+use super::exchange::Exchange;
+use super::session::Session;
+use super::site::{SESSION_ID, Site, Target};
+use super::stream::{EventStream, Silence};
+use super::upstream::{UpstreamBody, UpstreamError};
+use super::{Proxy, mirrored, reading, refuse};
+use crate::json;
+use crate::jsonrpc::{Kind, Message};
+use crate::mcp::{self, Revision};
+
+/// A JSON answer up to this length is held until it is whole, so that a fault in it can be mended. A
+/// longer one passes as it comes; clients read neither before its end.
+const JSON_HELD_MAX: usize = 256 << 10;
+
+/// What a client says when a session can begin.
+const INITIALIZED: &str = "notifications/initialized";
+
+/// One POST.
+pub(super) struct Post {
+    proxy: Arc<Proxy>,
+    pub(super) site: Arc<Site>,
+    asked: Asked,
+    session: Option<Arc<Session>>,
+    message: Option<Message>,
+}
+
+impl Proxy {
+    pub(super) async fn post(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        target: &Target,
+        parts: Parts,
+        body: Incoming,
+        ours: bool,
+    ) -> Response<Body> {
+        let read = match reading::read(body, &parts.headers, site.route.max_request_bytes).await {
+            Ok(read) => read,
+            Err(unread) => return refuse(site, &unread, parts.version),
+        };
+        let (message, body) = match read {
+            reading::Read::Whole(bytes) => (Some(Message::parse(bytes.clone())), bytes.into()),
+            reading::Read::Large(body) => (None, body),
+        };
+        if let Some(message) = &message
+            && let Err(refusal) = mirrored::check(&parts.headers, message)
+        {
+            return *refusal;
+        }
+        let asked = Asked::of(site, &parts);
+        let post = Post {
+            proxy: Arc::clone(self),
+            site: Arc::clone(site),
+            session: asked.session_id().and_then(|id| site.sessions.find(id)),
+            asked,
+            message,
+        };
+        if asks(post.message.as_ref()) {
+            let request = self.onward(site, target, parts, body, ours);
+            return post.ask(target, request).await;
+        }
+        let begins =
+            post.message.as_ref().and_then(Message::method).as_deref() == Some(INITIALIZED);
+        let own = (begins && site.route.own_get).then(|| parts.headers.clone());
+        let request = self.onward(site, target, parts, body, ours);
+        post.tell(target, request, own).await
+    }
+}
+
+/// Whether a message has requests, whose answers are waited for.
+fn asks(message: Option<&Message>) -> bool {
+    match message {
+        // One too large to be read is as likely a request as not.
+        None => true,
+        Some(message) => match message.kind() {
+            Kind::Request => true,
+            Kind::Batch => message.elements().any(|one| one.kind() == Kind::Request),
+            _ => false,
+        },
+    }
+}
+
+impl Post {
+    async fn ask(self, target: &Target, request: Request<RequestBody>) -> Response<Body> {
+        let client = Arc::clone(&target.client);
+        let Some(counted) = self.site.count() else {
+            return super::unavailable("too many streams are open on this route");
+        };
+        let cancel = self.proxy.canceller(&self.site, &request);
+        let mut sending: Sending = async move { client.send(request).await }.boxed();
+        let revision = self.revision();
+        let mut exchange = Exchange::new(
+            &self.site.policy,
+            self.session.as_ref(),
+            self.message.as_ref(),
+            revision,
+        );
+        exchange.begins(self.proxy.calls.open(), cancel);
+        let deadline = self.upgrades().map(|after| Instant::now() + after);
+        let elapsed = async {
+            match deadline {
+                None => std::future::pending().await,
+                Some(at) => sleep_until(at).await,
+            }
+        };
+        let head = tokio::select! {
+            biased;
+            head = sending.as_mut() => head,
+            () = elapsed => return self.upgrade(exchange, Answer::Head(sending), counted),
+            () = self.proxy.ending.wait() => {
+                Err(UpstreamError::BrokenOff(super::SHUTTING_DOWN))
+            }
+        };
+        match head {
+            Ok(response) => self.respond(response, exchange, deadline, counted).await,
+            Err(error) => {
+                exchange.release();
+                self.unreachable(&error)
+            }
+        }
+    }
+
+    /// A POST that asks nothing: notifications and answers of the client.
+    async fn tell(
+        self,
+        target: &Target,
+        request: Request<RequestBody>,
+        own_get: Option<HeaderMap>,
+    ) -> Response<Body> {
+        if let (Some(session), Some(message)) = (&self.session, &self.message) {
+            session.told(message);
+        }
+        match target.client.send(request).await {
+            Err(error) => self.unreachable(&error),
+            Ok(response) => {
+                self.learn(response.status(), response.headers());
+                if let Some(headers) = own_get.filter(|_| response.status().is_success()) {
+                    self.proxy.hold_get(&self.site, headers);
+                }
+                self.proxy.piped(&self.site, response)
+            }
+        }
+    }
+
+    /// The revision that holds for this request, unless it says so itself.
+    fn revision(&self) -> Option<Revision> {
+        let own = self.message.as_ref().and_then(own_revision);
+        let agreed = || self.session.as_ref().and_then(|session| session.revision());
+        own.or_else(agreed).or(self.asked.revision)
+    }
+
+    /// When the client gets a stream although the server has not answered (rule A4); `None`: never.
+    fn upgrades(&self) -> Option<std::time::Duration> {
+        let after = self.site.route.upgrade_after?;
+        let message = self.message.as_ref().filter(|message| message.kind() == Kind::Request)?;
+        let method = message.method()?;
+        let listed = self.site.route.upgrade_methods.iter().any(|listed| *listed == *method);
+        let proven = match &self.session {
+            Some(session) => session.is_proven(),
+            None => self.site.proven.contains(self.asked.caller),
+        };
+        let meta = json::member(&message.params().unwrap_or_default(), "_meta");
+        let token = meta.and_then(|meta| json::member(&meta, "progressToken"));
+        let known = token.is_some() || self.asked.names_revision;
+        let wanted = (listed || method == mcp::TOOLS_CALL) && proven && known;
+        (wanted && self.asked.reads_events && self.origin_headers().is_some()).then_some(after)
+    }
+
+    /// What the client's origin has to be told; `None` if that is not known yet.
+    fn origin_headers(&self) -> Option<HeaderMap> {
+        // Where the proxy answers for CORS itself, it does so for every response.
+        if self.asked.origin.is_none() || self.site.route.cors.is_some() {
+            return Some(HeaderMap::new());
+        }
+        self.site.known_origins.lock().ok()?.of(self.asked.origin.as_ref())
+    }
+
+    /// What a response of the server tells of the session and of the caller.
+    pub(super) fn learn(&self, status: StatusCode, headers: &HeaderMap) {
+        if let (Some(origin), Ok(mut known)) = (&self.asked.origin, self.site.known_origins.lock())
+        {
+            known.note(Some(origin), headers);
+        }
+        let id = self.asked.session_id();
+        if status.is_success() {
+            match (&self.session, id) {
+                (Some(session), _) => session.prove(true),
+                (None, None) => self.site.proven.set(self.asked.caller, true),
+                (None, Some(id)) => {
+                    let policy = &self.site.policy;
+                    self.site.sessions.find_or_begin(id, policy, true).prove(true);
+                }
+            }
+        } else if status == StatusCode::UNAUTHORIZED {
+            match &self.session {
+                Some(session) => session.prove(false),
+                None => self.site.proven.set(self.asked.caller, false),
+            }
+        } else if status == StatusCode::NOT_FOUND
+            && let Some(id) = id
+        {
+            self.site.sessions.forget(id);
+        }
+    }
+
+    /// The session that the server has begun with this answer.
+    pub(super) fn begin(&self, headers: &HeaderMap, exchange: &mut Exchange) {
+        let (Some(id), Some(message)) = (headers.get(SESSION_ID), &self.message) else { return };
+        let sessions = &self.site.sessions;
+        let is_new = message.method().as_deref() == Some(mcp::INITIALIZE);
+        // Some servers name a new session in every answer: it means the client's own then.
+        if is_new || self.session.is_none() {
+            let session = sessions.find_or_begin(id.as_bytes(), &self.site.policy, !is_new);
+            session.prove(true);
+            exchange.join(&session, message);
+        }
+    }
+
+    async fn respond(
+        self,
+        response: Response<UpstreamBody>,
+        mut exchange: Exchange,
+        deadline: Option<Instant>,
+        counted: super::site::Counted,
+    ) -> Response<Body> {
+        self.learn(response.status(), response.headers());
+        if response.status() != StatusCode::OK {
+            exchange.release();
+            return self.proxy.piped(&self.site, response);
+        }
+        self.begin(response.headers(), &mut exchange);
+        let kind = Content::of(response.headers());
+        let (parts, body) = response.into_parts();
+        match kind {
+            Content::Events => {
+                let response = self.proxy.answered(&self.site, parts, true, Body::empty());
+                let stream = self.stream(exchange, Answer::Events(body), counted, false);
+                response.map(|_| stream)
+            }
+            Content::Json => self.json(parts, body, exchange, deadline, counted).await,
+            Content::Other => {
+                if parts.headers.contains_key(header::CONTENT_ENCODING) {
+                    tracing::warn!(
+                        route = self.site.route.path,
+                        "the server compresses although asked not to; this answer is not looked at"
+                    );
+                }
+                exchange.release();
+                self.proxy.piped(&self.site, Response::from_parts(parts, body))
+            }
+        }
+    }
+
+    /// A JSON answer: held while it is short, so that it can be mended.
+    async fn json(
+        self,
+        parts: http::response::Parts,
+        mut body: UpstreamBody,
+        mut exchange: Exchange,
+        deadline: Option<Instant>,
+        counted: super::site::Counted,
+    ) -> Response<Body> {
+        let mut held = Vec::new();
+        let mut bytes = 0;
+        let long = |size: usize| size > JSON_HELD_MAX;
+        let announced = body.size().lower();
+        if usize::try_from(announced).is_ok_and(|size| !long(size)) {
+            loop {
+                let next = std::future::poll_fn(|cx| body.poll_data(cx));
+                let next = match deadline {
+                    None => next.await,
+                    Some(at) => match timeout_at(at, next).await {
+                        Ok(next) => next,
+                        Err(_) => {
+                            let answer = Answer::Json(JsonBody::new(body, held));
+                            return self.upgrade(exchange, answer, counted);
+                        }
+                    },
+                };
+                match next {
+                    Some(Ok(chunk)) => {
+                        bytes += chunk.len();
+                        held.push(chunk);
+                        if long(bytes) {
+                            break;
+                        }
+                    }
+                    Some(Err(error)) => {
+                        exchange.release();
+                        return self.unreachable(&error);
+                    }
+                    None => {
+                        let whole = joined(held);
+                        let told = exchange.body(&whole);
+                        let changed = told.is_some();
+                        let body = Body::from(told.unwrap_or(whole));
+                        return self.proxy.answered(&self.site, parts, changed, body);
+                    }
+                }
+            }
+        }
+        // Nothing can be said behind it, and it ends its requests: it need not be looked at.
+        exchange.release();
+        let held = (!held.is_empty()).then(|| joined(held));
+        let body = Body::piped(held, body);
+        self.proxy.answered(&self.site, parts, false, body)
+    }
+
+    /// The client gets a stream now; what the server answers will be an event on it.
+    fn upgrade(
+        self,
+        exchange: Exchange,
+        answer: Answer,
+        counted: super::site::Counted,
+    ) -> Response<Body> {
+        let mut headers = self.origin_headers().unwrap_or_default();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        let (mut parts, ()) = Response::new(()).into_parts();
+        parts.headers = headers;
+        let response = self.proxy.answered(&self.site, parts, false, Body::empty());
+        let stream = self.stream(exchange, answer, counted, true);
+        response.map(|_| stream)
+    }
+
+    fn stream(
+        self,
+        exchange: Exchange,
+        answer: Answer,
+        counted: super::site::Counted,
+        greets: bool,
+    ) -> Body {
+        let silence =
+            Silence { keep_alive: self.site.route.keep_alive, idle: self.site.route.idle_timeout };
+        let proxy = Arc::clone(&self.proxy);
+        // What an answer that has begun may yet teach needs no headers.
+        let post = (!matches!(answer, Answer::Events(_))).then_some(self);
+        let upstream = PostUpstream { answer, post };
+        proxy.stream(EventStream::new(exchange, upstream, silence, greets), counted)
+    }
+
+    fn unreachable(&self, error: &UpstreamError) -> Response<Body> {
+        let id = self.message.as_ref().and_then(Message::id);
+        super::unreachable(&self.site, error, id)
+    }
+}
+
+fn own_revision(message: &Message) -> Option<Revision> {
+    let meta = json::member(&message.params()?, "_meta")?;
+    let date = json::member(&meta, mcp::META_REVISION)?;
+    Revision::from_date(&json::words(&date)?)
+}
+
+fn joined(pieces: Vec<Bytes>) -> Bytes {
+    match <[Bytes; 1]>::try_from(pieces) {
+        Ok([only]) => only,
+        Err(pieces) => Bytes::from(pieces.concat()),
+    }
+}

@@ -1,0 +1,82 @@
+//! The body of a client's request: held whole if it can be read as a message, passed on if it is too
+//! large for that.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+use super::body::RequestBody;
+use crate::lines::INSPECT_MAX;
+
+/// How long a client may pause within a body.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// A request's body.
+pub(super) enum Read {
+    /// All of it.
+    Whole(Bytes),
+    /// More than is looked at.
+    Large(RequestBody),
+}
+
+/// Why a request is not passed on.
+#[derive(Debug)]
+pub(super) struct Unread {
+    pub(super) status: StatusCode,
+    pub(super) why: String,
+}
+
+/// Reads a body of at most `max` bytes.
+pub(super) async fn read(
+    mut body: Incoming,
+    headers: &HeaderMap,
+    max: usize,
+) -> Result<Read, Unread> {
+    let too_large = || Unread {
+        status: StatusCode::PAYLOAD_TOO_LARGE,
+        why: format!("the body of a request may have {max} bytes on this route"),
+    };
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok());
+    let announced = announced.and_then(|size| size.parse::<usize>().ok());
+    if announced.is_some_and(|size| size > max) {
+        return Err(too_large());
+    }
+    let mut held: VecDeque<Bytes> = VecDeque::new();
+    let mut bytes = 0;
+    loop {
+        let frame = timeout(PAUSE_MAX, body.frame()).await.map_err(|_| Unread {
+            status: StatusCode::REQUEST_TIMEOUT,
+            why: format!("the body of the request paused for more than {PAUSE_MAX:?}"),
+        })?;
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|error| Unread {
+            status: StatusCode::BAD_REQUEST,
+            why: format!("the body of the request cannot be read: {error}"),
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        bytes += data.len();
+        held.push_back(data);
+        if bytes > max {
+            return Err(too_large());
+        }
+        if bytes > INSPECT_MAX {
+            // Without a length the rest is not bounded by what was announced.
+            return match announced {
+                Some(_) => Ok(Read::Large(RequestBody::Passing(held, Box::new(body)))),
+                None => Err(Unread {
+                    status: StatusCode::LENGTH_REQUIRED,
+                    why: format!("a body of more than {INSPECT_MAX} bytes needs Content-Length"),
+                }),
+            };
+        }
+    }
+    Ok(Read::Whole(match held.len() {
+        1 => held.pop_front().unwrap_or_default(),
+        _ => Bytes::from(held.make_contiguous().concat()),
+    }))
+}

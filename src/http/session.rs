@@ -1,0 +1,373 @@
+//! What the requests of one session share: whose progress comes on which stream, tasks, and the
+//! revision. Everything else belongs to the requests themselves (`exchange`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Context;
+
+use tokio::time::Instant;
+
+use super::body::Batch;
+use super::mailbox::{Mail, Mailbox};
+use super::now;
+use super::own_get::Claim;
+use crate::guarded::Guarded;
+use crate::jsonrpc::{Framing, Kind, Message};
+use crate::mcp::{self, Revision};
+use crate::progress::{Fate, Filter, Origin, Pacing, Policy, StreamId, StreamKind};
+use crate::telemetry::Connection;
+
+/// Where messages would go that belong to no stream; there is no such stream over HTTP.
+const NOWHERE: StreamId = StreamId(u64::MAX);
+
+/// One session, and what its streams share.
+pub(super) struct Session {
+    shared: Mutex<Shared>,
+}
+
+struct Shared {
+    filter: Guarded,
+    log: Connection,
+    /// The open responses and listening streams.
+    streams: BTreeMap<StreamId, Arc<Mailbox>>,
+    listening: usize,
+    next: u64,
+    used: Instant,
+    /// A response of the server was a success.
+    proven: bool,
+    /// A stream is held that the client may come for.
+    held: Option<Claim>,
+}
+
+/// What becomes of a message that came on one stream and may be about another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Foreign {
+    /// Another stream has it now.
+    Moved,
+    /// It goes on where it came, as it is.
+    Passes,
+    /// No other stream knows it.
+    Unknown,
+}
+
+/// A stream of a session. Leaves it when dropped.
+pub(super) struct Member {
+    pub(super) session: Arc<Session>,
+    pub(super) stream: StreamId,
+    pub(super) mailbox: Arc<Mailbox>,
+}
+
+impl Session {
+    /// A session; `begun` if we have not seen it from its beginning.
+    pub(super) fn new(policy: &Arc<Policy>, begun: bool) -> Self {
+        let mut filter = Filter::of_session(Arc::clone(policy));
+        if begun {
+            filter.knows_not_all();
+        }
+        let shared = Shared {
+            filter: Guarded::new(filter, Arc::clone(policy), NOWHERE),
+            log: Connection::default(),
+            streams: BTreeMap::new(),
+            listening: 0,
+            next: 0,
+            used: Instant::now(),
+            proven: false,
+            held: None,
+        };
+        Self { shared: Mutex::new(shared) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // The filter keeps its panics to itself, and nothing else in here is left half done.
+        let mut shared = self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        shared.used = Instant::now();
+        shared
+    }
+
+    pub(super) fn revision(&self) -> Option<Revision> {
+        self.lock().filter.ask(|filter| filter.revision()).flatten()
+    }
+
+    pub(super) fn is_proven(&self) -> bool {
+        self.lock().proven
+    }
+
+    pub(super) fn prove(&self, proven: bool) {
+        self.lock().proven = proven;
+    }
+
+    /// Whether a client listens on a stream of its own.
+    pub(super) fn is_listening(&self) -> bool {
+        self.lock().listening > 0
+    }
+
+    /// Opens a stream for the requests in `message`.
+    pub(super) fn enter(self: &Arc<Self>, message: Option<&Message>) -> Member {
+        let mut shared = self.lock();
+        let member = shared.join(self);
+        let stream = member.stream;
+        shared.filter.ask(|filter| {
+            filter.open_stream(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
+        });
+        match message {
+            Some(message) => {
+                shared.filter.client_message(now(), stream, message);
+            }
+            None => {
+                shared.filter.ask(Filter::knows_not_all);
+            }
+        }
+        member
+    }
+
+    /// Opens a stream on which the client listens; `replays` if it has come back for what it missed.
+    pub(super) fn listen(self: &Arc<Self>, replays: bool) -> Member {
+        let mut shared = self.lock();
+        let member = shared.join(self);
+        let stream = member.stream;
+        shared.listening += 1;
+        shared.filter.ask(|filter| {
+            if replays {
+                filter.open_replay(stream);
+            } else {
+                filter.open_stream(stream, StreamKind::Shared, Pacing::IMMEDIATE);
+            }
+        });
+        member
+    }
+
+    /// A message of the client that opens no stream.
+    pub(super) fn told(&self, message: &Message) {
+        let mut shared = self.lock();
+        if message.method().as_deref() == Some(mcp::CANCELLED) {
+            let id = crate::json::member(&message.params().unwrap_or_default(), "requestId");
+            let id = id.and_then(|id| crate::jsonrpc::Key::read(&id));
+            let stream =
+                id.and_then(|id| shared.filter.ask(|filter| filter.stream_of(&id)).flatten());
+            if let Some(mailbox) = stream.and_then(|stream| shared.streams.get(&stream)) {
+                mailbox.put(Mail::Client(message.clone()));
+            }
+        }
+        shared.filter.client_message(now(), NOWHERE, message);
+        shared.note();
+    }
+
+    /// A request has been answered, or a task described, on its own stream.
+    pub(super) fn settled(&self, message: &Message) {
+        let mut shared = self.lock();
+        shared.filter.ask(|filter| filter.settled(now(), message));
+        shared.note();
+    }
+
+    /// What came on the stream of a request and is not about that, as far as it knows.
+    pub(super) fn foreign(&self, on: StreamId, message: &Message) -> Foreign {
+        let mut shared = self.lock();
+        let origin = Origin::Stream(on);
+        let meant = shared.filter.ask(|filter| filter.stream_meant(origin, message, true));
+        let Some(stream) = meant.flatten().filter(|stream| *stream != on) else {
+            return Foreign::Unknown;
+        };
+        shared.deliver(stream, message)
+    }
+
+    /// What came on a stream on which the client listens. What is left for that stream comes out of
+    /// [`Session::collect`].
+    pub(super) fn heard(&self, on: StreamId, message: &Message) -> Fate {
+        let mut shared = self.lock();
+        let origin = Origin::Stream(on);
+        let meant = shared.filter.ask(|filter| filter.stream_meant(origin, message, false));
+        if let Some(stream) = meant.flatten().filter(|stream| *stream != on) {
+            match shared.deliver(stream, message) {
+                Foreign::Moved => return Fate::Taken,
+                Foreign::Passes => return Fate::Noise(message.raw().clone()),
+                Foreign::Unknown => {}
+            }
+        }
+        shared.filter.server_message(now(), origin, message)
+    }
+
+    /// Asks the filter of a listening stream.
+    pub(super) fn ask<T>(&self, question: impl FnOnce(&mut Guarded) -> T) -> T {
+        question(&mut self.lock().filter)
+    }
+
+    /// What is to be written on a listening stream now.
+    pub(super) fn collect(&self, stream: StreamId, out: &mut Batch) {
+        let mut shared = self.lock();
+        let at = now();
+        while let Some(transmit) = shared.filter.poll_transmit(at, stream) {
+            out.transmit(&transmit);
+        }
+        shared.filter.ask(|filter| filter.written(at, stream));
+        shared.note();
+    }
+
+    /// A stream is held that the client may come for; false if one is already.
+    pub(super) fn hold(&self, claim: Claim) -> bool {
+        let mut shared = self.lock();
+        let free = shared.held.is_none();
+        if free {
+            shared.held = Some(claim);
+        }
+        free
+    }
+
+    pub(super) fn let_go(&self) {
+        self.lock().held = None;
+    }
+
+    /// The way to a stream that is held.
+    pub(super) fn claim(&self) -> Option<Claim> {
+        self.lock().held.take()
+    }
+
+    /// A place for what a session has to say while its client listens on no stream of its own.
+    pub(super) fn offer(&self, event: &bytes::Bytes) -> bool {
+        let shared = self.lock();
+        shared.streams.values().any(|mailbox| mailbox.put(Mail::Event(event.clone())))
+    }
+
+    /// When it was last used; `None` while it is.
+    fn idle_since(&self) -> Option<Instant> {
+        let shared = self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        shared.streams.is_empty().then_some(shared.used)
+    }
+}
+
+impl Shared {
+    fn join(&mut self, session: &Arc<Session>) -> Member {
+        self.next += 1;
+        let stream = StreamId(self.next);
+        let mailbox = Arc::new(Mailbox::default());
+        self.streams.insert(stream, Arc::clone(&mailbox));
+        Member { session: Arc::clone(session), stream, mailbox }
+    }
+
+    /// Gives a message to the stream of the call it is about.
+    fn deliver(&mut self, stream: StreamId, message: &Message) -> Foreign {
+        let Some(mailbox) = self.streams.get(&stream) else { return Foreign::Unknown };
+        if message.kind() == Kind::Response {
+            // An answer is told where it came: there the client waits for it by its id.
+            mailbox.put(Mail::Settled(message.clone()));
+            self.filter.ask(|filter| filter.settled(now(), message));
+            return Foreign::Passes;
+        }
+        if !mailbox.put(Mail::Progress(message.clone().framed(Framing::Apart(None)))) {
+            tracing::warn!("a stream has more progress than it can take; some was dropped");
+        }
+        Foreign::Moved
+    }
+
+    fn note(&mut self) {
+        while let Some(record) = self.filter.poll_record() {
+            self.log.note(&record);
+        }
+    }
+}
+
+impl Member {
+    /// The stream of a request closes: what it has not told of its requests, the session will.
+    /// `cancels`: they are given up with it.
+    pub(super) fn leave(&self, own: &mut Guarded, cancels: bool) {
+        let mut shared = self.session.lock();
+        let at = now();
+        if !cancels {
+            let Shared { filter, .. } = &mut *shared;
+            own.ask(|own| filter.ask(|session| own.hand_over(session)));
+        }
+        let stream = self.stream;
+        shared.filter.ask(|filter| filter.close_stream(at, stream, cancels));
+        // Whom the session would have to tell of the cancelling, the closing itself has told.
+        while let Some(Some(_)) = shared.filter.ask(Filter::poll_to_server) {}
+        shared.note();
+        shared.streams.remove(&stream);
+    }
+
+    /// The requests of the stream will have no answer: the server refused them.
+    pub(super) fn refused(&self) {
+        let stream = self.stream;
+        self.session.lock().filter.ask(|filter| filter.settle_stream(now(), stream));
+    }
+
+    /// A listening stream closes.
+    pub(super) fn stop_listening(&self) {
+        let mut shared = self.session.lock();
+        let stream = self.stream;
+        shared.listening = shared.listening.saturating_sub(1);
+        shared.filter.ask(|filter| filter.close_stream(now(), stream, false));
+        shared.note();
+        shared.streams.remove(&stream);
+    }
+
+    pub(super) fn register(&self, cx: &Context<'_>) {
+        self.mailbox.register(cx);
+    }
+}
+
+/// Parts of the table of sessions.
+const SHARDS: usize = 16;
+
+type Known = HashMap<Box<[u8]>, Arc<Session>>;
+
+/// The sessions of a route, by the id that the server gave them.
+pub(super) struct Sessions {
+    /// By a hash of the id, so that they seldom wait for each other.
+    shards: [Mutex<Known>; SHARDS],
+    hasher: RandomState,
+    /// For each shard.
+    max: usize,
+}
+
+impl Sessions {
+    pub(super) fn new(max: usize) -> Self {
+        let max = max.div_ceil(SHARDS);
+        Self { shards: Default::default(), hasher: RandomState::new(), max }
+    }
+
+    fn lock(&self, id: &[u8]) -> MutexGuard<'_, Known> {
+        let hash = self.hasher.hash_one(id);
+        let shard = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
+        self.shards[shard].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(super) fn find(&self, id: &[u8]) -> Option<Arc<Session>> {
+        self.lock(id).get(id).cloned()
+    }
+
+    /// The session of this id, made if it is not known.
+    pub(super) fn find_or_begin(
+        &self,
+        id: &[u8],
+        policy: &Arc<Policy>,
+        begun: bool,
+    ) -> Arc<Session> {
+        let mut known = self.lock(id);
+        if let Some(session) = known.get(id) {
+            return Arc::clone(session);
+        }
+        if known.len() >= self.max {
+            forget_idle(&mut known, self.max / 8 + 1);
+        }
+        let session = Arc::new(Session::new(policy, begun));
+        // With nothing to forget it is not kept in mind: its requests are on their own.
+        if known.len() < self.max {
+            known.insert(id.into(), Arc::clone(&session));
+        }
+        session
+    }
+
+    pub(super) fn forget(&self, id: &[u8]) {
+        self.lock(id).remove(id);
+    }
+}
+
+/// Forgets some of those that were not used for longest.
+fn forget_idle(known: &mut Known, count: usize) {
+    let idle = known.iter().filter_map(|(id, session)| Some((session.idle_since()?, id.clone())));
+    let mut idle: Vec<(Instant, Box<[u8]>)> = idle.collect();
+    idle.sort();
+    for (_, id) in idle.into_iter().take(count) {
+        known.remove(&id);
+    }
+}

@@ -1,0 +1,289 @@
+//! A route while it is served: its server, its sessions, and what has been learned of either.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use url::Url;
+
+use super::cors::Known;
+use super::demo;
+use super::legacy::Wires;
+use super::proven::Proven;
+use super::session::Sessions;
+use super::upstream::{Client, Connector, InProcess};
+use crate::progress::{Pacing, Policy};
+use crate::routes::{HttpUpstream, Route, Upstream};
+
+/// The header that names a session (rule H-09).
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// Why a route cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum SiteError {
+    /// A file with certificates or a key cannot be used.
+    #[error("route {route}: {} cannot be used", file.display())]
+    Pem {
+        /// The route's path.
+        route: String,
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        #[source]
+        source: rustls::pki_types::pem::Error,
+    },
+    /// TLS cannot be set up.
+    #[error("route {route}: TLS cannot be set up")]
+    Tls {
+        /// The route's path.
+        route: String,
+        /// Why not.
+        #[source]
+        source: rustls::Error,
+    },
+    /// The address of the server is none.
+    #[error("route {route}: {url} is no address of an HTTP server")]
+    Address {
+        /// The route's path.
+        route: String,
+        /// What it says.
+        url: String,
+    },
+}
+
+/// One endpoint of a server.
+pub(super) struct Target {
+    pub(super) client: Arc<Client>,
+    authority: Authority,
+    /// The same as the value of `Host`.
+    pub(super) host: HeaderValue,
+    scheme: Scheme,
+    path: PathAndQuery,
+    http2: bool,
+    /// As written in the route.
+    pub(super) url: Option<Url>,
+}
+
+impl Target {
+    /// What is asked for: the endpoint itself, with the query of the client's request.
+    pub(super) fn uri(&self, query: Option<&str>) -> Uri {
+        let own_path = || self.path.clone();
+        let path = match (query, self.path.query()) {
+            (None, _) => self.path.clone(),
+            (Some(query), None) => joined(self.path.path(), query).unwrap_or_else(own_path),
+            (Some(query), Some(own)) => {
+                let both = format!("{own}&{query}");
+                joined(self.path.path(), &both).unwrap_or_else(own_path)
+            }
+        };
+        self.at(path)
+    }
+
+    /// Another path of the same server.
+    pub(super) fn at(&self, path: PathAndQuery) -> Uri {
+        if !self.http2 {
+            return path.into();
+        }
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(path.clone());
+        Uri::from_parts(parts).unwrap_or_else(|_| path.into())
+    }
+}
+
+fn joined(path: &str, query: &str) -> Option<PathAndQuery> {
+    PathAndQuery::try_from(format!("{path}?{query}")).ok()
+}
+
+/// A route while it is served.
+pub(super) struct Site {
+    pub(super) route: Route,
+    pub(super) policy: Arc<Policy>,
+    /// Its Streamable HTTP endpoint.
+    pub(super) endpoint: Option<Target>,
+    /// Its HTTP+SSE endpoint.
+    pub(super) sse: Option<Target>,
+    pub(super) sessions: Sessions,
+    pub(super) wires: Wires,
+    pub(super) known_origins: Mutex<Known>,
+    /// Callers that were served before.
+    pub(super) proven: Proven,
+    hasher: RandomState,
+    streams: AtomicUsize,
+}
+
+/// A stream that counts while it is there.
+pub(super) struct Counted(Arc<Site>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Site {
+    pub(super) fn new(
+        route: Route,
+        defaults: &Policy,
+        connect: Option<&InProcess>,
+    ) -> Result<Self, SiteError> {
+        let mut policy = defaults.clone();
+        route.apply(&mut policy);
+        let (endpoint, sse) = targets(&route, connect)?;
+        Ok(Self {
+            sessions: Sessions::new(route.max_sessions),
+            wires: Wires::default(),
+            policy: Arc::new(policy),
+            endpoint,
+            sse,
+            known_origins: Mutex::default(),
+            proven: Proven::default(),
+            hasher: RandomState::new(),
+            streams: AtomicUsize::new(0),
+            route,
+        })
+    }
+
+    /// Counts one more stream; `None` if there are too many.
+    pub(super) fn count(self: &Arc<Self>) -> Option<Counted> {
+        let before = self.streams.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted(Arc::clone(self));
+        (before < self.route.max_streams).then_some(counted)
+    }
+
+    /// The pacing of HTTP+SSE streams; there is none on others (rule G3).
+    pub(super) fn pacing(&self) -> Pacing {
+        self.policy.pacing
+    }
+
+    /// Stands for whoever presents this `Authorization`.
+    pub(super) fn caller(&self, headers: &HeaderMap) -> u64 {
+        let values: Vec<&[u8]> =
+            headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
+        self.hasher.hash_one(values)
+    }
+}
+
+fn targets(
+    route: &Route,
+    connect: Option<&InProcess>,
+) -> Result<(Option<Target>, Option<Target>), SiteError> {
+    match &route.upstream {
+        Upstream::Demo => {
+            let connector = Connector::InProcess(demo::connector());
+            let target = Target {
+                client: Arc::new(Client::new(connector, route.connect_timeout)),
+                authority: Authority::from_static("localhost"),
+                host: HeaderValue::from_static("localhost"),
+                scheme: Scheme::HTTP,
+                path: PathAndQuery::from_static("/mcp"),
+                http2: false,
+                url: None,
+            };
+            Ok((Some(target), None))
+        }
+        Upstream::Command { .. } => Ok((None, None)),
+        Upstream::Http(upstream) => {
+            let tls = match [&upstream.url, &upstream.sse] {
+                urls if urls.iter().any(|url| is_tls(url.as_ref())) => Some(tls(route, upstream)?),
+                _ => None,
+            };
+            let target = |url: &Option<Url>| {
+                let url = url.as_ref();
+                url.map(|url| target(route, upstream, url, tls.as_ref(), connect)).transpose()
+            };
+            Ok((target(&upstream.url)?, target(&upstream.sse)?))
+        }
+    }
+}
+
+fn is_tls(url: Option<&Url>) -> bool {
+    url.is_some_and(|url| url.scheme() == "https")
+}
+
+fn target(
+    route: &Route,
+    upstream: &HttpUpstream,
+    url: &Url,
+    tls: Option<&TlsConnector>,
+    connect: Option<&InProcess>,
+) -> Result<Target, SiteError> {
+    let wrong = || SiteError::Address { route: route.path.clone(), url: url.to_string() };
+    let host = url.host_str().ok_or_else(wrong)?;
+    let port = url.port_or_known_default().ok_or_else(wrong)?;
+    let authority = match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    let path = match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    };
+    // Brackets belong to the text of an address, not to the address.
+    let host = host.trim_matches(['[', ']']).to_owned();
+    let tls = match tls.filter(|_| url.scheme() == "https") {
+        Some(connector) => {
+            let name = ServerName::try_from(host.clone()).map_err(|_| wrong())?;
+            Some((connector.clone(), name))
+        }
+        None => None,
+    };
+    let scheme = if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+    let http2 = upstream.http2;
+    let connector = match connect {
+        Some(connect) => Connector::InProcess(Arc::clone(connect)),
+        None => Connector::Tcp { host, port, tls, http2 },
+    };
+    Ok(Target {
+        client: Arc::new(Client::new(connector, route.connect_timeout)),
+        host: authority.parse().map_err(|_| wrong())?,
+        authority: authority.parse().map_err(|_| wrong())?,
+        scheme,
+        path: path.parse().map_err(|_| wrong())?,
+        http2,
+        url: Some(url.clone()),
+    })
+}
+
+/// The system's authorities and the route's own; the route's certificate, if it has one.
+fn tls(route: &Route, upstream: &HttpUpstream) -> Result<TlsConnector, SiteError> {
+    let pem = |file: &PathBuf| {
+        let (route, file) = (route.path.clone(), file.clone());
+        move |source| SiteError::Pem { route, file, source }
+    };
+    let bad = |source| SiteError::Tls { route: route.path.clone(), source };
+    let mut roots = RootCertStore::empty();
+    // A system without authorities may still do with the route's own.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if let Some(file) = &upstream.ca_file {
+        for certificate in CertificateDer::pem_file_iter(file).map_err(pem(file))? {
+            roots.add(certificate.map_err(pem(file))?).map_err(bad)?;
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(bad)?
+        .with_root_certificates(roots);
+    let mut config = match &upstream.client_certificate {
+        None => config.with_no_client_auth(),
+        Some(own) => {
+            let chain = CertificateDer::pem_file_iter(&own.certificate)
+                .and_then(Iterator::collect)
+                .map_err(pem(&own.certificate))?;
+            let key = PrivateKeyDer::from_pem_file(&own.key).map_err(pem(&own.key))?;
+            config.with_client_auth_cert(chain, key).map_err(bad)?
+        }
+    };
+    config.alpn_protocols =
+        if upstream.http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { Vec::new() };
+    Ok(TlsConnector::from(Arc::new(config)))
+}

@@ -1,0 +1,264 @@
+//! A response of events: reads the server's, lets its judge decide what becomes of each, and writes
+//! what is due, when the client takes it.
+//!
+//! It has no task and no queue of its own. The client's taking drives everything: the server's
+//! connection, the filter, the clock. What a slow client leaves behind stays with the server, and
+//! progress that has piled up meanwhile gives way to newer progress as it is read.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::body::{Batch, Source};
+use super::upstream::{UpstreamBody, UpstreamError};
+use crate::lines::INSPECT_MAX;
+use crate::sse::{self, Event, Events, Frame, Piece};
+
+/// A client that has not taken what there was for so long reads too slowly (rule G4).
+const SLOW_AFTER: Duration = Duration::from_millis(50);
+
+/// Bytes that are read of the server before anything is written, when the client is slow.
+const CATCH_UP_BYTES: usize = 256 << 10;
+
+/// What decides what becomes of events.
+pub(super) trait Judge: Send {
+    /// One event. What it comes to goes to `out` at once or in [`Judge::collect`].
+    fn event(&mut self, event: &Event, out: &mut Batch);
+    /// The first piece of an event that is too large to be held.
+    fn passing(&mut self, piece: &Piece, out: &mut Batch);
+    /// Another piece.
+    fn piece(&mut self, piece: &Piece, out: &mut Batch);
+    /// That event is over.
+    fn passed(&mut self, out: &mut Batch);
+    /// What is to be written now.
+    fn collect(&mut self, out: &mut Batch);
+    /// Progress that waits gives way to newer progress: the client is slow.
+    fn collapse(&mut self);
+    /// When to collect again if nothing happens before.
+    fn timeout(&self) -> Option<std::time::Instant>;
+    /// Looks for what others have for this stream, and is woken for what comes later.
+    fn look_around(&mut self, cx: &mut Context<'_>, out: &mut Batch);
+    /// The server says nothing more. What the client is told of that goes to `out`.
+    fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch);
+    /// Whether comments may be written yet.
+    fn may_comment(&self) -> bool {
+        true
+    }
+    /// Whether the stream is to go on.
+    fn goes_on(&self) -> bool {
+        true
+    }
+}
+
+/// Where the bytes of a stream come from.
+pub(super) trait Upstream<J>: Send {
+    /// The next bytes of events; anything else is handled here, and told to `judge`.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        judge: &mut J,
+    ) -> Poll<Option<Result<Bytes, UpstreamError>>>;
+}
+
+impl<J> Upstream<J> for UpstreamBody {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        _: &mut J,
+    ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        self.poll_data(cx)
+    }
+}
+
+/// How a stream is kept from falling silent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Silence {
+    /// A comment is written after this (rule A3).
+    pub(super) keep_alive: Option<Duration>,
+    /// A server that says nothing for so long is given up.
+    pub(super) idle: Option<Duration>,
+}
+
+pub(super) struct EventStream<J, U> {
+    pub(super) judge: J,
+    upstream: U,
+    events: Events,
+    out: Batch,
+    timer: Option<Pin<Box<Sleep>>>,
+    silence: Silence,
+    written: Instant,
+    heard: Instant,
+    /// When the client was last given all it could take while there was more.
+    behind: Option<Instant>,
+    over: bool,
+    /// The stream begins with a comment, so that the client has a first byte.
+    greets: bool,
+}
+
+impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
+    pub(super) fn new(judge: J, upstream: U, silence: Silence, greets: bool) -> Self {
+        let now = Instant::now();
+        let mut events = Events::new(INSPECT_MAX);
+        if greets {
+            events.drop_mark();
+        }
+        Self {
+            judge,
+            upstream,
+            events,
+            out: Batch::default(),
+            timer: None,
+            silence,
+            written: now,
+            heard: now,
+            behind: None,
+            over: false,
+            greets,
+        }
+    }
+
+    fn frame(&mut self, frame: Frame) {
+        match frame {
+            Frame::Event(event) => self.judge.event(&event, &mut self.out),
+            Frame::Start(piece) => self.judge.passing(&piece, &mut self.out),
+            Frame::Piece(piece) => self.judge.piece(&piece, &mut self.out),
+            Frame::End => self.judge.passed(&mut self.out),
+        }
+    }
+
+    fn end(&mut self, error: Option<&UpstreamError>) {
+        // What is left is no event, but it is the server's.
+        if let Some(rest) = self.events.finish() {
+            self.judge.collect(&mut self.out);
+            self.out.raw(&rest);
+        }
+        self.judge.ended(error, &mut self.out);
+        self.judge.collect(&mut self.out);
+        self.over = true;
+    }
+
+    /// Ends the stream in the server's place.
+    pub(super) fn break_off(&mut self, why: &'static str) {
+        if !self.over {
+            self.end(Some(&UpstreamError::BrokenOff(why)));
+        }
+    }
+
+    /// The stream has a client now, which is kept from falling asleep.
+    pub(super) fn speak_up(&mut self, silence: Silence) {
+        self.silence = silence;
+        self.written = Instant::now();
+    }
+
+    /// Reads until there is enough to write or nothing more to read. True if there may be more.
+    fn read(&mut self, cx: &mut Context<'_>) -> bool {
+        let behind = self.behind.take().is_some_and(|since| since.elapsed() >= SLOW_AFTER);
+        let mut caught_up = 0;
+        while !self.over {
+            if !behind {
+                self.judge.collect(&mut self.out);
+                if !self.out.is_empty() {
+                    // Something may be ahead of all that the server has sent.
+                    self.events.drop_mark();
+                }
+                if self.out.is_full() {
+                    return true;
+                }
+            }
+            if let Some(frame) = self.events.next() {
+                self.frame(frame);
+                self.over |= !self.judge.goes_on();
+                continue;
+            }
+            if behind && (caught_up >= CATCH_UP_BYTES || self.out.is_full()) {
+                break;
+            }
+            match self.upstream.poll(cx, &mut self.judge) {
+                Poll::Pending => break,
+                Poll::Ready(Some(Ok(chunk))) => {
+                    self.heard = Instant::now();
+                    caught_up += chunk.len();
+                    self.events.push(chunk);
+                }
+                Poll::Ready(Some(Err(error))) => self.end(Some(&error)),
+                Poll::Ready(None) => self.end(None),
+            }
+        }
+        if behind {
+            self.judge.collapse();
+            self.judge.collect(&mut self.out);
+        }
+        behind && caught_up >= CATCH_UP_BYTES
+    }
+
+    /// When something happens by itself next.
+    fn next_due(&self) -> Option<Instant> {
+        let judged = self.judge.timeout().map(Instant::from_std);
+        let comment = self.silence.keep_alive.map(|after| self.written + after);
+        let idle = self.silence.idle.map(|after| self.heard + after);
+        [judged, comment, idle].into_iter().flatten().min()
+    }
+
+    /// Waits for what happens by itself; true if it is time.
+    fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(due) = self.next_due() else { return false };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if timer.deadline() != due {
+            timer.as_mut().reset(due);
+        }
+        timer.as_mut().poll(cx).is_ready()
+    }
+
+    fn on_time(&mut self) {
+        let now = Instant::now();
+        if let Some(after) = self.silence.idle
+            && now >= self.heard + after
+        {
+            return self.end(Some(&UpstreamError::Idle(after)));
+        }
+        self.judge.collect(&mut self.out);
+        if let Some(after) = self.silence.keep_alive
+            && now >= self.written + after
+            && self.out.is_empty()
+        {
+            // Within an event there is no place for a comment; it would not help either.
+            self.written = now;
+            if self.events.at_boundary() && self.judge.may_comment() {
+                self.out.raw(&Bytes::from_static(sse::COMMENT));
+                self.events.drop_mark();
+            }
+        }
+    }
+}
+
+impl<J: Judge, U: Upstream<J>> Source for EventStream<J, U> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        if std::mem::take(&mut self.greets) {
+            self.out.raw(&Bytes::from_static(sse::COMMENT));
+        }
+        loop {
+            if !self.over {
+                self.judge.look_around(cx, &mut self.out);
+            }
+            let more = self.read(cx);
+            if let Some(bytes) = self.out.take() {
+                self.written = Instant::now();
+                if more || !self.out.is_empty() {
+                    self.behind = Some(self.written);
+                }
+                return Poll::Ready(Some(Ok(bytes)));
+            }
+            if self.over {
+                return Poll::Ready(None);
+            }
+            if !self.is_due(cx) {
+                return Poll::Pending;
+            }
+            self.on_time();
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Server-sent events, as HTTP carries them: bytes in, events out, every byte kept.
+//! Knows nothing of JSON, of streams or of time.
+
+mod event;
+
+use std::mem;
+use std::ops::Range;
+
+use bytes::{Buf, Bytes};
+
+use self::event::Fields;
+pub use self::event::{COMMENT, Event, append, append_rewritten, rename, rewrite, write};
+
+/// U+FEFF in UTF-8, which a reader ignores at the very start of a stream and nowhere else.
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// The longest block that can be held whole, in bytes: its fields are found by 32 bits.
+const HELD_MAX: usize = 1 << 30;
+
+const CR: u8 = b'\r';
+const LF: u8 = b'\n';
+
+/// What stands next in the stream.
+#[derive(Clone, Debug)]
+pub enum Frame {
+    /// One block, held whole.
+    Event(Event),
+    /// The first piece of a block longer than the limit; `Piece`s and one `End` follow.
+    Start(Piece),
+    /// More of a long block, never empty; the last one is the blank line.
+    Piece(Piece),
+    /// The long block is over. A block that the end of input breaks off has no `End`.
+    End,
+}
+
+/// A part of a block that is too long to be held. The pieces together are its exact bytes, and
+/// their payloads are its data but for the LF between lines, where JSON can have only space.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Piece {
+    /// The bytes: of one line at most, its end included.
+    pub raw: Bytes,
+    /// What of `raw` is the payload of a `data` line, if this is (a part of) one. It may be empty.
+    pub data: Option<Range<usize>>,
+}
+
+/// Reads blocks out of chunks.
+///
+/// A line ends at CR, LF or CRLF, in any mixture. A block is given out as soon as its blank line is
+/// certain. If that is a CR at the end of a chunk, a LF may follow, which comes at once as a block
+/// of its own that says nothing: there are clients that do not take a CR for a line end before they
+/// have seen what is behind it.
+///
+/// But for that, how the input is cut has no influence on the blocks, nor on which of them are held
+/// whole.
+#[derive(Debug)]
+pub struct Events {
+    inspect_max: usize,
+    /// Input that is still to be read. Once `next` has said `None`, it is empty, or what may become
+    /// a byte order mark.
+    chunk: Bytes,
+    /// The head of a block that began in an earlier chunk.
+    carry: Vec<u8>,
+    /// The bytes of the block that stand ahead of its first line: a byte order mark.
+    lead: usize,
+    /// Where in `carry` the line begins that is not over yet.
+    line: usize,
+    /// What the lines of `carry` that are over say.
+    fields: Fields,
+    /// Whether the last byte given out is a CR, so that a LF would be the rest of a line end.
+    cr: bool,
+    /// Where we are in a block longer than the limit, some of which has been given out.
+    long: Option<Place>,
+    /// What had been carried of that block, and comes before `chunk`.
+    held: Bytes,
+    mark: Mark,
+    /// Whether the input ended within a block.
+    broken: bool,
+}
+
+/// What is known of a byte order mark.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Mark {
+    /// It may come, and is kept.
+    Kept,
+    /// It may come, and is dropped.
+    Dropped,
+    /// It is past.
+    Past,
+}
+
+/// A place in a long block.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Place {
+    /// This far into a line, all of which agrees with `data:`; 0 at the start of a line.
+    Name(usize),
+    /// Behind `data:`, where one space is no payload.
+    Space,
+    /// In the payload of a `data` line.
+    Data,
+    /// In another line.
+    Other,
+    /// Behind the blank line.
+    Over,
+}
+
+impl Events {
+    /// `inspect_max` is the longest block that is held whole, in bytes, a byte order mark and the LF
+    /// of a last CRLF not counted; 1 GiB at most. A longer one passes in pieces. No more than that
+    /// is ever held.
+    pub fn new(inspect_max: usize) -> Self {
+        Self {
+            inspect_max: inspect_max.min(HELD_MAX),
+            chunk: Bytes::new(),
+            carry: Vec::new(),
+            lead: 0,
+            line: 0,
+            fields: Fields::default(),
+            cr: false,
+            long: None,
+            held: Bytes::new(),
+            mark: Mark::Kept,
+            broken: false,
+        }
+    }
+
+    /// Adds what has arrived, once `next` has said `None`.
+    pub fn push(&mut self, chunk: Bytes) {
+        self.chunk = match &self.chunk[..] {
+            [] => chunk,
+            left => [left, &chunk].concat().into(),
+        };
+    }
+
+    /// The next frame; `None` if that needs more input.
+    #[expect(clippy::should_implement_trait, reason = "there may be a next one after `None`")]
+    pub fn next(&mut self) -> Option<Frame> {
+        if let Some(place) = self.long {
+            if place == Place::Over {
+                self.long = None;
+                return Some(Frame::End);
+            }
+            return self.piece(place).map(Frame::Piece);
+        }
+        if self.mark != Mark::Past && !self.pass_mark() {
+            return None;
+        }
+        if self.carry.is_empty() { self.in_chunk() } else { self.in_carry() }
+    }
+
+    /// What is left of an unfinished block once the input has ended and `next` has said `None`.
+    /// By the specification it means nothing: it is no event, whatever it looks like.
+    pub fn finish(&mut self) -> Option<Bytes> {
+        self.hold(self.chunk.len());
+        self.broken |= self.carry.len() > self.lead;
+        let rest = Bytes::from(mem::take(&mut self.carry));
+        (!rest.is_empty()).then_some(rest)
+    }
+
+    /// Whether what has been given out so far ends between two blocks, where one of our own may go.
+    pub fn at_boundary(&self) -> bool {
+        self.long.is_none() && !self.broken
+    }
+
+    /// To be called when something of ours has gone ahead of all input: a byte order mark would no
+    /// longer stand at the start, where alone it is ignored, and is dropped if it comes.
+    pub fn drop_mark(&mut self) {
+        if self.mark == Mark::Kept {
+            self.mark = Mark::Dropped;
+        }
+    }
+
+    /// Gets past a byte order mark; `false` while it may still be coming.
+    fn pass_mark(&mut self) -> bool {
+        if self.chunk.len() < BOM.len() && BOM.starts_with(&self.chunk) {
+            return false;
+        }
+        if self.chunk.starts_with(BOM) {
+            match self.mark {
+                Mark::Dropped => self.chunk.advance(BOM.len()),
+                Mark::Kept | Mark::Past => self.lead = BOM.len(),
+            }
+        }
+        self.mark = Mark::Past;
+        true
+    }
+
+    /// A block that begins in this chunk.
+    fn in_chunk(&mut self) -> Option<Frame> {
+        let text = &self.chunk[..];
+        if text.is_empty() {
+            return None;
+        }
+        if mem::take(&mut self.cr) && text[0] == LF {
+            let raw = self.chunk.split_to(1);
+            return Some(Frame::Event(Event { raw, fields: Fields::default() }));
+        }
+        let most = self.inspect_max + self.lead;
+        let mut fields = Fields::default();
+        let mut at = self.lead;
+        while let Some((end, next)) = line_end(text, at) {
+            if end >= most {
+                return self.start();
+            }
+            if end == at {
+                self.lead = 0;
+                self.cr = text[next - 1] == CR;
+                return Some(Frame::Event(Event { raw: self.chunk.split_to(next), fields }));
+            }
+            fields.read(text, at..end);
+            at = next;
+        }
+        if text.len() > most {
+            return self.start();
+        }
+        self.fields = fields;
+        self.line = at;
+        self.hold(self.chunk.len());
+        None
+    }
+
+    /// A block that began in an earlier chunk. Its lines are carried one by one, so that none is
+    /// searched twice and nothing that follows the block is copied.
+    fn in_carry(&mut self) -> Option<Frame> {
+        let most = self.inspect_max + self.lead;
+        loop {
+            if self.carry.last() == Some(&CR) && self.chunk.first() == Some(&LF) {
+                self.hold(1);
+                self.line = self.carry.len();
+            }
+            let held = self.carry.len();
+            let Some((end, next)) = line_end(&self.chunk, 0) else { break };
+            let end = held + end;
+            if end >= most {
+                return self.start();
+            }
+            self.hold(next);
+            if end == self.line {
+                self.lead = 0;
+                let raw = Bytes::from(mem::take(&mut self.carry));
+                self.cr = raw.last() == Some(&CR);
+                return Some(Frame::Event(Event { raw, fields: mem::take(&mut self.fields) }));
+            }
+            self.fields.read(&self.carry, self.line..end);
+            self.line = self.carry.len();
+        }
+        if self.carry.len() + self.chunk.len() > most {
+            return self.start();
+        }
+        self.hold(self.chunk.len());
+        None
+    }
+
+    /// Moves the first `count` bytes of the chunk to what is carried.
+    fn hold(&mut self, count: usize) {
+        let bytes = self.chunk.split_to(count);
+        let need = self.carry.len() + bytes.len();
+        if need > self.carry.capacity() {
+            // Twice as much each time, but never more than a block may have.
+            let room = (2 * need).min(self.inspect_max + BOM.len() + 1).max(need);
+            self.carry.reserve_exact(room - self.carry.len());
+        }
+        self.carry.extend_from_slice(&bytes);
+    }
+
+    /// Gives up on holding this block.
+    fn start(&mut self) -> Option<Frame> {
+        self.held = Bytes::from(mem::take(&mut self.carry));
+        self.fields = Fields::default();
+        self.piece(Place::Name(0)).map(Frame::Start)
+    }
+
+    /// As much as there is of one line of a long block.
+    fn piece(&mut self, mut place: Place) -> Option<Piece> {
+        let source = if self.held.is_empty() { &mut self.chunk } else { &mut self.held };
+        if source.is_empty() {
+            return None;
+        }
+        let mut at = mem::take(&mut self.lead);
+        if mem::take(&mut self.cr) && source.first() == Some(&LF) {
+            at = 1;
+        }
+        let found = line_end(source, at);
+        let (end, next) = found.unwrap_or((source.len(), source.len()));
+        let mut data = place.read(&source[at..end]).map(|from| at + from..end);
+        if found.is_some() {
+            place = match place {
+                Place::Name(0) => Place::Over,
+                Place::Name(DATA_LEN) => {
+                    data = Some(end..end);
+                    Place::Name(0)
+                }
+                _ => Place::Name(0),
+            };
+        }
+        let raw = source.split_to(next);
+        self.cr = raw.last() == Some(&CR);
+        self.long = Some(place);
+        Some(Piece { raw, data })
+    }
+}
+
+const DATA_LEN: usize = b"data".len();
+
+impl Place {
+    /// Goes on by some text of one line, and says where in it the payload begins, if there is any.
+    fn read(&mut self, text: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        if let Self::Name(known) = *self {
+            let wanted = &b"data:"[known..];
+            at = text.iter().zip(wanted).take_while(|(one, other)| one == other).count();
+            *self = if at == wanted.len() {
+                Self::Space
+            } else if at == text.len() {
+                Self::Name(known + at)
+            } else {
+                Self::Other
+            };
+        }
+        if *self == Self::Space && at < text.len() {
+            at += usize::from(text[at] == b' ');
+            *self = Self::Data;
+        }
+        matches!(self, Self::Space | Self::Data).then_some(at)
+    }
+}
+
+/// Where the line that begins at `at` ends, and where the next one begins.
+#[inline]
+fn line_end(text: &[u8], at: usize) -> Option<(usize, usize)> {
+    let end = match text.get(at)? {
+        &(CR | LF) => at,
+        _ => at + memchr::memchr2(CR, LF, &text[at..])?,
+    };
+    let crlf = text[end] == CR && text.get(end + 1) == Some(&LF);
+    Some((end, end + 1 + usize::from(crlf)))
+}

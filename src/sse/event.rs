@@ -1,0 +1,263 @@
+//! What one block of a stream says, and how blocks are written.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+use super::{BOM, CR, LF, line_end};
+
+/// The comment that keeps a stream alive: a block of its own that is no event to anyone.
+pub const COMMENT: &[u8] = b": keep-alive\n\n";
+
+/// One block: lines and the blank line that ends them. Comments alone, and a blank line alone, are
+/// blocks too.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// All bytes of the block as they came, the blank line included, and at the very start of a
+    /// stream its byte order mark.
+    pub raw: Bytes,
+    pub(super) fields: Fields,
+}
+
+/// Where in a block its fields are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields {
+    /// The first `data` value.
+    data: Span,
+    /// Whether there is more than one.
+    several: bool,
+    name: Span,
+    id: Span,
+    /// The whole line, without its end.
+    retry: Span,
+}
+
+/// A part of a block. It never ends at 0, where no field has its value: that is no part at all.
+///
+/// Half the size of a `Range`, as events are moved about more than anything else is done to them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    #[expect(clippy::cast_possible_truncation, reason = "no block is longer than `HELD_MAX`")]
+    fn new(range: Range<usize>) -> Self {
+        Self { start: range.start as u32, end: range.end as u32 }
+    }
+
+    fn range(self) -> Option<Range<usize>> {
+        (self.end != 0).then_some(self.start as usize..self.end as usize)
+    }
+}
+
+/// A field that means something.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Field {
+    Data,
+    Event,
+    Id,
+    Retry,
+}
+
+/// What field this line is, and where its value begins; `None` for comments and unknown fields.
+#[inline]
+fn field(line: &[u8]) -> Option<(Field, usize)> {
+    let (field, rest) = if let Some(rest) = line.strip_prefix(b"data") {
+        (Field::Data, rest)
+    } else if let Some(rest) = line.strip_prefix(b"event") {
+        (Field::Event, rest)
+    } else if let Some(rest) = line.strip_prefix(b"id") {
+        (Field::Id, rest)
+    } else {
+        (Field::Retry, line.strip_prefix(b"retry")?)
+    };
+    let name = line.len() - rest.len();
+    match rest {
+        [] => Some((field, name)),
+        [b':', b' ', ..] => Some((field, name + 2)),
+        [b':', ..] => Some((field, name + 1)),
+        _ => None,
+    }
+}
+
+impl Fields {
+    /// Takes in one line, its end not included.
+    #[inline]
+    pub(super) fn read(&mut self, text: &[u8], line: Range<usize>) {
+        let Some((field, value)) = field(&text[line.clone()]) else { return };
+        let value = line.start + value..line.end;
+        match field {
+            Field::Data if self.data.range().is_some() => self.several = true,
+            Field::Data => self.data = Span::new(value),
+            Field::Event => self.name = Span::new(value),
+            Field::Id if memchr::memchr(0, &text[value.clone()]).is_some() => {}
+            Field::Id => self.id = Span::new(value),
+            Field::Retry if value.is_empty() => {}
+            Field::Retry if !text[value].iter().all(u8::is_ascii_digit) => {}
+            Field::Retry => self.retry = Span::new(line),
+        }
+    }
+}
+
+impl Event {
+    /// The payload, `None` without a `data` line. Of one line it is a slice of `raw`; several are
+    /// joined by LF, which takes a copy.
+    pub fn data(&self) -> Option<Bytes> {
+        let first = self.fields.data.range()?;
+        if !self.fields.several {
+            return Some(self.raw.slice(first));
+        }
+        let mut joined = BytesMut::with_capacity(self.raw.len());
+        joined.extend_from_slice(&self.raw[first.clone()]);
+        for line in lines(&self.raw).skip_while(|line| line.start <= first.start) {
+            if let Some((Field::Data, value)) = field(line.text) {
+                joined.extend_from_slice(b"\n");
+                joined.extend_from_slice(&line.text[value..]);
+            }
+        }
+        Some(joined.freeze())
+    }
+
+    /// The value of the last `event` field.
+    pub fn name(&self) -> Option<&[u8]> {
+        self.fields.name.range().map(|name| &self.raw[name])
+    }
+
+    /// The value of the last `id` field that holds no NUL. An empty one takes back the id that the
+    /// client has.
+    pub fn id(&self) -> Option<&[u8]> {
+        self.fields.id.range().map(|id| &self.raw[id])
+    }
+
+    /// Whether the client's last event id changes with this block.
+    pub fn has_id(&self) -> bool {
+        self.fields.id.range().is_some()
+    }
+
+    /// The last `retry` line whose value is digits alone, without its line end: with `\n\n` behind
+    /// it, it is a block of its own.
+    pub fn retry(&self) -> Option<Bytes> {
+        self.fields.retry.range().map(|line| self.raw.slice(line))
+    }
+
+    /// Whether it is called what messages are called: nothing, or `message`.
+    pub fn is_message(&self) -> bool {
+        self.name().is_none_or(is_message)
+    }
+}
+
+fn is_message(name: &[u8]) -> bool {
+    name.is_empty() || name == b"message"
+}
+
+/// A line of a block.
+struct Line<'a> {
+    start: usize,
+    text: &'a [u8],
+    /// Its end, as it came: empty where the block breaks off.
+    end: &'a [u8],
+}
+
+/// The lines of a block.
+fn lines(raw: &[u8]) -> impl Iterator<Item = Line<'_>> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let start = next;
+        if start == raw.len() {
+            return None;
+        }
+        let (end, after) = line_end(raw, start).unwrap_or((raw.len(), raw.len()));
+        next = after;
+        Some(Line { start, text: &raw[start..end], end: &raw[end..after] })
+    })
+}
+
+/// A new block around `data`, which is JSON: an event `message` without id or retry.
+pub fn write(data: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(data.len() + 32);
+    append(&mut out, [data]);
+    out.freeze()
+}
+
+/// Appends what `write` gives. `data` may be cut anywhere.
+pub fn append<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item = T>) {
+    out.extend_from_slice(b"event: message\n");
+    append_data(out, data);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// A `data` line without its end. Line ends in it can only be space between tokens of the JSON.
+fn append_data<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item = T>) {
+    out.extend_from_slice(b"data: ");
+    let mut at = out.len();
+    for part in data {
+        out.extend_from_slice(part.as_ref());
+    }
+    while let Some(found) = memchr::memchr2(CR, LF, &out[at..]) {
+        out[at + found] = b' ';
+        at += found + 1;
+    }
+}
+
+/// The block `raw` with `data`, which is JSON, in place of its first `data` line and comments in
+/// place of the others, and `message` in place of another event name. The rest is kept byte for
+/// byte. A block without a `data` line is given none.
+pub fn rewrite(raw: &[u8], data: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(raw.len() + data.len() + 32);
+    append_rewritten(&mut out, raw, [data]);
+    out.freeze()
+}
+
+/// Appends what `rewrite` gives. `data` may be cut anywhere.
+pub fn append_rewritten<T: AsRef<[u8]>>(
+    out: &mut BytesMut,
+    raw: &[u8],
+    data: impl IntoIterator<Item = T>,
+) {
+    let mut data = Some(data);
+    for line in lines(raw) {
+        if !matches!(named(&line), Some((Field::Data, _))) {
+            append_renamed(out, &line);
+            continue;
+        }
+        match data.take() {
+            Some(data) => append_data(out, data),
+            // Without this line, a CR before it and a LF behind it could become one line end.
+            None => out.extend_from_slice(b":"),
+        }
+        out.extend_from_slice(line.end);
+    }
+}
+
+/// The block `raw` with `message` in place of another event name; the rest is kept byte for byte.
+pub fn rename(raw: &Bytes) -> Bytes {
+    if !lines(raw).any(|line| is_foreign(&line)) {
+        return raw.clone();
+    }
+    let mut out = BytesMut::with_capacity(raw.len() + 16);
+    for line in lines(raw) {
+        append_renamed(&mut out, &line);
+    }
+    out.freeze()
+}
+
+fn append_renamed(out: &mut BytesMut, line: &Line<'_>) {
+    out.extend_from_slice(if is_foreign(line) { b"event: message" } else { line.text });
+    out.extend_from_slice(line.end);
+}
+
+fn is_foreign(line: &Line<'_>) -> bool {
+    matches!(named(line), Some((Field::Event, name)) if !is_message(name))
+}
+
+/// The field and value of a line that is to be replaced. A byte order mark ahead of it goes with
+/// it: a stream needs none, and elsewhere it would only spoil the new line.
+fn named<'a>(line: &Line<'a>) -> Option<(Field, &'a [u8])> {
+    let text = match line.start {
+        0 => line.text.strip_prefix(BOM).unwrap_or(line.text),
+        _ => line.text,
+    };
+    field(text).map(|(field, value)| (field, &text[value..]))
+}
