@@ -85,7 +85,7 @@ impl<H: Handler> Front<H> {
             Ok(Course::Handle(admitted)) => {
                 let request = Request::from_parts(parts, body);
                 // Its state is dropped with it: nobody sees what a panic has left half done.
-                let handled = AssertUnwindSafe(Arc::clone(&self.handler).handle(request, admitted));
+                let handled = AssertUnwindSafe(self.handler.handle(request, admitted));
                 match handled.catch_unwind().await {
                     Ok(response) => response.map(Either::Right),
                     Err(_) => {

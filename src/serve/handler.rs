@@ -66,7 +66,7 @@ pub trait Handler: Send + Sync + 'static {
     /// Answers one request. The future is dropped when its client leaves, as is the body of the
     /// answer.
     fn handle(
-        self: Arc<Self>,
+        &self,
         request: Request<Incoming>,
         admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send;

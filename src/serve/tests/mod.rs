@@ -30,7 +30,7 @@ impl Handler for Recorder {
     type Body = Full<Bytes>;
 
     async fn handle(
-        self: Arc<Self>,
+        &self,
         request: Request<Incoming>,
         admitted: Admitted,
     ) -> Response<Full<Bytes>> {

@@ -50,7 +50,7 @@ fn event(text: &'static str) -> Result<Frame<Bytes>, Infallible> {
 impl Handler for Talker {
     type Body = Body;
 
-    async fn handle(self: Arc<Self>, request: Request<Incoming>, _: Admitted) -> Response<Body> {
+    async fn handle(&self, request: Request<Incoming>, _: Admitted) -> Response<Body> {
         let stubborn = request.uri().query() == Some("stubborn");
         match *request.method() {
             Method::GET => {
