@@ -269,6 +269,13 @@ impl Judge for Exchange {
         self.resumable |= event.id().is_some_and(|id| !id.is_empty());
         if self.observing {
             out.raw(&event.raw);
+        } else if event.is_message()
+            && !event.has_id()
+            && let Some(text) = event.data()
+            && self.filter.ask(|filter| filter.plain_progress(now(), OWN, &text)) == Some(true)
+        {
+            out.raw(&event.raw);
+            return;
         }
         let Some(message) = message_in(event) else {
             if !self.observing {
@@ -315,6 +322,10 @@ impl Judge for Exchange {
             }
         });
         self.note(Some(out));
+    }
+
+    fn pile_up(&mut self) {
+        self.filter.ask(Filter::pile_up);
     }
 
     fn collapse(&mut self) {

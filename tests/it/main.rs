@@ -10,6 +10,7 @@ mod fuzz;
 mod fuzz_bodies;
 mod legacy;
 mod lines;
+mod plain;
 mod properties;
 mod relay;
 mod rig;
