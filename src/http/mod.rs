@@ -145,9 +145,10 @@ impl Proxy {
         };
         let (parts, body) = request.into_parts();
         match place.part {
-            Part::WellKnown(path) => self.well_known(&site, parts, &path, ours).await,
-            Part::Sse => self.open_wire(&site, parts, ours).await,
-            Part::Messages(_) => self.post_to_wire(&site, parts, body, ours).await,
+            // In boxes: what is rare must not make the way of a call larger.
+            Part::WellKnown(path) => Box::pin(self.well_known(&site, parts, &path, ours)).await,
+            Part::Sse => Box::pin(self.open_wire(&site, parts, ours)).await,
+            Part::Messages(_) => Box::pin(self.post_to_wire(&site, parts, body, ours)).await,
             Part::Endpoint => self.endpoint(site, parts, body, ours).await,
         }
     }
@@ -162,7 +163,9 @@ impl Proxy {
         let Some(target) = &site.endpoint else {
             // A client that finds no Streamable HTTP here looks for HTTP+SSE with a GET (rule L-09).
             return match parts.method {
-                Method::GET if site.sse.is_some() => self.open_wire(&site, parts, ours).await,
+                Method::GET if site.sse.is_some() => {
+                    Box::pin(self.open_wire(&site, parts, ours)).await
+                }
                 _ => text(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "this route has no Streamable HTTP endpoint",
@@ -171,15 +174,15 @@ impl Proxy {
         };
         if site.route.opaque {
             let body = RequestBody::Passing(Default::default(), Box::new(body));
-            return self.forward(&site, target, parts, body, ours).await;
+            return Box::pin(self.forward(&site, target, parts, body, ours)).await;
         }
         match parts.method {
             Method::POST => self.post(&site, target, parts, body, ours).await,
-            Method::GET => self.get(&site, target, parts, ours).await,
+            Method::GET => Box::pin(self.get(&site, target, parts, ours)).await,
             _ => {
                 let body = RequestBody::Passing(Default::default(), Box::new(body));
                 let asked = Asked::of(&site, &parts);
-                let response = self.forward(&site, target, parts, body, ours).await;
+                let response = Box::pin(self.forward(&site, target, parts, body, ours)).await;
                 let status = response.status();
                 if asked.method == Method::DELETE
                     && (status.is_success() || status == StatusCode::NOT_FOUND)

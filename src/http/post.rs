@@ -77,7 +77,7 @@ impl Proxy {
             post.message.as_ref().and_then(Message::method).as_deref() == Some(INITIALIZED);
         let own = (begins && site.route.own_get).then(|| parts.headers.clone());
         let request = self.onward(site, target, parts, body, ours);
-        post.tell(target, request, own).await
+        Box::pin(post.tell(target, request, own)).await
     }
 }
 

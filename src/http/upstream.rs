@@ -156,7 +156,8 @@ impl Client {
             let reused = idle.is_some();
             let connected = match idle {
                 Some(link) => Connected::One(Box::new(link)),
-                None => self.connect().await?,
+                // In a box: it is large, and rare.
+                None => Box::pin(self.connect()).await?,
             };
             let mut link = match connected {
                 Connected::One(link) => link,

@@ -12,7 +12,7 @@ use super::ledger::Tomb;
 use super::meter::Told;
 use super::notification::{self, Parts};
 use super::policy::{BeatValue, Messages};
-use super::stream::{Guard, Item, ItemKind, Payload, Stream, StreamId, Transmit};
+use super::stream::{Guard, Item, ItemKind, Payload, StreamId, Transmit};
 use super::verdict::{Reason, Repair, Verdict};
 use super::{Filter, Mode, Record, pulse, transmit};
 use crate::json;
@@ -63,7 +63,7 @@ impl Filter {
 
     /// When [`Filter::poll_transmit`] is to be asked again, if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let streams = self.streams.values().filter_map(Stream::timeout).min();
+        let streams = self.streams.values().filter_map(|stream| stream.timeout()).min();
         let expiry = self.ledger.next_expiry().map(|(at, _)| at);
         [streams, expiry].into_iter().flatten().min()
     }
@@ -343,7 +343,7 @@ impl Filter {
         let (target, key) = (call.stream, Key::read(&call.id.client));
         // Of a large answer pieces may have been written before its id was known; and what another
         // request with the same token has to say may be written first and would have to say less.
-        let passing = self.streams.get(&target).is_some_and(Stream::is_passing);
+        let passing = self.streams.get(&target).is_some_and(|stream| stream.is_passing());
         let shared = self.ledger.holders(id).len() > 1;
         if passing || shared || self.is_paced(Some(target)) {
             return;

@@ -53,7 +53,7 @@ impl Filter {
     }
 
     /// Whether another filter of the session may know better what a message is about.
-    pub(super) fn is_stranger(&mut self, message: &Message) -> bool {
+    pub(super) fn is_stranger(&self, message: &Message) -> bool {
         if self.part != Part::Request {
             return false;
         }
@@ -211,7 +211,7 @@ impl Filter {
 
     /// When [`Filter::poll_transmit`] is to be asked again for one stream.
     pub fn poll_stream_timeout(&self, id: StreamId) -> Option<Instant> {
-        let own = self.streams.get(&id).and_then(super::stream::Stream::timeout);
+        let own = self.streams.get(&id).and_then(|stream| stream.timeout());
         let expiry = self.ledger.next_expiry().map(|(at, _)| at);
         [own, expiry].into_iter().flatten().min()
     }

@@ -135,7 +135,8 @@ impl Http {
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
         let service = service_fn(|request| {
-            let answer = answer(request);
+            // In a box: the connection keeps room for one, also while there is none.
+            let answer = Box::pin(answer(request));
             async { Ok::<_, Infallible>(answer.await) }
         });
         let io = TokioIo::new(Impatient::new(io));

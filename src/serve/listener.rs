@@ -198,17 +198,17 @@ impl Connection {
         let ended = match tls {
             None => {
                 let stop = reached(&mut phase, Phase::Draining);
-                http.converse(stream, answer, stop).await
+                Box::pin(http.converse(stream, answer, stop)).await
             }
             Some(tls) => {
                 let agreed = tokio::select! {
-                    agreed = timeout(HEAD, tls.accept(stream)) => agreed,
+                    agreed = Box::pin(timeout(HEAD, tls.accept(stream))) => agreed,
                     () = reached(&mut phase, Phase::Draining) => return,
                 };
                 match agreed {
                     Ok(Ok(stream)) => {
                         let stop = reached(&mut phase, Phase::Draining);
-                        http.converse(stream, answer, stop).await
+                        Box::pin(http.converse(stream, answer, stop)).await
                     }
                     Ok(Err(error)) => {
                         debug!(%error, from = %remote.ip(), "no TLS");

@@ -23,6 +23,7 @@ mod talk;
 mod through_wrap;
 mod tidy;
 mod wrap;
+mod wrap_config;
 
 #[path = "../support/mod.rs"]
 mod support;
