@@ -28,8 +28,9 @@ async fn an_error_at_the_start_says_what_to_do() {
     check(server(), &Admin { listen: Some(address) }, &[&name, in_use, "[admin]"]).await;
     let open = Server { listen: "0.0.0.0:0".parse().unwrap(), ..server() };
     check(open.clone(), &none, &["0.0.0.0:0", "allowed_hosts", "127.0.0.1"]).await;
-    let named = Server { allowed_hosts: vec!["tools.example".to_owned()], ..open };
+    let named = Server { allowed_hosts: vec!["tools.example".to_owned()], ..open.clone() };
     assert!(bind(&named, &none).await.is_ok());
+    assert!(bind(&Server { insecure: true, ..open }, &none).await.is_ok());
 
     let (folder, certificate, key) = certificate();
     let (_other, other, _) = super::certificate();
