@@ -63,7 +63,8 @@ pub trait Handler: Send + Sync + 'static {
         + Unpin
         + 'static;
 
-    /// Answers one request. It is dropped when its client leaves, as is the body of the answer.
+    /// Answers one request. The future is dropped when its client leaves, as is the body of the
+    /// answer.
     fn handle(
         &self,
         request: Request<Incoming>,

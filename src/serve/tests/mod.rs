@@ -5,12 +5,14 @@ mod requests;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::time::timeout;
 
 use super::connection::{Ended, Http};
 use super::front::Front;
@@ -111,7 +113,8 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
         tokio::task::yield_now().await;
     }
     let mut answer = Vec::new();
-    read.read_to_end(&mut answer).await.unwrap();
+    // An hour that takes no time.
+    timeout(Duration::from_secs(3600), read.read_to_end(&mut answer)).await.unwrap().unwrap();
     let ended = connection.await.unwrap();
     let handled = std::mem::take(&mut *handler.handled.lock().unwrap());
     Spoken { answer: String::from_utf8_lossy(&answer).into_owned(), ended, handled }
