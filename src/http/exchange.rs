@@ -51,6 +51,8 @@ pub(super) struct Exchange {
     id_passed: bool,
     tell: Option<Tell>,
     open: Option<OpenCall>,
+    /// When the server said something last.
+    heard: std::time::Instant,
 }
 
 impl Exchange {
@@ -87,6 +89,7 @@ impl Exchange {
             id_passed: false,
             tell: None,
             open: None,
+            heard: now(),
         }
     }
 
@@ -121,6 +124,7 @@ impl Exchange {
     /// body.
     pub(super) fn body(&mut self, body: &Bytes) -> Option<Bytes> {
         let message = Message::parse(body.clone());
+        self.heard = now();
         self.judge(&message, &mut Batch::default());
         let mut told: Vec<Payload> = Vec::new();
         drain(&mut self.filter, |Transmit { payload, .. }| told.push(payload));
@@ -152,7 +156,7 @@ impl Exchange {
     }
 
     fn judge(&mut self, message: &Message, out: &mut Batch) {
-        let mut fate = self.filter.server_message(now(), ORIGIN, message);
+        let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
         if fate == Fate::Stranger {
             let known =
                 self.member.as_ref().map(|member| member.session.foreign(member.stream, message));
@@ -160,7 +164,7 @@ impl Exchange {
                 Some(Foreign::Moved) => return,
                 Some(Foreign::Passes) => return self.pass(message, out),
                 Some(Foreign::Unknown) | None => {
-                    fate = self.filter.server_message_here(now(), ORIGIN, message);
+                    fate = self.filter.server_message_here(self.heard, ORIGIN, message);
                 }
             }
         }
@@ -272,7 +276,7 @@ impl Judge for Exchange {
         } else if event.is_message()
             && !event.has_id()
             && let Some(text) = event.data()
-            && self.filter.ask(|filter| filter.plain_progress(now(), OWN, &text)) == Some(true)
+            && self.filter.ask(|filter| filter.plain_progress(self.heard, OWN, &text)) == Some(true)
         {
             out.raw(&event.raw);
             return;
@@ -324,12 +328,12 @@ impl Judge for Exchange {
         self.note(Some(out));
     }
 
-    fn pile_up(&mut self) {
-        self.filter.ask(Filter::pile_up);
+    fn heard(&mut self, now: std::time::Instant) {
+        self.heard = now;
     }
 
-    fn collapse(&mut self) {
-        self.filter.ask(Filter::collapse);
+    fn slow(&mut self, slow: bool) {
+        self.filter.ask(|filter| filter.client_is_slow(slow));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {

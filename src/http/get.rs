@@ -11,7 +11,7 @@ use super::now;
 use super::session::Member;
 use super::stream::Judge;
 use super::upstream::UpstreamError;
-use crate::progress::{Fate, Filter, Origin};
+use crate::progress::{Fate, Origin};
 use crate::sse::{Event, Piece};
 
 /// A stream on which the client listens.
@@ -75,8 +75,8 @@ impl Judge for Listening {
         self.member.session.collect(self.member.stream, out);
     }
 
-    fn collapse(&mut self) {
-        self.member.session.ask(|filter| filter.ask(Filter::collapse));
+    fn slow(&mut self, slow: bool) {
+        self.member.session.ask(|filter| filter.ask(|filter| filter.client_is_slow(slow)));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {

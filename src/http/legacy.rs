@@ -19,7 +19,7 @@ use super::mailbox::Mailbox;
 use super::site::{Site, Target};
 use super::stream::{EventStream, Judge};
 use super::upstream::UpstreamError;
-use super::{Proxy, now, reading, refuse, silence, text, unavailable, unreachable};
+use super::{Outlet, Proxy, now, reading, refuse, silence, text, unavailable, unreachable};
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Kind, Message};
 use crate::progress::{Fate, Filter, Mode, Origin, Record, StreamId, StreamKind};
@@ -204,8 +204,8 @@ impl Judge for Speaking {
         state.count();
     }
 
-    fn collapse(&mut self) {
-        self.wire.lock().filter.ask(Filter::collapse);
+    fn slow(&mut self, slow: bool) {
+        self.wire.lock().filter.ask(|filter| filter.client_is_slow(slow));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {
@@ -258,6 +258,7 @@ impl Proxy {
         site: &Arc<Site>,
         parts: Parts,
         ours: bool,
+        outlet: Outlet,
     ) -> Response<Body> {
         let Some(target) = &site.sse else {
             return text(StatusCode::NOT_FOUND, "this route has no HTTP+SSE endpoint");
@@ -290,7 +291,7 @@ impl Proxy {
             refused: false,
         };
         let (head, body) = response.into_parts();
-        let stream = EventStream::new(speaking, body, silence(site), false);
+        let stream = EventStream::new(speaking, body, silence(site), outlet);
         let body = self.stream(stream, counted);
         self.answered(site, head, true, body)
     }

@@ -27,6 +27,7 @@ mod inflate;
 mod legacy;
 mod mailbox;
 mod mirrored;
+mod outlet;
 mod own_get;
 pub mod places;
 mod post;
@@ -67,6 +68,7 @@ use stream::{Chunks, EventStream, Judge, Silence};
 use upstream::UpstreamBody;
 
 pub use body::Body;
+pub use outlet::Outlet;
 pub use refusal::Refusal;
 pub use site::SiteError;
 pub use upstream::{InProcess, Io, UpstreamError, Wire};
@@ -140,6 +142,7 @@ impl Proxy {
         place: Place,
         request: Request<Incoming>,
         ours: bool,
+        outlet: Outlet,
     ) -> Response<Body> {
         let Some(site) = self.sites.get(place.route).cloned() else {
             return text(StatusCode::NOT_FOUND, "there is no such route");
@@ -148,9 +151,9 @@ impl Proxy {
         match place.part {
             // In boxes: what is rare must not make the way of a call larger.
             Part::WellKnown(path) => Box::pin(self.well_known(&site, parts, &path, ours)).await,
-            Part::Sse => Box::pin(self.open_wire(&site, parts, ours)).await,
+            Part::Sse => Box::pin(self.open_wire(&site, parts, ours, outlet)).await,
             Part::Messages(_) => Box::pin(self.post_to_wire(&site, parts, body, ours)).await,
-            Part::Endpoint => self.endpoint(site, parts, body, ours).await,
+            Part::Endpoint => self.endpoint(site, parts, body, ours, outlet).await,
         }
     }
 
@@ -160,6 +163,7 @@ impl Proxy {
         parts: Parts,
         body: Incoming,
         ours: bool,
+        outlet: Outlet,
     ) -> Response<Body> {
         if let Upstream::Command { .. } = site.route.upstream {
             let why =
@@ -170,7 +174,7 @@ impl Proxy {
             // A client that finds no Streamable HTTP here looks for HTTP+SSE with a GET (rule L-09).
             return match parts.method {
                 Method::GET if site.sse.is_some() => {
-                    Box::pin(self.open_wire(&site, parts, ours)).await
+                    Box::pin(self.open_wire(&site, parts, ours, outlet)).await
                 }
                 _ => text(
                     StatusCode::METHOD_NOT_ALLOWED,
@@ -183,8 +187,8 @@ impl Proxy {
             return Box::pin(self.forward(&site, target, parts, body, ours)).await;
         }
         match parts.method {
-            Method::POST => self.post(&site, target, parts, body, ours).await,
-            Method::GET => Box::pin(self.get(&site, target, parts, ours)).await,
+            Method::POST => self.post(&site, target, parts, body, ours, outlet).await,
+            Method::GET => Box::pin(self.get(&site, target, parts, ours, outlet)).await,
             _ => {
                 let body = RequestBody::Passing(Default::default(), Box::new(body));
                 let asked = Asked::of(&site, &parts);
@@ -243,9 +247,10 @@ impl Proxy {
         target: &Target,
         parts: Parts,
         ours: bool,
+        outlet: Outlet,
     ) -> Response<Body> {
         let asked = Asked::of(site, &parts);
-        if let Some(held) = self.held_get(site, &asked).await {
+        if let Some(held) = self.held_get(site, &asked, &outlet).await {
             return held;
         }
         let Some(counted) = site.count() else {
@@ -267,7 +272,7 @@ impl Proxy {
         }
         let (head, body) = response.into_parts();
         let listening = own_get::listening(site, &asked);
-        let stream = EventStream::new(listening, body, silence(site), false);
+        let stream = EventStream::new(listening, body, silence(site), outlet);
         let body = self.stream(stream, counted);
         self.answered(site, head, true, body)
     }

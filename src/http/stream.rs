@@ -14,15 +14,19 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::{Batch, Source};
+use super::outlet::Outlet;
 use super::upstream::{UpstreamBody, UpstreamError};
 use crate::lines::INSPECT_MAX;
 use crate::sse::{self, Event, Events, Frame, Piece};
 
-/// A client that has not taken what there was for so long reads too slowly (rule G4).
+/// A client that takes so long to ask for more could not take what there was (rule G4).
 const SLOW_AFTER: Duration = Duration::from_millis(50);
 
-/// Bytes that are read of the server before anything is written, when the client is slow.
-const CATCH_UP_BYTES: usize = 256 << 10;
+/// How long such a client counts as slow.
+const SLOW_FOR: Duration = Duration::from_secs(1);
+
+/// How long nothing is read for a client that takes nothing.
+const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
 /// What decides what becomes of events.
 pub(super) trait Judge: Send {
@@ -36,10 +40,10 @@ pub(super) trait Judge: Send {
     fn passed(&mut self, out: &mut Batch);
     /// What is to be written now.
     fn collect(&mut self, out: &mut Batch);
-    /// The client is slow: progress that comes now waits until it is collapsed.
-    fn pile_up(&mut self) {}
-    /// Progress that waits gives way to newer progress.
-    fn collapse(&mut self);
+    /// Something has come from the server now.
+    fn heard(&mut self, _: std::time::Instant) {}
+    /// The client reads too slowly, or does no more: then all progress is thinned.
+    fn slow(&mut self, slow: bool);
     /// When to collect again if nothing happens before.
     fn timeout(&self) -> Option<std::time::Instant>;
     /// Looks for what others have for this stream, and is woken for what comes later.
@@ -94,20 +98,19 @@ pub(super) struct EventStream<J, U> {
     silence: Silence,
     written: Instant,
     heard: Instant,
-    /// When the client was last given all it could take while there was more.
-    behind: Option<Instant>,
+    /// When the client was last given something, unless it has asked for more since in vain.
+    given: Option<Instant>,
+    outlet: Outlet,
+    slow_until: Option<Instant>,
     over: bool,
     /// The stream begins with a comment, so that the client has a first byte.
     greets: bool,
 }
 
 impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
-    pub(super) fn new(judge: J, upstream: U, silence: Silence, greets: bool) -> Self {
+    pub(super) fn new(judge: J, upstream: U, silence: Silence, outlet: Outlet) -> Self {
         let now = Instant::now();
-        let mut events = Events::new(INSPECT_MAX);
-        if greets {
-            events.drop_mark();
-        }
+        let events = Events::new(INSPECT_MAX);
         Self {
             judge,
             upstream,
@@ -117,10 +120,23 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
             silence,
             written: now,
             heard: now,
-            behind: None,
+            given: None,
+            outlet,
+            slow_until: None,
             over: false,
-            greets,
+            greets: false,
         }
+    }
+
+    /// The client gets a comment at once.
+    pub(super) fn greet(&mut self) {
+        self.greets = true;
+        self.events.drop_mark();
+    }
+
+    /// The stream has a client now.
+    pub(super) fn speak_to(&mut self, outlet: Outlet) {
+        self.outlet = outlet;
     }
 
     fn frame(&mut self, frame: Frame) {
@@ -156,48 +172,54 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
         self.written = Instant::now();
     }
 
-    /// Reads until there is enough to write or nothing more to read. True if there may be more.
-    fn read(&mut self, cx: &mut Context<'_>) -> bool {
-        let behind = self.behind.take().is_some_and(|since| since.elapsed() >= SLOW_AFTER);
-        let mut caught_up = 0;
-        if behind {
-            self.judge.pile_up();
-        }
-        while !self.over {
-            if !behind {
-                self.judge.collect(&mut self.out);
-                if !self.out.is_empty() {
-                    // Something may be ahead of all that the server has sent.
-                    self.events.drop_mark();
-                }
-                if self.out.is_full() {
-                    return true;
-                }
-            }
+    /// Reads until there is enough to write or nothing more to read.
+    fn read(&mut self, cx: &mut Context<'_>) {
+        while !self.over && !self.out.is_full() {
             if let Some(frame) = self.events.next() {
                 self.frame(frame);
                 self.over |= !self.judge.goes_on();
                 continue;
             }
-            if behind && (caught_up >= CATCH_UP_BYTES || self.out.is_full()) {
-                break;
+            // What is due may be all there is room for.
+            self.collect();
+            if self.out.is_full() {
+                return;
             }
             match self.upstream.poll(cx, &mut self.judge) {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(chunk))) => {
                     self.heard = Instant::now();
-                    caught_up += chunk.len();
+                    self.judge.heard(self.heard.into_std());
                     self.events.push(chunk);
                 }
                 Poll::Ready(Some(Err(error))) => self.end(Some(&error)),
                 Poll::Ready(None) => self.end(None),
             }
         }
-        if behind {
-            self.judge.collapse();
-            self.judge.collect(&mut self.out);
+        self.collect();
+    }
+
+    fn collect(&mut self) {
+        self.judge.collect(&mut self.out);
+        if !self.out.is_empty() {
+            // Something may be ahead of all that the server has sent.
+            self.events.drop_mark();
         }
-        behind && caught_up >= CATCH_UP_BYTES
+    }
+
+    /// Notices a client that reads too slowly, and one that does no more (rule G4).
+    fn watch_client(&mut self) {
+        let now = Instant::now();
+        let late = self.given.take().is_some_and(|since| now >= since + SLOW_AFTER);
+        if late || self.outlet.is_blocked() {
+            if self.slow_until.is_none() {
+                self.judge.slow(true);
+            }
+            self.slow_until = Some(now + SLOW_FOR);
+        } else if self.slow_until.is_some_and(|until| now >= until) {
+            self.slow_until = None;
+            self.judge.slow(false);
+        }
     }
 
     /// When something happens by itself next.
@@ -210,7 +232,10 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
 
     /// Waits for what happens by itself; true if it is time.
     fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(due) = self.next_due() else { return false };
+        self.next_due().is_some_and(|due| self.is_due_at(due, cx))
+    }
+
+    fn is_due_at(&mut self, due: Instant, cx: &mut Context<'_>) -> bool {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
         if timer.deadline() != due {
             timer.as_mut().reset(due);
@@ -225,7 +250,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
         {
             return self.end(Some(&UpstreamError::Idle(after)));
         }
-        self.judge.collect(&mut self.out);
+        self.collect();
         if let Some(after) = self.silence.keep_alive
             && now >= self.written + after
             && self.out.is_empty()
@@ -246,15 +271,23 @@ impl<J: Judge, U: Chunks<J>> Source for EventStream<J, U> {
             self.out.raw(&Bytes::from_static(sse::COMMENT));
         }
         loop {
+            self.watch_client();
             if !self.over {
                 self.judge.look_around(cx, &mut self.out);
             }
-            let more = self.read(cx);
+            if self.outlet.is_blocked() {
+                // What there is stays with the server. Who writes to the client does not say when
+                // that goes on.
+                let retry = Instant::now() + BLOCKED_FOR;
+                if !self.is_due_at(retry, cx) {
+                    return Poll::Pending;
+                }
+                continue;
+            }
+            self.read(cx);
             if let Some(bytes) = self.out.take() {
                 self.written = Instant::now();
-                if more || !self.out.is_empty() {
-                    self.behind = Some(self.written);
-                }
+                self.given = Some(self.written);
                 return Poll::Ready(Some(Ok(bytes)));
             }
             if self.over {

@@ -138,7 +138,7 @@ pub struct Filter {
     alive: bool,
     /// The clients have said their last word.
     left: bool,
-    /// Progress is to pile up, so that newer may take the place of older.
+    /// The client reads too slowly.
     client_is_slow: bool,
     token_is: correlate::Evidence,
     messages: u64,

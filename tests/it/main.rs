@@ -17,6 +17,7 @@ mod rig;
 mod routes;
 mod script;
 mod serve;
+mod serving;
 mod sse;
 mod sse_rig;
 mod talk;

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use super::connection::{Ended, Http};
 use super::front::Front;
 use super::handler::{Admitted, Client, Handler};
+use crate::http::Outlet;
 use crate::http::Via;
 use crate::routes::{Cors, HttpUpstream, Route, Server, Upstream};
 
@@ -102,10 +103,11 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
     let front = Arc::new(Front::new(server, via, &routes(), Arc::clone(&handler)));
     let (ours, theirs) = duplex(1 << 20);
     let local: SocketAddr = "127.0.0.1:7332".parse().unwrap();
-    let client = Client { remote: local, local, secure: false };
+    let client = Client { remote: local, local, secure: false, outlet: Outlet::default() };
     let answer = move |request| Arc::clone(&front).answer(client, request);
-    let connection =
-        tokio::spawn(async move { http.converse(theirs, answer, std::future::pending()).await });
+    let connection = tokio::spawn(async move {
+        http.converse(theirs, Outlet::default(), answer, std::future::pending()).await
+    });
     let (mut read, mut write) = tokio::io::split(ours);
     for piece in pieces {
         // A connection that is closed already has said enough.
