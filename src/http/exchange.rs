@@ -150,11 +150,16 @@ impl Exchange {
     fn judge(&mut self, message: &Message, out: &mut Batch) {
         let mut fate = self.filter.server_message(now(), ORIGIN, message);
         if fate == Fate::Stranger {
-            let known =
-                self.member.as_ref().map(|member| member.session.foreign(member.stream, message));
+            let foreign =
+                |member: &Member| member.session.foreign(member.stream, message, self.modern);
+            let known = self.member.as_ref().map(foreign);
             match known {
                 Some(Foreign::Moved) => return,
                 Some(Foreign::Passes) => return self.pass(message, out),
+                Some(Foreign::OutOfPlace) => {
+                    self.filter.ask(Filter::out_of_place);
+                    return;
+                }
                 Some(Foreign::Unknown) | None => {
                     fate = self.filter.server_message_here(now(), ORIGIN, message);
                 }

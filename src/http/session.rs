@@ -46,6 +46,8 @@ pub(super) enum Foreign {
     Moved,
     /// It goes on where it came, as it is.
     Passes,
+    /// Another stream knows it, but it must not be told of on this one.
+    OutOfPlace,
     /// No other stream knows it.
     Unknown,
 }
@@ -159,14 +161,19 @@ impl Session {
         shared.note();
     }
 
-    /// What came on the stream of a request and is not about that, as far as it knows.
-    pub(super) fn foreign(&self, on: StreamId, message: &Message) -> Foreign {
+    /// What came on the stream of a request and is not about that, as far as it knows. `modern`: such
+    /// a stream speaks of its own request only.
+    pub(super) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Foreign {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
         let meant = shared.filter.ask(|filter| filter.stream_meant(origin, message, true));
         let Some(stream) = meant.flatten().filter(|stream| *stream != on) else {
+            shared.filter.ask(|filter| filter.learn_from(origin, message));
             return Foreign::Unknown;
         };
+        if modern && message.kind() != Kind::Response {
+            return Foreign::OutOfPlace;
+        }
         shared.deliver(stream, message)
     }
 
@@ -180,7 +187,7 @@ impl Session {
             match shared.deliver(stream, message) {
                 Foreign::Moved => return Fate::Taken,
                 Foreign::Passes => return Fate::Noise(message.raw().clone()),
-                Foreign::Unknown => {}
+                Foreign::OutOfPlace | Foreign::Unknown => {}
             }
         }
         shared.filter.server_message(now(), origin, message)

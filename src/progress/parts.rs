@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::call::CallId;
 use super::correlate::Attributed;
 use super::dialect::Fields;
-use super::{Filter, Origin, Policy, StreamId, StreamKind};
+use super::{Filter, Origin, Policy, Reason, StreamId, StreamKind, Verdict};
 use crate::jsonrpc::{Key, Kind, Message};
 use crate::mcp::Revision;
 
@@ -108,6 +108,20 @@ impl Filter {
         self.ledger.get(call).map(|call| call.stream)
     }
 
+    /// A token that means nothing came on the stream of a request: it means that one, wherever it
+    /// comes next.
+    pub fn learn_from(&mut self, origin: Origin, message: &Message) {
+        if self.sole_call_on(origin).is_some() && message.kind() == Kind::Notification {
+            self.stream_meant(origin, message, false);
+        }
+    }
+
+    /// A message is about a request of another stream and must not be told of on this one.
+    pub fn out_of_place(&mut self) {
+        self.messages += 1;
+        self.record(self.messages, None, Verdict::Withheld(Reason::Unknown));
+    }
+
     /// The client's open request of this id: its stream.
     pub fn stream_of(&self, id: &Key) -> Option<StreamId> {
         let call = self.ledger.by_id(id)?;
@@ -140,7 +154,7 @@ impl Filter {
                 && call.pending.second().is_some()
                 && let Some(old) = call.pending.pop_front()
             {
-                self.supersede(id, old, super::Reason::Superseded);
+                self.supersede(id, old, Reason::Superseded);
             }
             self.schedule(id);
         }

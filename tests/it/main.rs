@@ -9,6 +9,7 @@ mod fuzz;
 mod fuzz_bodies;
 mod legacy;
 mod lines;
+mod over_http;
 mod properties;
 mod relay;
 mod rig;

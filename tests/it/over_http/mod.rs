@@ -1,0 +1,5 @@
+//! The data path of HTTP, in memory and in virtual time: every byte of both sides is the test's own.
+
+mod rig;
+mod transcripts;
+mod wire;
