@@ -354,6 +354,14 @@ impl Sessions {
         session
     }
 
+    /// The server has another name for a session.
+    pub(super) fn also_called(&self, id: &[u8], session: &Arc<Session>) {
+        let mut known = self.lock();
+        if known.len() < self.max {
+            known.entry(id.into()).or_insert_with(|| Arc::clone(session));
+        }
+    }
+
     pub(super) fn forget(&self, id: &[u8]) {
         self.lock().remove(id);
     }

@@ -543,7 +543,7 @@ pub(crate) fn check<'a>(answers: impl IntoIterator<Item = &'a Answer>) {
         passed.push((answer.said.0, true, answer.said.1.clone()));
         passed.extend(answer.told().into_iter().map(|told| (told.order, false, told.text)));
     }
-    passed.sort();
+    passed.sort_by_key(|(order, ..)| *order);
     let mut checker = Checker::default();
     for (_, client, text) in passed {
         if client { checker.client_said(&text) } else { checker.client_told(&text) }
