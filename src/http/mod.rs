@@ -21,6 +21,7 @@ mod get;
 pub mod headers;
 mod legacy;
 mod mailbox;
+mod marks;
 mod mirrored;
 mod own_get;
 pub mod places;

@@ -49,7 +49,7 @@ pub(super) fn listening(site: &Arc<Site>, headers: &HeaderMap) -> Listening {
         None => Arc::new(Session::new(&site.policy, true)),
     };
     let replays = headers.contains_key("last-event-id");
-    Listening::new(session.listen(replays), site.policy.mode == Mode::Observe)
+    Listening::new(session.listen(replays), site.policy.mode == Mode::Observe, replays)
 }
 
 impl Proxy {

@@ -2,6 +2,7 @@
 
 mod requests;
 mod rig;
+mod streams;
 mod transcripts;
 mod wire;
 mod words;
