@@ -1,6 +1,7 @@
 //! The command line: as typed, then as meant.
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,13 +9,16 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use tracing::Level;
 
+use crate::progress::dialect::Dialect;
 use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs};
 use crate::routes::{Routes, RoutesError, Upstream};
 use crate::settings::{
-    ANSWER_REPAIRS, CallSettings, Settings, Word, dialect_names, dialects, positive_time, scale,
-    time,
+    ANSWER_REPAIRS, CallSettings, Settings, Word, dialects, positive_time, scale, time,
 };
 use crate::telemetry::LogFormat;
+
+/// The route file of a folder.
+const ROUTE_FILE: &str = "proxy.toml";
 
 /// A transparent MCP proxy that adds progress to legacy servers.
 #[derive(Debug, Parser)]
@@ -35,6 +39,12 @@ pub enum Command {
         The exit code is the server's."
     )]
     Wrap(Box<Wrap>),
+    /// Serve the routes of a file over HTTP
+    Serve(Serve),
+    /// Say what is wrong with a route file, or what it leads to
+    Check(Check),
+    /// Print the JSON Schema of route files
+    Schema,
     /// See it work: a legacy server, the proxy and a client in this terminal
     Demo(Demo),
 }
@@ -44,15 +54,51 @@ pub enum Command {
 pub struct Wrap {
     #[command(flatten)]
     policy: PolicyArgs,
+    /// What is logged, and how.
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// The server's command and its arguments
+    #[arg(required_unless_present = "config", trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Args)]
+pub struct LogArgs {
     /// The least important log lines that are written
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = level)]
     pub log_level: Level,
     /// How log lines are written
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub log_format: LogFormat,
-    /// The server's command and its arguments
-    #[arg(required_unless_present = "config", trailing_var_arg = true, value_name = "CMD")]
-    pub command: Vec<OsString>,
+}
+
+/// `milepost serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The route file
+    #[arg(value_name = "FILE", default_value = ROUTE_FILE)]
+    pub file: PathBuf,
+    /// Threads that carry connections [default: one for each core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// What is logged, and how.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// `milepost check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The route file
+    #[arg(value_name = "FILE", default_value = ROUTE_FILE)]
+    pub file: PathBuf,
+    /// Print every setting as it is in effect, secrets as "***"
+    #[arg(long)]
+    pub print: bool,
+    /// Print the routes that a client's `mcpServers` file stands for, instead
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["file", "print"])]
+    pub import: Option<PathBuf>,
 }
 
 /// `milepost demo`.
@@ -76,8 +122,9 @@ struct PolicyArgs {
     #[arg(long, value_name = "MODE", value_parser = words::<Mode>())]
     mode: Option<Mode>,
     /// A way of saying progress that is understood; repeat for more. Replaces the defaults, unless
-    /// one of them is `defaults`
-    #[arg(long = "dialect", value_name = "NAME", value_delimiter = ',', value_parser = PossibleValuesParser::new(dialect_names()))]
+    /// one of them is `defaults`. There are standard, tools-progress, tool-notifications (those are
+    /// the defaults), text-chunk, lsp, tasks-progress, and those of the file
+    #[arg(long = "dialect", value_name = "NAME", value_delimiter = ',')]
     dialects: Vec<String>,
     #[command(flatten, next_help_heading = "Silence")]
     heartbeat: HeartbeatArgs,
@@ -180,44 +227,85 @@ fn level(text: &str) -> Result<Level, String> {
     text.parse().map_err(|_| "one of error, warn, info, debug, trace is expected".to_owned())
 }
 
+/// What is to be run, and how.
+#[derive(Debug)]
+pub struct Wrapped {
+    /// How progress is treated.
+    pub policy: Policy,
+    /// The server's command and its arguments.
+    pub command: Vec<OsString>,
+    /// What its environment has besides ours.
+    pub env: Vec<(OsString, OsString)>,
+}
+
+/// Why arguments cannot be used, which the command line alone does not show.
+#[derive(Debug, thiserror::Error)]
+pub enum WrapError {
+    /// The route file cannot be used.
+    #[error(transparent)]
+    Routes(#[from] RoutesError),
+    /// A dialect that neither is built in nor in the route file.
+    #[error("--dialect: {0}")]
+    Dialect(String),
+    /// The route leads elsewhere.
+    #[error(
+        "{}: the route {route} has no `upstream.command`; the server's command is expected after `--`",
+        file.display()
+    )]
+    NoCommand {
+        /// The route file.
+        file: PathBuf,
+        /// The path of the route.
+        route: String,
+    },
+}
+
 impl Wrap {
-    /// The policy and the server's command, as meant.
+    /// What the arguments and the route file mean together.
     ///
     /// # Errors
-    /// If the route file cannot be used.
-    pub fn resolve(&self) -> Result<(Policy, Vec<OsString>), RoutesError> {
-        let mut policy = Policy::default();
-        let mut command = self.command.clone();
+    /// If the route file cannot be used, or does not fit the arguments.
+    pub fn resolve(&self) -> Result<Wrapped, WrapError> {
+        let (policy, command) = (Policy::default(), self.command.clone());
+        let mut wrapped = Wrapped { policy, command, env: Vec::new() };
+        let mut own = Vec::new();
         if let Some(file) = &self.policy.config {
             let routes = Routes::load(file)?;
-            routes.apply_defaults(&mut policy);
+            routes.apply_defaults(&mut wrapped.policy);
             let name = self.policy.route.as_deref();
             // With a command of its own, a file needs no route.
             match routes.find(name) {
-                Err(_) if name.is_none() && !command.is_empty() => {}
+                Err(_) if name.is_none() && !self.command.is_empty() => {}
                 found => {
                     let route = found?;
-                    route.apply(&mut policy);
-                    if let Upstream::Command { command: own, .. } = &route.upstream
-                        && command.is_empty()
-                    {
-                        command.clone_from(own);
+                    route.apply(&mut wrapped.policy);
+                    match &route.upstream {
+                        Upstream::Command { command, env } if self.command.is_empty() => {
+                            wrapped.command.clone_from(command);
+                            wrapped.env.clone_from(env);
+                        }
+                        Upstream::Command { env, .. } => wrapped.env.clone_from(env),
+                        _ if self.command.is_empty() => {
+                            let (file, route) = (file.clone(), route.path.clone());
+                            return Err(WrapError::NoCommand { file, route });
+                        }
+                        _ => {}
                     }
                 }
             }
+            own = routes.dialects().to_vec();
         }
-        self.policy.settings().apply(&mut policy);
-        Ok((policy, command))
+        self.policy.settings(&own).map_err(WrapError::Dialect)?.apply(&mut wrapped.policy);
+        Ok(wrapped)
     }
 }
 
 impl PolicyArgs {
-    fn settings(&self) -> Settings {
+    fn settings(&self, own: &[Dialect]) -> Result<Settings, String> {
         let on = |flag: bool| flag.then_some(true);
         let (timing, figures, beats) = (&self.timing, &self.figures, &self.heartbeat);
-        // The names have been checked as they were typed.
-        let dialects = dialects(self.dialects.iter().map(|name| &**name)).unwrap_or_default();
-        Settings {
+        let dialects = dialects(self.dialects.iter().map(|name| &**name), own)?;
+        Ok(Settings {
             mode: self.mode,
             first_after: timing.first_after,
             hold: timing.hold,
@@ -242,6 +330,6 @@ impl PolicyArgs {
                 call_timeout: beats.call_timeout.map(Some),
             },
             tools: Vec::new(),
-        }
+        })
     }
 }

@@ -16,4 +16,5 @@ pub mod telemetry;
 pub mod transport;
 pub mod wrap;
 
+pub mod check;
 pub mod cli;

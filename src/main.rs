@@ -1,23 +1,20 @@
 //! The command line program: parse arguments, run, exit code.
 
 use std::error::Error;
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::thread;
 
 use clap::Parser;
 use milepost::cli::{Cli, Command};
-use milepost::{demo, telemetry, wrap};
+use milepost::routes::{self, Routes};
+use milepost::{check, demo, serve, telemetry, wrap};
 use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("serve") {
-        let _log = telemetry::start(tracing::Level::DEBUG, telemetry::LogFormat::Text);
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(milepost::serve::run_tmp(std::path::Path::new(
-            &std::env::args().nth(2).unwrap(),
-        )));
-    }
     let cli = Cli::parse();
-    let runtime = match Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime(&cli.command).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report(&error, 1),
     };
@@ -27,23 +24,63 @@ fn main() -> ExitCode {
     code
 }
 
+/// One connection needs no second thread; many may.
+fn runtime(command: &Command) -> Builder {
+    let threads = match command {
+        Command::Serve(args) => args.threads.or_else(|| thread::available_parallelism().ok()),
+        _ => None,
+    };
+    match threads.map_or(1, NonZeroUsize::get) {
+        1 => Builder::new_current_thread(),
+        several => {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(several);
+            builder
+        }
+    }
+}
+
 async fn run(command: Command) -> ExitCode {
     match command {
         Command::Wrap(args) => {
-            let _log = telemetry::start(args.log_level, args.log_format);
-            let (policy, command) = match args.resolve() {
-                Ok(meant) => meant,
+            let _log = telemetry::start(args.log.log_level, args.log.log_format);
+            let wrapped = match args.resolve() {
+                Ok(wrapped) => wrapped,
                 Err(error) => return report(&error, 2),
             };
-            match wrap::run(policy, &command).await {
+            match wrap::run(wrapped.policy, &wrapped.command, &wrapped.env).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 127),
             }
         }
+        Command::Serve(args) => {
+            let _log = telemetry::start(args.log.log_level, args.log.log_format);
+            let routes = match Routes::load(&args.file) {
+                Ok(routes) => routes,
+                Err(error) => return report(&error, 2),
+            };
+            match serve::serve(&routes).await {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => report(&error, 1),
+            }
+        }
+        Command::Check(args) => match check::run(&args) {
+            Ok(text) => tell(&text),
+            Err(error) => report(&error, 2),
+        },
+        Command::Schema => tell(&routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {
             Ok(code) => ExitCode::from(code),
             Err(error) => report(&error, 1),
         },
+    }
+}
+
+/// Writes `text` to standard output. A reader who has seen enough is no fault.
+fn tell(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => report(&error, 1),
+        _ => ExitCode::SUCCESS,
     }
 }
 

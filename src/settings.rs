@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::progress::dialect::{self, Dialect};
+use crate::progress::dialect::{self, Count, Dialect};
 use crate::progress::{
     AnswerRepairs, BeatValue, CallPolicy, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs,
 };
@@ -18,12 +18,14 @@ pub trait Word: Copy + 'static {
     /// What `word` means; the error names the word that may have been meant.
     fn read(word: &str) -> Result<Self, String> {
         let found = Self::WORDS.iter().find(|(known, _)| *known == word);
-        found.map(|(_, meaning)| *meaning).ok_or_else(|| unknown(word, Self::WORDS))
+        found
+            .map(|(_, meaning)| *meaning)
+            .ok_or_else(|| unknown(word, Self::WORDS.iter().map(|(known, _)| *known)))
     }
 }
 
-fn unknown<T>(word: &str, words: &[(&'static str, T)]) -> String {
-    let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+fn unknown<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = known.collect();
     let expected = names.join(", ");
     match nearest(word, names) {
         Some(near) => format!("{word:?} is not known; did you mean {near:?}?"),
@@ -65,6 +67,11 @@ impl Word for Messages {
         &[("replace", Self::Replace), ("append", Self::Append)];
 }
 
+impl Word for Count {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("percent", Self::Percent), ("unit", Self::Unit), ("raw", Self::Raw)];
+}
+
 impl Word for TokenIs {
     const WORDS: &'static [(&'static str, Self)] =
         &[("token", Self::Token), ("request_id", Self::RequestId)];
@@ -76,11 +83,6 @@ pub const ANSWER_REPAIRS: [&str; 5] =
 
 /// The name that stands for the dialects that are on by default.
 pub const DEFAULT_DIALECTS: &str = "defaults";
-
-/// The names that may be given for dialects.
-pub fn dialect_names() -> impl Iterator<Item = &'static str> {
-    dialect::ALL.iter().map(Dialect::name).chain([DEFAULT_DIALECTS])
-}
 
 /// The longest time that can be set. A clock overflows not far beyond the next centuries.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -134,19 +136,21 @@ pub fn scale(text: &str) -> Result<Scale, String> {
     }
 }
 
-/// The dialects of some names.
-pub fn dialects<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Dialect>, String> {
+/// The dialects of some names: built-in ones, or those of a route file.
+pub fn dialects<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    own: &[Dialect],
+) -> Result<Vec<Dialect>, String> {
     let mut found: Vec<Dialect> = Vec::new();
     for name in names {
         let meant: Vec<_> = match name {
             DEFAULT_DIALECTS => dialect::defaults().collect(),
-            name => match dialect::named(name) {
-                Some(dialect) => vec![dialect],
-                None => {
-                    let known: Vec<_> = dialect_names().map(|name| (name, ())).collect();
-                    return Err(unknown(name, &known));
-                }
-            },
+            name => {
+                let all = || dialect::ALL.iter().chain(own);
+                let found = all().find(|dialect| dialect.name() == name);
+                let known = || all().map(Dialect::name).chain([DEFAULT_DIALECTS]);
+                vec![found.cloned().ok_or_else(|| unknown(name, known()))?]
+            }
         };
         for dialect in meant {
             if !found.iter().any(|known| known.name() == dialect.name()) {

@@ -14,6 +14,9 @@ pub use self::event::{COMMENT, Event, append, append_rewritten, rename, rewrite,
 /// U+FEFF in UTF-8, which a reader ignores at the very start of a stream and nowhere else.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
+/// The longest block that can be held whole, in bytes: its fields are found by 32 bits.
+const HELD_MAX: usize = 1 << 30;
+
 const CR: u8 = b'\r';
 const LF: u8 = b'\n';
 
@@ -30,7 +33,8 @@ pub enum Frame {
     End,
 }
 
-/// A part of a block that is too long to be held. The pieces together are its exact bytes.
+/// A part of a block that is too long to be held. The pieces together are its exact bytes, and
+/// their payloads are its data but for the LF between lines, where JSON can have only space.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Piece {
     /// The bytes: of one line at most, its end included.
@@ -42,16 +46,21 @@ pub struct Piece {
 /// Reads blocks out of chunks.
 ///
 /// A line ends at CR, LF or CRLF, in any mixture. A block is given out as soon as its blank line is
-/// certain: if that is a CR at the end of a chunk, a LF which follows goes with the next block. So
-/// how the input is cut has no influence on what the blocks say, nor on which of them are held.
+/// certain. If that is a CR at the end of a chunk, a LF may follow, which comes at once as a block
+/// of its own that says nothing: there are clients that do not take a CR for a line end before they
+/// have seen what is behind it.
+///
+/// But for that, how the input is cut has no influence on the blocks, nor on which of them are held
+/// whole.
 #[derive(Debug)]
 pub struct Events {
     inspect_max: usize,
-    /// Input that nobody has looked at.
+    /// Input that is still to be read. Once `next` has said `None`, it is empty, or what may become
+    /// a byte order mark.
     chunk: Bytes,
     /// The head of a block that began in an earlier chunk.
     carry: Vec<u8>,
-    /// How many bytes of the block stand ahead of its first line.
+    /// The bytes of the block that stand ahead of its first line: a byte order mark.
     lead: usize,
     /// Where in `carry` the line begins that is not over yet.
     line: usize,
@@ -95,12 +104,12 @@ enum Place {
 }
 
 impl Events {
-    /// `inspect_max` is the longest block that is held whole, in bytes, what stands ahead of its
-    /// first line and the LF of a last CRLF not counted. A longer one passes in pieces. At most
-    /// that much is ever held.
+    /// `inspect_max` is the longest block that is held whole, in bytes, a byte order mark and the LF
+    /// of a last CRLF not counted; 1 GiB at most. A longer one passes in pieces. No more than that
+    /// is ever held.
     pub fn new(inspect_max: usize) -> Self {
         Self {
-            inspect_max,
+            inspect_max: inspect_max.min(HELD_MAX),
             chunk: Bytes::new(),
             carry: Vec::new(),
             lead: 0,
@@ -116,13 +125,10 @@ impl Events {
 
     /// Adds what has arrived, once `next` has said `None`.
     pub fn push(&mut self, chunk: Bytes) {
-        // A mark that has begun is not carried: its first bytes go back to the rest.
-        let mut before = mem::take(&mut self.chunk);
-        if self.mark != Mark::Past && !self.carry.is_empty() {
-            before = [&mem::take(&mut self.carry)[..], &before].concat().into();
-        }
-        self.chunk =
-            if before.is_empty() { chunk } else { [&before[..], &chunk[..]].concat().into() };
+        self.chunk = match &self.chunk[..] {
+            [] => chunk,
+            left => [left, &chunk].concat().into(),
+        };
     }
 
     /// The next frame; `None` if that needs more input.
@@ -145,7 +151,6 @@ impl Events {
     /// By the specification it means nothing: it is no event, whatever it looks like.
     pub fn finish(&mut self) -> Option<Bytes> {
         self.hold(self.chunk.len());
-        self.broken |= self.mark != Mark::Past && !self.carry.is_empty();
         self.broken |= self.carry.len() > self.lead;
         let rest = Bytes::from(mem::take(&mut self.carry));
         (!rest.is_empty()).then_some(rest)
@@ -167,7 +172,6 @@ impl Events {
     /// Gets past a byte order mark; `false` while it may still be coming.
     fn pass_mark(&mut self) -> bool {
         if self.chunk.len() < BOM.len() && BOM.starts_with(&self.chunk) {
-            self.hold(self.chunk.len());
             return false;
         }
         if self.chunk.starts_with(BOM) {
@@ -186,10 +190,11 @@ impl Events {
         if text.is_empty() {
             return None;
         }
-        if mem::take(&mut self.cr) && text.first() == Some(&LF) {
-            self.lead = 1;
+        if mem::take(&mut self.cr) && text[0] == LF {
+            let raw = self.chunk.split_to(1);
+            return Some(Frame::Event(Event { raw, fields: Fields::default() }));
         }
-        let most = self.inspect_max.saturating_add(self.lead);
+        let most = self.inspect_max + self.lead;
         let mut fields = Fields::default();
         let mut at = self.lead;
         while let Some((end, next)) = line_end(text, at) {
@@ -198,9 +203,8 @@ impl Events {
             }
             if end == at {
                 self.lead = 0;
-                let raw = self.chunk.split_to(next);
-                self.cr = raw.last() == Some(&CR);
-                return Some(Frame::Event(Event { raw, fields }));
+                self.cr = text[next - 1] == CR;
+                return Some(Frame::Event(Event { raw: self.chunk.split_to(next), fields }));
             }
             fields.read(text, at..end);
             at = next;
@@ -217,7 +221,7 @@ impl Events {
     /// A block that began in an earlier chunk. Its lines are carried one by one, so that none is
     /// searched twice and nothing that follows the block is copied.
     fn in_carry(&mut self) -> Option<Frame> {
-        let most = self.inspect_max.saturating_add(self.lead);
+        let most = self.inspect_max + self.lead;
         loop {
             if self.carry.last() == Some(&CR) && self.chunk.first() == Some(&LF) {
                 self.hold(1);
@@ -252,7 +256,7 @@ impl Events {
         let need = self.carry.len() + bytes.len();
         if need > self.carry.capacity() {
             // Twice as much each time, but never more than a block may have.
-            let room = (2 * need).min(self.inspect_max.saturating_add(BOM.len() + 1)).max(need);
+            let room = (2 * need).min(self.inspect_max + BOM.len() + 1).max(need);
             self.carry.reserve_exact(room - self.carry.len());
         }
         self.carry.extend_from_slice(&bytes);

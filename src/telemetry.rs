@@ -93,6 +93,9 @@ impl Connection {
 
 /// The one line per call. Other requests than `tools/call` are only told at `debug`.
 fn note_call(call: &Summary) {
+    if !tracing::enabled!(Level::INFO) {
+        return;
+    }
     let account = &call.account;
     let outcome = match call.outcome {
         Outcome::Result => "result",

@@ -36,11 +36,16 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 /// How long a client's first request is waited for to tell it that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// Runs `command` behind the filter until it ends, and answers with its exit code.
-pub async fn run(policy: Policy, command: &[OsString]) -> Result<u8, child::SpawnError> {
+/// Runs `command` behind the filter until it ends, and answers with its exit code. `env` is what its
+/// environment has besides ours.
+pub async fn run(
+    policy: Policy,
+    command: &[OsString],
+    env: &[(OsString, OsString)],
+) -> Result<u8, child::SpawnError> {
     let Some((program, args)) = command.split_first() else { return Ok(2) };
     child::adopt_orphans();
-    let (child, pipes) = match child::spawn(program, args) {
+    let (child, pipes) = match child::spawn(program, args, env) {
         Ok(started) => started,
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;

@@ -10,7 +10,7 @@ use http::header::{
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use crate::routes::Cors;
 
@@ -34,13 +34,15 @@ pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
         && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// The answer to a preflight, where the proxy answers: its status and headers; it has no body. An
-/// origin that is not served learns nothing, which its browser takes for a no.
-pub fn preflight(cors: &Cors, headers: &HeaderMap) -> (StatusCode, HeaderMap) {
-    let mut answer = HeaderMap::new();
+/// The answer to a preflight, where the proxy answers. An origin that is not served learns nothing,
+/// which its browser takes for a no.
+pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let answer = response.headers_mut();
     let vary = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers";
     answer.insert(VARY, HeaderValue::from_static(vary));
-    if let Some(origin) = served(cors, headers) {
+    if let Some(origin) = served(cors, headers.get(ORIGIN)) {
         answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         let methods = HeaderValue::from_static("GET, POST, DELETE");
         answer.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
@@ -51,18 +53,18 @@ pub fn preflight(cors: &Cors, headers: &HeaderMap) -> (StatusCode, HeaderMap) {
         }
         answer.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
     }
-    (StatusCode::NO_CONTENT, answer)
+    response
 }
 
-/// Says in a response who may read it. `cors` is that of the route, `request` the headers that the
-/// client sent, `response` what goes out.
-pub fn answer(cors: Option<&Cors>, request: &HeaderMap, response: &mut HeaderMap) {
+/// Says in a response who may read it. `cors` is that of the route, `origin` what the client sent,
+/// `response` what goes out.
+pub fn answer(cors: Option<&Cors>, origin: Option<&HeaderValue>, response: &mut HeaderMap) {
     let Some(cors) = cors else { return expose(response) };
     for ours in [ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_ALLOW_CREDENTIALS] {
         response.remove(ours);
     }
     vary_by_origin(response);
-    if let Some(origin) = served(cors, request) {
+    if let Some(origin) = served(cors, origin) {
         response.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         expose(response);
     }
@@ -102,8 +104,8 @@ fn is_origin(name: &[u8]) -> bool {
 
 /// The request's origin, if the route serves it. Whether it may speak to the listener at all has
 /// been decided before.
-fn served<'a>(cors: &Cors, request: &'a HeaderMap) -> Option<&'a HeaderValue> {
-    let origin = request.get(ORIGIN)?;
+fn served<'a>(cors: &Cors, origin: Option<&'a HeaderValue>) -> Option<&'a HeaderValue> {
+    let origin = origin?;
     let same =
         |known: &String| known == "*" || known.as_bytes().eq_ignore_ascii_case(origin.as_bytes());
     cors.origins.iter().any(same).then_some(origin)
@@ -117,10 +119,10 @@ pub struct Known {
 }
 
 impl Known {
-    /// Keeps in mind what the upstream's `response` to a `request` tells about its origin. Takes
-    /// the response as the upstream sent it. A response that lets nobody read forgets the origin.
-    pub fn note(&mut self, request: &HeaderMap, response: &HeaderMap) {
-        let Some(origin) = request.get(ORIGIN) else { return };
+    /// Keeps in mind what the upstream's `response`, as it sent it, tells about the `origin` of the
+    /// request. A response that lets nobody read forgets the origin.
+    pub fn note(&mut self, origin: Option<&HeaderValue>, response: &HeaderMap) {
+        let Some(origin) = origin else { return };
         self.origins.retain(|(known, _)| known != origin);
         let about = |name: &HeaderName| {
             [
@@ -145,10 +147,10 @@ impl Known {
         self.origins.push_back((origin.clone(), kept));
     }
 
-    /// The headers that a response to this request will have, as far as CORS goes; `None` if that
-    /// is not known. Empty for a request without an origin, which needs none.
-    pub fn of(&self, request: &HeaderMap) -> Option<HeaderMap> {
-        let Some(origin) = request.get(ORIGIN) else { return Some(HeaderMap::new()) };
+    /// The headers that a response to this origin will have, as far as CORS goes; `None` if that is
+    /// not known. Empty for a request without an origin, which needs none.
+    pub fn of(&self, origin: Option<&HeaderValue>) -> Option<HeaderMap> {
+        let Some(origin) = origin else { return Some(HeaderMap::new()) };
         let (_, headers) = self.origins.iter().find(|(known, _)| known == origin)?;
         let mut headers = headers.clone();
         vary_by_origin(&mut headers);
@@ -172,6 +174,10 @@ mod tests {
         Cors { origins: origins.iter().map(|origin| (*origin).to_owned()).collect() }
     }
 
+    fn from(origin: &'static str) -> Option<&'static HeaderValue> {
+        Some(Box::leak(Box::new(HeaderValue::from_static(origin))))
+    }
+
     const ALLOW: &str = "access-control-allow-origin";
     const EXPOSE: &str = "access-control-expose-headers";
     const HERE: &str = "http://localhost:6274";
@@ -187,8 +193,9 @@ mod tests {
         assert!(!is_preflight(&Method::POST, &asked));
         assert!(!is_preflight(&Method::OPTIONS, &map(&[("origin", HERE)])));
         for origins in [&["*"][..], &["http://other", HERE]] {
-            let (status, answer) = preflight(&cors(origins), &asked);
-            assert_eq!(status, 204);
+            let answer = preflight(&cors(origins), &asked);
+            assert_eq!(answer.status(), 204);
+            let answer = answer.headers();
             assert_eq!(answer[ALLOW], HERE);
             assert_eq!(answer["access-control-allow-methods"], "GET, POST, DELETE");
             assert_eq!(
@@ -198,8 +205,8 @@ mod tests {
             assert_eq!(answer["access-control-max-age"], "7200");
             assert!(answer["vary"].to_str().unwrap().starts_with("Origin"));
         }
-        let (status, answer) = preflight(&cors(&["http://other"]), &asked);
-        assert_eq!((status.as_u16(), answer.len()), (204, 1));
+        let answer = preflight(&cors(&["http://other"]), &asked);
+        assert_eq!((answer.status().as_u16(), answer.headers().len()), (204, 1));
     }
 
     #[test]
@@ -213,23 +220,22 @@ mod tests {
             ])
         };
         let mut headers = response();
-        answer(Some(&cors(&["*"])), &map(&[("origin", HERE)]), &mut headers);
+        answer(Some(&cors(&["*"])), from(HERE), &mut headers);
         assert_eq!(headers[ALLOW], HERE);
         assert!(!headers.contains_key("access-control-allow-credentials"));
         let exposed: Vec<_> = headers.get_all(EXPOSE).iter().collect();
         assert_eq!(exposed, ["X-Own", "Mcp-Session-Id, WWW-Authenticate"]);
         let vary: Vec<_> = headers.get_all(VARY).iter().collect();
         assert_eq!(vary, ["Accept", "Origin"]);
-        for request in [map(&[]), map(&[("origin", "http://other")])] {
+        for origin in [None, from("http://other")] {
             let mut headers = response();
-            answer(Some(&cors(&[HERE])), &request, &mut headers);
+            answer(Some(&cors(&[HERE])), origin, &mut headers);
             assert!(!headers.contains_key(ALLOW));
         }
     }
 
     #[test]
     fn where_the_upstream_answers_only_names_are_added() {
-        let origin = map(&[("origin", HERE)]);
         for (before, after) in [
             (vec![], vec!["Mcp-Session-Id, WWW-Authenticate"]),
             (vec!["mcp-session-id"], vec!["mcp-session-id", "WWW-Authenticate"]),
@@ -243,43 +249,43 @@ mod tests {
             for line in before {
                 headers.append(EXPOSE, HeaderValue::from_static(line));
             }
-            answer(None, &origin, &mut headers);
+            answer(None, from(HERE), &mut headers);
             let exposed: Vec<_> = headers.get_all(EXPOSE).iter().collect();
             assert_eq!(exposed, after);
             assert_eq!(headers[ALLOW], "*");
             assert!(!headers.contains_key(VARY));
         }
         let mut silent = map(&[("x", "y")]);
-        answer(None, &origin, &mut silent);
+        answer(None, from(HERE), &mut silent);
         assert_eq!(silent, map(&[("x", "y")]));
     }
 
     #[test]
     fn what_an_upstream_answered_to_an_origin_is_known_for_that_origin() {
         let mut known = Known::default();
-        let here = map(&[("origin", HERE)]);
-        assert_eq!(known.of(&map(&[])), Some(HeaderMap::new()));
-        assert_eq!(known.of(&here), None);
-        known.note(&here, &map(&[(ALLOW, HERE), ("content-type", "x"), (EXPOSE, "X-Own")]));
+        let here = from(HERE);
+        assert_eq!(known.of(None), Some(HeaderMap::new()));
+        assert_eq!(known.of(here), None);
+        known.note(here, &map(&[(ALLOW, HERE), ("content-type", "x"), (EXPOSE, "X-Own")]));
         let expected = map(&[(ALLOW, HERE), (EXPOSE, "X-Own"), ("vary", "Origin")]);
-        assert_eq!(known.of(&here), Some(expected));
-        assert_eq!(known.of(&map(&[("origin", "http://other")])), None);
-        known.note(&here, &map(&[]));
-        assert_eq!(known.of(&here), None);
+        assert_eq!(known.of(here), Some(expected));
+        assert_eq!(known.of(from("http://other")), None);
+        known.note(here, &map(&[]));
+        assert_eq!(known.of(here), None);
     }
 
     #[test]
     fn what_is_known_has_a_limit() {
         let mut known = Known::default();
         let long = "x".repeat(KNOWN_BYTES_MAX);
-        known.note(&map(&[("origin", HERE)]), &map(&[(ALLOW, "*"), (EXPOSE, &long)]));
+        known.note(from(HERE), &map(&[(ALLOW, "*"), (EXPOSE, &long)]));
         assert_eq!(known.origins.len(), 0);
         for number in 0..200 {
-            let origin = format!("http://localhost:{number}");
-            known.note(&map(&[("origin", &origin)]), &map(&[(ALLOW, "*")]));
+            let origin = format!("http://localhost:{number}").parse().unwrap();
+            known.note(Some(&origin), &map(&[(ALLOW, "*")]));
         }
         assert_eq!(known.origins.len(), ORIGINS_MAX);
-        assert!(known.of(&map(&[("origin", "http://localhost:199")])).is_some());
-        assert!(known.of(&map(&[("origin", "http://localhost:0")])).is_none());
+        assert!(known.of(from("http://localhost:199")).is_some());
+        assert!(known.of(from("http://localhost:0")).is_none());
     }
 }

@@ -7,6 +7,7 @@ use std::task::Context;
 use bytes::Bytes;
 
 use super::body::Batch;
+use super::calls::OpenCall;
 use super::mailbox::Mail;
 use super::marks::Marks;
 use super::now;
@@ -43,6 +44,7 @@ pub(super) struct Exchange {
     /// The server has sent an event id: the client can come back for the rest.
     resumable: bool,
     tell: Option<Tell>,
+    open: Option<OpenCall>,
 }
 
 impl Exchange {
@@ -77,12 +79,14 @@ impl Exchange {
             marks: Marks::default(),
             resumable: false,
             tell: None,
+            open: None,
         }
     }
 
-    /// How the server is told that a request has taken too long.
-    pub(super) fn tells(&mut self, tell: Tell) {
-        self.tell = Some(tell);
+    /// The requests are on their way. `tell`: how the server is told that one has taken too long.
+    pub(super) fn begins(&mut self, open: OpenCall, tell: Option<Tell>) {
+        self.open = Some(open);
+        self.tell = tell;
     }
 
     /// The server has named a session in its answer: the requests belong to it from now on.
@@ -236,6 +240,13 @@ impl Judge for Exchange {
         self.resumable |= event.id().is_some_and(|id| !id.is_empty());
         if self.observing {
             out.raw(&event.raw);
+        } else if event.is_message()
+            && !event.has_id()
+            && let Some(text) = event.data()
+            && self.filter.ask(|filter| filter.plain_progress(now(), OWN, &text)) == Some(true)
+        {
+            out.raw(&event.raw);
+            return;
         }
         let Some(message) = message_in(event) else {
             if !self.observing {
@@ -280,6 +291,10 @@ impl Judge for Exchange {
             }
         });
         self.note(Some(out));
+    }
+
+    fn pile_up(&mut self) {
+        self.filter.ask(Filter::pile_up);
     }
 
     fn collapse(&mut self) {

@@ -8,7 +8,6 @@ use http::header::{
     ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
-use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use super::via::Via;
@@ -31,7 +30,7 @@ pub struct Passage<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Onward<'a> {
     /// The upstream's authority, for `Host`; `None` towards HTTP/2, which has it elsewhere.
-    pub host: Option<&'a Authority>,
+    pub host: Option<&'a HeaderValue>,
     /// The route is only piped: the upstream may compress what nobody reads on the way.
     pub opaque: bool,
     /// `Authorization` was for us and goes no further.
@@ -42,7 +41,7 @@ pub struct Onward<'a> {
 ///
 /// `Authorization` and cookies are among them: whoever calls sends them to the route's own upstream
 /// and nowhere else.
-pub fn request_headers(headers: &HeaderMap, passage: &Passage<'_>, to: &Onward<'_>) -> HeaderMap {
+pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_>) -> HeaderMap {
     let ours = |name: &HeaderName| {
         *name == HOST
             // We have answered it: `100 Continue` came from us.
@@ -53,12 +52,12 @@ pub fn request_headers(headers: &HeaderMap, passage: &Passage<'_>, to: &Onward<'
     };
     // The host leads, as in what browsers and SDKs send.
     let mut passed = HeaderMap::with_capacity(headers.len() + 4);
-    let host = to.host.and_then(|host| HeaderValue::try_from(host.as_str()).ok());
-    if let Some(host) = host {
-        passed.insert(HOST, host);
+    if let Some(host) = to.host {
+        passed.insert(HOST, host.clone());
     }
+    let cookies = cookies(&headers);
     pass(headers, passage, ours, &mut passed);
-    if let Some(cookies) = cookies(headers) {
+    if let Some(cookies) = cookies {
         passed.insert(COOKIE, cookies);
     }
     if !to.opaque {
@@ -69,7 +68,7 @@ pub fn request_headers(headers: &HeaderMap, passage: &Passage<'_>, to: &Onward<'
 }
 
 /// The headers of a response towards the client.
-pub fn response_headers(headers: &HeaderMap, passage: &Passage<'_>) -> HeaderMap {
+pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap {
     let mut passed = HeaderMap::with_capacity(headers.len() + 2);
     // It speaks of the upstream's own address, which the client must not turn to.
     pass(headers, passage, |name| *name == ALT_SVC, &mut passed);
@@ -78,20 +77,27 @@ pub fn response_headers(headers: &HeaderMap, passage: &Passage<'_>) -> HeaderMap
 }
 
 fn pass(
-    headers: &HeaderMap,
+    headers: HeaderMap,
     passage: &Passage<'_>,
     ours: impl Fn(&HeaderName) -> bool,
     passed: &mut HeaderMap,
 ) {
-    let named = named_by_connection(headers);
-    for (name, value) in headers {
-        let stays = is_hop_by_hop(name)
+    let named = named_by_connection(&headers);
+    let stays = |name: &HeaderName| {
+        is_hop_by_hop(name)
             || named.contains(name)
             || (passage.body_changes && is_about_the_body(name))
             || passage.rules.remove.contains(name)
-            || ours(name);
-        if !stays {
-            passed.append(name, value.clone());
+            || ours(name)
+    };
+    let mut last: Option<HeaderName> = None;
+    for (name, value) in headers {
+        // A name comes with its first value only.
+        if name.is_some() {
+            last = name.filter(|name| !stays(name));
+        }
+        if let Some(name) = &last {
+            passed.append(name, value);
         }
     }
 }
@@ -187,16 +193,16 @@ mod tests {
                 received: Version::HTTP_11,
                 body_changes: self.body_changes,
             };
-            let host = self.host.map(|host| host.parse().unwrap());
+            let host = self.host.map(HeaderValue::from_static);
             let to = Onward {
                 host: host.as_ref(),
                 opaque: self.opaque,
                 authorization_was_ours: self.authorization_was_ours,
             };
             lines(&if request {
-                request_headers(&map(headers), &passage, &to)
+                request_headers(map(headers), &passage, &to)
             } else {
-                response_headers(&map(headers), &passage)
+                response_headers(map(headers), &passage)
             })
         }
 

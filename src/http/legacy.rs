@@ -11,10 +11,11 @@ use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 use url::Url;
 
+use super::answer::Content;
 use super::body::{Batch, Body, RequestBody};
+use super::calls::{Calls, OpenCall};
 use super::exchange::{message_in, text_of};
 use super::mailbox::Mailbox;
-use super::post::Content;
 use super::site::{Site, Target};
 use super::stream::{EventStream, Judge};
 use super::upstream::UpstreamError;
@@ -40,6 +41,19 @@ struct Wire {
 struct State {
     filter: Guarded,
     log: Connection,
+    calls: Arc<Calls>,
+    /// While requests are open.
+    open: Option<OpenCall>,
+}
+
+impl State {
+    fn count(&mut self) {
+        match self.filter.open_calls() {
+            0 => self.open = None,
+            _ if self.open.is_none() => self.open = Some(self.calls.open()),
+            _ => {}
+        }
+    }
 }
 
 impl Wire {
@@ -187,6 +201,7 @@ impl Judge for Speaking {
         while let Some(record) = state.filter.poll_record() {
             state.log.note(&record);
         }
+        state.count();
     }
 
     fn collapse(&mut self) {
@@ -248,24 +263,25 @@ impl Proxy {
             return text(StatusCode::NOT_FOUND, "this route has no HTTP+SSE endpoint");
         };
         if parts.method != Method::GET {
-            return self.forward(site, target, &parts, RequestBody::empty(), ours).await;
+            return self.forward(site, target, parts, RequestBody::empty(), ours).await;
         }
         let Some(counted) = site.count() else {
             return unavailable("too many streams are open on this route");
         };
-        let request = self.onward(site, target, &parts, RequestBody::empty(), ours);
+        let request = self.onward(site, target, parts, RequestBody::empty(), ours);
         let response = match target.client.send(request).await {
             Ok(response) => response,
-            Err(error) => return unreachable(site, &error, Method::GET, None),
+            Err(error) => return unreachable(site, &error, None),
         };
         if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
         {
-            return self.piped(site, &parts.headers, response);
+            return self.piped(site, response);
         }
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
         let filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
-        let state = Mutex::new(State { filter, log: Connection::default() });
+        let calls = Arc::clone(&self.calls);
+        let state = Mutex::new(State { filter, log: Connection::default(), calls, open: None });
         let speaking = Speaking {
             site: Arc::clone(site),
             wire: Arc::new(Wire { state, reader: Mailbox::default() }),
@@ -276,7 +292,7 @@ impl Proxy {
         let (head, body) = response.into_parts();
         let stream = EventStream::new(speaking, body, silence(site), false);
         let body = self.stream(stream, counted);
-        self.answered(site, &parts.headers, head, true, body)
+        self.answered(site, head, true, body)
     }
 
     /// A client posts for its stream: what it says is known before the server can answer it.
@@ -293,14 +309,14 @@ impl Proxy {
         };
         let read = match reading::read(body, &parts.headers, site.route.max_request_bytes).await {
             Ok(read) => read,
-            Err(unread) => return refuse(&unread, &parts),
+            Err(unread) => return refuse(site, &unread, parts.version),
         };
         let (message, body) = match read {
             reading::Read::Whole(bytes) => (Some(Message::parse(bytes.clone())), bytes.into()),
             reading::Read::Large(body) => (None, body),
         };
         endpoint.wire.told(message.as_ref());
-        let response = self.send_on(site, target, &endpoint, &parts, body, ours).await;
+        let response = self.send_on(site, target, &endpoint, parts, body, ours).await;
         if !response.status().is_success()
             && let Some(message) = &message
         {
@@ -316,15 +332,15 @@ impl Proxy {
         site: &Arc<Site>,
         target: &Target,
         endpoint: &Endpoint,
-        parts: &Parts,
+        parts: Parts,
         body: RequestBody,
         ours: bool,
     ) -> Response<Body> {
         let mut request = self.onward(site, target, parts, body, ours);
         *request.uri_mut() = target.at(endpoint.on_server.clone());
         match target.client.send(request).await {
-            Ok(response) => self.piped(site, &parts.headers, response),
-            Err(error) => unreachable(site, &error, Method::POST, None),
+            Ok(response) => self.piped(site, response),
+            Err(error) => unreachable(site, &error, None),
         }
     }
 }
@@ -341,6 +357,7 @@ impl Wire {
                 state.filter.ask(Filter::knows_not_all);
             }
         }
+        state.count();
         drop(state);
         self.reader.wake();
     }

@@ -12,10 +12,14 @@
 //! that reads the server's connection. Only what a session's streams have to know of each other is
 //! shared (`session`).
 
+mod answer;
+mod asked;
 pub(crate) mod authority;
 mod body;
+mod calls;
 pub mod cors;
 mod demo;
+mod ending;
 mod exchange;
 mod get;
 pub mod headers;
@@ -26,6 +30,7 @@ mod mirrored;
 mod own_get;
 pub mod places;
 mod post;
+mod proven;
 mod reading;
 mod refusal;
 mod session;
@@ -36,25 +41,28 @@ mod via;
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
+use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::jsonrpc::own_error;
 use crate::progress::Policy;
 use crate::routes::{Route, Routes};
+use answer::Content;
+use asked::Asked;
 use body::{RequestBody, Source};
+use calls::Calls;
+use ending::Ending;
 use headers::{Onward, Passage};
 use places::{Part, Place};
-use post::Content;
-use site::{Counted, SESSION_ID, Site, Target};
+use site::{Counted, Site, Target};
 use stream::{EventStream, Judge, Silence, Upstream};
 use upstream::UpstreamBody;
 
@@ -83,8 +91,8 @@ fn in_full(error: &dyn Error) -> String {
 pub struct Proxy {
     sites: Vec<Arc<Site>>,
     via: Via,
-    ending: Arc<tokio::sync::Notify>,
-    ended: AtomicBool,
+    ending: Ending,
+    calls: Arc<Calls>,
 }
 
 impl Proxy {
@@ -111,13 +119,18 @@ impl Proxy {
         let site = |route: &Route| Site::new(route.clone(), &defaults, connect).map(Arc::new);
         let sites = routes.iter().map(site);
         let sites = sites.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { sites, via, ending: Arc::default(), ended: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { sites, via, ending: Ending::default(), calls: Arc::default() }))
     }
 
-    /// Ends every stream as its protocol ends it: open requests are answered with an error.
+    /// Waits until no call is open. What is left then only listens.
+    pub async fn calls_done(&self) {
+        self.calls.done().await;
+    }
+
+    /// Ends every stream as its protocol ends it: open requests are answered with an error. Streams
+    /// that begin later end at once.
     pub fn end_streams(&self) {
-        self.ended.store(true, Ordering::Release);
-        self.ending.notify_waiters();
+        self.ending.end();
     }
 
     /// Answers a request that was let in and belongs to `place`. `ours`: its `Authorization` was for
@@ -132,17 +145,8 @@ impl Proxy {
             return text(StatusCode::NOT_FOUND, "there is no such route");
         };
         let (parts, body) = request.into_parts();
-        if let Some(cors) = &site.route.cors
-            && cors::is_preflight(&parts.method, &parts.headers)
-        {
-            let (status, headers) = cors::preflight(cors, &parts.headers);
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = status;
-            *response.headers_mut() = headers;
-            return response;
-        }
         match place.part {
-            Part::WellKnown(path) => self.well_known(&site, &parts, &path, ours).await,
+            Part::WellKnown(path) => self.well_known(&site, parts, &path, ours).await,
             Part::Sse => self.open_wire(&site, parts, ours).await,
             Part::Messages(_) => self.post_to_wire(&site, parts, body, ours).await,
             Part::Endpoint => self.endpoint(site, parts, body, ours).await,
@@ -168,20 +172,21 @@ impl Proxy {
         };
         if site.route.opaque {
             let body = RequestBody::Passing(Default::default(), Box::new(body));
-            return self.forward(&site, target, &parts, body, ours).await;
+            return self.forward(&site, target, parts, body, ours).await;
         }
         match parts.method {
             Method::POST => self.post(&site, target, parts, body, ours).await,
             Method::GET => self.get(&site, target, parts, ours).await,
             _ => {
                 let body = RequestBody::Passing(Default::default(), Box::new(body));
-                let response = self.forward(&site, target, &parts, body, ours).await;
-                if parts.method == Method::DELETE
-                    && (response.status().is_success()
-                        || response.status() == StatusCode::NOT_FOUND)
-                    && let Some(id) = parts.headers.get(SESSION_ID)
+                let asked = Asked::of(&site, &parts);
+                let response = self.forward(&site, target, parts, body, ours).await;
+                let status = response.status();
+                if asked.method == Method::DELETE
+                    && (status.is_success() || status == StatusCode::NOT_FOUND)
+                    && let Some(id) = asked.session_id()
                 {
-                    site.sessions.forget(id.as_bytes());
+                    site.sessions.forget(id);
                 }
                 response
             }
@@ -193,21 +198,21 @@ impl Proxy {
         &self,
         site: &Arc<Site>,
         target: &Target,
-        parts: &Parts,
+        parts: Parts,
         body: RequestBody,
         ours: bool,
     ) -> Response<Body> {
         let request = self.onward(site, target, parts, body, ours);
         match target.client.send(request).await {
-            Ok(response) => self.piped(site, &parts.headers, response),
-            Err(error) => unreachable(site, &error, parts.method.clone(), None),
+            Ok(response) => self.piped(site, response),
+            Err(error) => unreachable(site, &error, None),
         }
     }
 
     async fn well_known(
         &self,
         site: &Arc<Site>,
-        parts: &Parts,
+        parts: Parts,
         path: &str,
         ours: bool,
     ) -> Response<Body> {
@@ -219,8 +224,8 @@ impl Proxy {
         let mut request = self.onward(site, target, parts, RequestBody::empty(), ours);
         *request.uri_mut() = target.at(path);
         match target.client.send(request).await {
-            Ok(response) => self.piped(site, &parts.headers, response),
-            Err(error) => unreachable(site, &error, parts.method.clone(), None),
+            Ok(response) => self.piped(site, response),
+            Err(error) => unreachable(site, &error, None),
         }
     }
 
@@ -231,31 +236,32 @@ impl Proxy {
         parts: Parts,
         ours: bool,
     ) -> Response<Body> {
-        if let Some(held) = self.held_get(site, &parts.headers).await {
+        let asked = Asked::of(site, &parts);
+        if let Some(held) = self.held_get(site, &asked).await {
             return held;
         }
         let Some(counted) = site.count() else {
             return unavailable("too many streams are open on this route");
         };
-        let request = self.onward(site, target, &parts, RequestBody::empty(), ours);
+        let request = self.onward(site, target, parts, RequestBody::empty(), ours);
         let response = match target.client.send(request).await {
             Ok(response) => response,
-            Err(error) => return unreachable(site, &error, Method::GET, None),
+            Err(error) => return unreachable(site, &error, None),
         };
-        if let Some(id) = parts.headers.get(SESSION_ID)
+        if let Some(id) = asked.session_id()
             && response.status() == StatusCode::NOT_FOUND
         {
-            site.sessions.forget(id.as_bytes());
+            site.sessions.forget(id);
         }
         if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
         {
-            return self.piped(site, &parts.headers, response);
+            return self.piped(site, response);
         }
         let (head, body) = response.into_parts();
-        let listening = own_get::listening(site, &parts.headers);
+        let listening = own_get::listening(site, &asked);
         let stream = EventStream::new(listening, body, silence(site), false);
         let body = self.stream(stream, counted);
-        self.answered(site, &parts.headers, head, true, body)
+        self.answered(site, head, true, body)
     }
 
     /// The request as it goes to the server.
@@ -263,7 +269,7 @@ impl Proxy {
         &self,
         site: &Site,
         target: &Target,
-        parts: &Parts,
+        parts: Parts,
         body: RequestBody,
         ours: bool,
     ) -> Request<RequestBody> {
@@ -274,33 +280,27 @@ impl Proxy {
             body_changes: false,
         };
         let onward = Onward {
-            host: Some(&target.authority),
+            host: Some(&target.host),
             opaque: site.route.opaque,
             authorization_was_ours: ours,
         };
         let mut request = Request::new(body);
-        *request.method_mut() = parts.method.clone();
+        *request.method_mut() = parts.method;
         *request.uri_mut() = target.uri(parts.uri.query());
-        *request.headers_mut() = headers::request_headers(&parts.headers, &passage, &onward);
+        *request.headers_mut() = headers::request_headers(parts.headers, &passage, &onward);
         request
     }
 
     /// The server's answer as it is.
-    fn piped(
-        &self,
-        site: &Site,
-        asked: &HeaderMap,
-        response: Response<UpstreamBody>,
-    ) -> Response<Body> {
+    fn piped(&self, site: &Site, response: Response<UpstreamBody>) -> Response<Body> {
         let (parts, body) = response.into_parts();
-        self.answered(site, asked, parts, false, Body::piped(None, body))
+        self.answered(site, parts, false, Body::piped(None, body))
     }
 
     /// The server's status and headers with a body. `changes`: it is not the one that came.
     fn answered(
         &self,
         site: &Site,
-        asked: &HeaderMap,
         parts: http::response::Parts,
         changes: bool,
         body: Body,
@@ -313,8 +313,7 @@ impl Proxy {
         };
         let mut response = Response::new(body);
         *response.status_mut() = parts.status;
-        *response.headers_mut() = headers::response_headers(&parts.headers, &passage);
-        cors::answer(site.route.cors.as_ref(), asked, response.headers_mut());
+        *response.headers_mut() = headers::response_headers(parts.headers, &passage);
         response
     }
 
@@ -324,15 +323,26 @@ impl Proxy {
         stream: EventStream<J, U>,
         counted: Counted,
     ) -> Body {
-        let ending = Arc::clone(&self.ending).notified_owned();
-        Body::Stream(Box::new(Ended { stream, ending: Box::pin(ending), _counted: counted }))
+        let ending = Box::pin(Arc::clone(self.ending.shard()).notified_owned());
+        let mut ended = Ended { stream, ending, _counted: counted };
+        if self.ending.has_ended() {
+            ended.end();
+        }
+        Body::Stream(Box::new(ended))
     }
 
-    /// How a server is told that nobody waits for a request any more.
-    fn canceller(&self, site: &Arc<Site>, request: &Request<RequestBody>) -> exchange::Tell {
+    /// How a server is told that nobody waits for a request any more, where that can happen.
+    fn canceller(
+        &self,
+        site: &Arc<Site>,
+        request: &Request<RequestBody>,
+    ) -> Option<exchange::Tell> {
+        if !site.policy.gives_up() {
+            return None;
+        }
         let site = Arc::clone(site);
         let (uri, headers) = (request.uri().clone(), request.headers().clone());
-        Box::new(move |payload| {
+        Some(Box::new(move |payload| {
             let Some(target) = &site.endpoint else { return };
             let mut request = Request::new(RequestBody::from(payload.to_bytes()));
             *request.method_mut() = Method::POST;
@@ -345,7 +355,7 @@ impl Proxy {
                     tracing::warn!(error = in_full(&error), "a request could not be cancelled");
                 }
             });
-        })
+        }))
     }
 }
 
@@ -360,11 +370,21 @@ struct Ended<J, U> {
     _counted: Counted,
 }
 
+/// Why calls are cut at the end.
+const SHUTTING_DOWN: &str = "the proxy is shutting down";
+
+impl<J: Judge, U: Upstream<J>> Ended<J, U> {
+    fn end(&mut self) {
+        self.stream.break_off(SHUTTING_DOWN);
+        // It has come; nobody is to be told twice.
+        self.ending = Box::pin(Arc::<Notify>::default().notified_owned());
+    }
+}
+
 impl<J: Judge, U: Upstream<J>> Source for Ended<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if self.ending.poll_unpin(cx).is_ready() {
-            self.stream.break_off("the proxy is shutting down");
-            self.ending = Box::pin(Arc::<tokio::sync::Notify>::default().notified_owned());
+            self.end();
         }
         self.stream.poll(cx)
     }
@@ -384,34 +404,28 @@ fn unavailable(why: &str) -> Response<Body> {
     text(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
-fn refuse(unread: &reading::Unread, parts: &Parts) -> Response<Body> {
-    tracing::info!(path = parts.uri.path(), why = unread.why, "refused");
+fn refuse(site: &Site, unread: &reading::Unread, version: Version) -> Response<Body> {
+    tracing::info!(route = site.route.path, why = unread.why, "refused");
     let mut response = text(unread.status, &unread.why);
     // What is left of its body is not read.
-    if parts.version < Version::HTTP_2 {
+    if version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
 /// The server could not be asked: an error for the request's id, if it has one.
-fn unreachable(
-    site: &Site,
-    error: &UpstreamError,
-    method: Method,
-    id: Option<Bytes>,
-) -> Response<Body> {
+fn unreachable(site: &Site, error: &UpstreamError, id: Option<Bytes>) -> Response<Body> {
     let why = in_full(error);
     tracing::warn!(route = site.route.path, error = why, "the server could not be asked");
     let status = match error {
         UpstreamError::ConnectTimeout { .. } | UpstreamError::Idle(_) => {
             StatusCode::GATEWAY_TIMEOUT
         }
+        UpstreamError::BrokenOff(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_GATEWAY,
     };
-    let Some(id) = id.filter(|_| method == Method::POST) else {
-        return text(status, &why);
-    };
+    let Some(id) = id else { return text(status, &why) };
     let mut response = Response::new(Body::from(own_error(&id, &why, None)));
     *response.status_mut() = status;
     let json = HeaderValue::from_static("application/json");

@@ -11,9 +11,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
+use super::answer::Content;
+use super::asked::Asked;
 use super::body::{Body, RequestBody, Source};
 use super::get::Listening;
-use super::post::Content;
 use super::session::Session;
 use super::site::{SESSION_ID, Site};
 use super::stream::EventStream;
@@ -42,28 +43,28 @@ pub(super) type Claim = mpsc::Sender<oneshot::Sender<Claimed>>;
 pub(super) struct Claimed(Box<Handover>);
 
 /// Judges a stream on which the client of these headers listens.
-pub(super) fn listening(site: &Arc<Site>, headers: &HeaderMap) -> Listening {
-    let session = match headers.get(SESSION_ID) {
-        Some(id) => site.sessions.find_or_begin(id.as_bytes(), &site.policy, true),
+pub(super) fn listening(site: &Arc<Site>, asked: &Asked) -> Listening {
+    let session = match asked.session_id() {
+        Some(id) => site.sessions.find_or_begin(id, &site.policy, true),
         // Without a session no request can be known here.
         None => Arc::new(Session::new(&site.policy, true)),
     };
-    let replays = headers.contains_key("last-event-id");
-    Listening::new(session.listen(replays), site.policy.mode == Mode::Observe, replays)
+    let observing = site.policy.mode == Mode::Observe;
+    Listening::new(session.listen(asked.resumes), observing, asked.resumes)
 }
 
 impl Proxy {
     /// The session of `headers` has begun: if its client does not listen soon, we do.
-    pub(super) fn hold_get(self: &Arc<Self>, site: &Arc<Site>, headers: &HeaderMap) {
+    pub(super) fn hold_get(self: &Arc<Self>, site: &Arc<Site>, headers: HeaderMap) {
         let session = headers.get(SESSION_ID).and_then(|id| site.sessions.find(id.as_bytes()));
-        let Some(session) = session.filter(|_| site.route.own_get) else { return };
-        let (proxy, site, headers) = (Arc::clone(self), Arc::clone(site), headers.clone());
+        let Some(session) = session else { return };
+        let (proxy, site) = (Arc::clone(self), Arc::clone(site));
         tokio::spawn(async move {
             sleep(HOLD_AFTER).await;
             if !session.is_listening() {
                 let (claim, claims) = mpsc::channel(1);
                 if session.hold(claim) {
-                    proxy.keep_get(&site, &session, &headers, claims).await;
+                    proxy.keep_get(&site, &session, headers, claims).await;
                     session.let_go();
                 }
             }
@@ -74,18 +75,19 @@ impl Proxy {
         &self,
         site: &Arc<Site>,
         session: &Arc<Session>,
-        headers: &HeaderMap,
+        headers: HeaderMap,
         mut claims: mpsc::Receiver<oneshot::Sender<Claimed>>,
     ) {
         let Some(target) = &site.endpoint else { return };
         let mut get = Request::new(());
         *get.method_mut() = Method::GET;
-        *get.headers_mut() = headers.clone();
+        *get.headers_mut() = headers;
         get.headers_mut().remove(header::CONTENT_TYPE);
         get.headers_mut().remove(header::CONTENT_LENGTH);
         get.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         let (parts, ()) = get.into_parts();
-        let request = self.onward(site, target, &parts, RequestBody::empty(), false);
+        let asked = Asked::of(site, &parts);
+        let request = self.onward(site, target, parts, RequestBody::empty(), false);
         let response = match target.client.send(request).await {
             Ok(response) => response,
             Err(error) => {
@@ -100,9 +102,9 @@ impl Proxy {
         let (head, body) = response.into_parts();
         let mut quiet = silence(site);
         quiet.keep_alive = None;
-        let stream = EventStream::new(listening(site, headers), body, quiet, false);
+        let stream = EventStream::new(listening(site, &asked), body, quiet, false);
         let mut held = Handover { head, stream, queue: VecDeque::new() };
-        let mut ending = std::pin::pin!(self.ending.notified());
+        let mut ending = std::pin::pin!(self.ending.wait());
         loop {
             tokio::select! {
                 event = poll_fn(|cx| held.stream.poll(cx)) => match event {
@@ -118,31 +120,25 @@ impl Proxy {
                 }
                 () = &mut ending => return,
             }
-            let id = headers.get(SESSION_ID).map(HeaderValue::as_bytes);
-            if id.is_none_or(|id| site.sessions.find(id).is_none()) {
+            if asked.session_id().is_none_or(|id| site.sessions.find(id).is_none()) {
                 return;
             }
         }
     }
 
     /// The client comes for the stream that is held for it, if one is.
-    pub(super) async fn held_get(
-        &self,
-        site: &Arc<Site>,
-        headers: &HeaderMap,
-    ) -> Option<Response<Body>> {
-        if !site.route.own_get || headers.contains_key("last-event-id") {
+    pub(super) async fn held_get(&self, site: &Arc<Site>, asked: &Asked) -> Option<Response<Body>> {
+        if !site.route.own_get || asked.resumes {
             return None;
         }
-        let id = headers.get(SESSION_ID)?;
-        let claim = site.sessions.find(id.as_bytes())?.claim()?;
+        let claim = site.sessions.find(asked.session_id()?)?.claim()?;
         let (sender, receiver) = oneshot::channel();
         claim.send(sender).await.ok()?;
         let Claimed(held) = receiver.await.ok()?;
         let Handover { head, stream, queue } = *held;
         let counted = site.count()?;
         let body = self.stream_behind(queue, stream, counted);
-        Some(self.answered(site, headers, head, true, body))
+        Some(self.answered(site, head, true, body))
     }
 
     fn stream_behind(

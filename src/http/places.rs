@@ -151,7 +151,7 @@ mod tests {
         Places::new(&[
             http("/a", "https://up.example/mcp"),
             http("/a/b", "https://up.example/deep/mcp/"),
-            http("/root", "https://up.example"),
+            http("/top", "https://up.example"),
             Route::new("/demo".to_owned(), Upstream::Demo),
             http("/x/messages-old", "https://up.example/x"),
         ])
@@ -239,13 +239,13 @@ mod tests {
             check(&beside("/a/b"), Some((1, document(&beside("/deep/mcp")))));
             check(&beside("/a/b/c"), Some((1, document(&beside("/deep/mcp/c")))));
             check(&beside("/a/bc"), Some((0, document(&beside("/mcp/bc")))));
-            check(&beside("/root"), Some((2, document(&beside("")))));
-            check(&beside("/root/mcp"), Some((2, document(&beside("/mcp")))));
+            check(&beside("/top"), Some((2, document(&beside("")))));
+            check(&beside("/top/mcp"), Some((2, document(&beside("/mcp")))));
             check(
                 &format!("/a{}", beside("")),
                 Some((0, document(&format!("/mcp{}", beside(""))))),
             );
-            check(&format!("/root{}", beside("")), Some((2, document(&beside("")))));
+            check(&format!("/top{}", beside("")), Some((2, document(&beside("")))));
             for path in [
                 beside("/b"),
                 beside("/demo"),

@@ -2,45 +2,39 @@
 //! answers, or as a stream if it takes long (rules A3, A4, U).
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::answer::{Answer, Content, JsonBody, PostUpstream, Sending};
+use super::asked::Asked;
 use super::body::{Body, RequestBody};
 use super::exchange::Exchange;
 use super::session::Session;
 use super::site::{SESSION_ID, Site, Target};
-use super::stream::{EventStream, Silence, Upstream};
+use super::stream::{EventStream, Silence};
 use super::upstream::{UpstreamBody, UpstreamError};
 use super::{Proxy, mirrored, reading, refuse};
 use crate::json;
 use crate::jsonrpc::{Kind, Message};
 use crate::mcp::{self, Revision};
 
-/// The header that names the revision agreed on (rule V-02).
-const REVISION: &str = "mcp-protocol-version";
-
 /// A JSON answer up to this length is held until it is whole, so that a fault in it can be mended. A
 /// longer one passes as it comes; clients read neither before its end.
 const JSON_HELD_MAX: usize = 256 << 10;
 
-/// The body of an error that is read to see whether it is an answer.
-const ERROR_READ_MAX: usize = 64 << 10;
-
-type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, UpstreamError>>;
+/// What a client says when a session can begin.
+const INITIALIZED: &str = "notifications/initialized";
 
 /// One POST.
-struct Post {
+pub(super) struct Post {
     proxy: Arc<Proxy>,
-    site: Arc<Site>,
-    /// The client's headers.
-    headers: HeaderMap,
+    pub(super) site: Arc<Site>,
+    asked: Asked,
     session: Option<Arc<Session>>,
     message: Option<Message>,
 }
@@ -56,7 +50,7 @@ impl Proxy {
     ) -> Response<Body> {
         let read = match reading::read(body, &parts.headers, site.route.max_request_bytes).await {
             Ok(read) => read,
-            Err(refusal) => return refuse(&refusal, &parts),
+            Err(unread) => return refuse(site, &unread, parts.version),
         };
         let (message, body) = match read {
             reading::Read::Whole(bytes) => (Some(Message::parse(bytes.clone())), bytes.into()),
@@ -67,16 +61,23 @@ impl Proxy {
         {
             return *refusal;
         }
-        let id = parts.headers.get(SESSION_ID);
+        let asked = Asked::of(site, &parts);
         let post = Post {
             proxy: Arc::clone(self),
             site: Arc::clone(site),
-            session: id.and_then(|id| site.sessions.find(id.as_bytes())),
-            headers: parts.headers.clone(),
+            session: asked.session_id().and_then(|id| site.sessions.find(id)),
+            asked,
             message,
         };
-        let request = self.onward(site, target, &parts, body, ours);
-        post.go(target, request).await
+        if asks(post.message.as_ref()) {
+            let request = self.onward(site, target, parts, body, ours);
+            return post.ask(target, request).await;
+        }
+        let begins =
+            post.message.as_ref().and_then(Message::method).as_deref() == Some(INITIALIZED);
+        let own = (begins && site.route.own_get).then(|| parts.headers.clone());
+        let request = self.onward(site, target, parts, body, ours);
+        post.tell(target, request, own).await
     }
 }
 
@@ -94,11 +95,8 @@ fn asks(message: Option<&Message>) -> bool {
 }
 
 impl Post {
-    async fn go(self, target: &Target, request: Request<RequestBody>) -> Response<Body> {
+    async fn ask(self, target: &Target, request: Request<RequestBody>) -> Response<Body> {
         let client = Arc::clone(&target.client);
-        if !asks(self.message.as_ref()) {
-            return self.notify(client, request).await;
-        }
         let Some(counted) = self.site.count() else {
             return super::unavailable("too many streams are open on this route");
         };
@@ -111,14 +109,21 @@ impl Post {
             self.message.as_ref(),
             revision,
         );
-        exchange.tells(cancel);
+        exchange.begins(self.proxy.calls.open(), cancel);
         let deadline = self.upgrades().map(|after| Instant::now() + after);
-        let head = match deadline {
-            None => sending.as_mut().await,
-            Some(at) => match timeout_at(at, sending.as_mut()).await {
-                Ok(head) => head,
-                Err(_) => return self.upgrade(exchange, Answer::Head(sending), counted),
-            },
+        let elapsed = async {
+            match deadline {
+                None => std::future::pending().await,
+                Some(at) => sleep_until(at).await,
+            }
+        };
+        let head = tokio::select! {
+            biased;
+            head = sending.as_mut() => head,
+            () = elapsed => return self.upgrade(exchange, Answer::Head(sending), counted),
+            () = self.proxy.ending.wait() => {
+                Err(UpstreamError::BrokenOff(super::SHUTTING_DOWN))
+            }
         };
         match head {
             Ok(response) => self.respond(response, exchange, deadline, counted).await,
@@ -130,25 +135,23 @@ impl Post {
     }
 
     /// A POST that asks nothing: notifications and answers of the client.
-    async fn notify(
+    async fn tell(
         self,
-        client: Arc<super::upstream::Client>,
+        target: &Target,
         request: Request<RequestBody>,
+        own_get: Option<HeaderMap>,
     ) -> Response<Body> {
         if let (Some(session), Some(message)) = (&self.session, &self.message) {
             session.told(message);
         }
-        match client.send(request).await {
+        match target.client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
                 self.learn(response.status(), response.headers());
-                let begun = self.message.as_ref().and_then(Message::method);
-                if response.status().is_success()
-                    && begun.as_deref() == Some("notifications/initialized")
-                {
-                    self.proxy.hold_get(&self.site, &self.headers);
+                if let Some(headers) = own_get.filter(|_| response.status().is_success()) {
+                    self.proxy.hold_get(&self.site, headers);
                 }
-                self.proxy.piped(&self.site, &self.headers, response)
+                self.proxy.piped(&self.site, response)
             }
         }
     }
@@ -157,8 +160,7 @@ impl Post {
     fn revision(&self) -> Option<Revision> {
         let own = self.message.as_ref().and_then(own_revision);
         let agreed = || self.session.as_ref().and_then(|session| session.revision());
-        let date = || self.headers.get(REVISION)?.to_str().ok().and_then(Revision::from_date);
-        own.or_else(agreed).or_else(date)
+        own.or_else(agreed).or(self.asked.revision)
     }
 
     /// When the client gets a stream although the server has not answered (rule A4); `None`: never.
@@ -169,58 +171,54 @@ impl Post {
         let listed = self.site.route.upgrade_methods.iter().any(|listed| *listed == *method);
         let proven = match &self.session {
             Some(session) => session.is_proven(),
-            None => self.site.is_proven(&self.headers),
+            None => self.site.proven.contains(self.asked.caller),
         };
         let meta = json::member(&message.params().unwrap_or_default(), "_meta");
         let token = meta.and_then(|meta| json::member(&meta, "progressToken"));
-        let known = token.is_some() || self.headers.contains_key(REVISION);
+        let known = token.is_some() || self.asked.names_revision;
         let wanted = (listed || method == mcp::TOOLS_CALL) && proven && known;
-        (wanted && accepts_events(&self.headers) && self.origin_headers().is_some())
-            .then_some(after)
+        (wanted && self.asked.reads_events && self.origin_headers().is_some()).then_some(after)
     }
 
     /// What the client's origin has to be told; `None` if that is not known yet.
     fn origin_headers(&self) -> Option<HeaderMap> {
-        if !self.headers.contains_key(header::ORIGIN) {
+        // Where the proxy answers for CORS itself, it does so for every response.
+        if self.asked.origin.is_none() || self.site.route.cors.is_some() {
             return Some(HeaderMap::new());
         }
-        if let Some(cors) = &self.site.route.cors {
-            let mut headers = HeaderMap::new();
-            super::cors::answer(Some(cors), &self.headers, &mut headers);
-            return Some(headers);
-        }
-        self.site.known_origins.lock().ok()?.of(&self.headers)
+        self.site.known_origins.lock().ok()?.of(self.asked.origin.as_ref())
     }
 
     /// What a response of the server tells of the session and of the caller.
-    fn learn(&self, status: StatusCode, headers: &HeaderMap) {
-        if let Ok(mut known) = self.site.known_origins.lock() {
-            known.note(&self.headers, headers);
+    pub(super) fn learn(&self, status: StatusCode, headers: &HeaderMap) {
+        if let (Some(origin), Ok(mut known)) = (&self.asked.origin, self.site.known_origins.lock())
+        {
+            known.note(Some(origin), headers);
         }
-        let id = self.headers.get(SESSION_ID);
+        let id = self.asked.session_id();
         if status.is_success() {
             match (&self.session, id) {
                 (Some(session), _) => session.prove(true),
-                (None, None) => self.site.prove(&self.headers, true),
+                (None, None) => self.site.proven.set(self.asked.caller, true),
                 (None, Some(id)) => {
                     let policy = &self.site.policy;
-                    self.site.sessions.find_or_begin(id.as_bytes(), policy, true).prove(true);
+                    self.site.sessions.find_or_begin(id, policy, true).prove(true);
                 }
             }
         } else if status == StatusCode::UNAUTHORIZED {
             match &self.session {
                 Some(session) => session.prove(false),
-                None => self.site.prove(&self.headers, false),
+                None => self.site.proven.set(self.asked.caller, false),
             }
         } else if status == StatusCode::NOT_FOUND
             && let Some(id) = id
         {
-            self.site.sessions.forget(id.as_bytes());
+            self.site.sessions.forget(id);
         }
     }
 
     /// The session that the server has begun with this answer.
-    fn begin(&self, headers: &HeaderMap, exchange: &mut Exchange) {
+    pub(super) fn begin(&self, headers: &HeaderMap, exchange: &mut Exchange) {
         let (Some(id), Some(message)) = (headers.get(SESSION_ID), &self.message) else { return };
         let sessions = &self.site.sessions;
         let is_new = message.method().as_deref() == Some(mcp::INITIALIZE);
@@ -245,15 +243,14 @@ impl Post {
         self.learn(response.status(), response.headers());
         if response.status() != StatusCode::OK {
             exchange.release();
-            return self.proxy.piped(&self.site, &self.headers, response);
+            return self.proxy.piped(&self.site, response);
         }
         self.begin(response.headers(), &mut exchange);
         let kind = Content::of(response.headers());
         let (parts, body) = response.into_parts();
         match kind {
             Content::Events => {
-                let (site, asked) = (&self.site, &self.headers);
-                let response = self.proxy.answered(site, asked, parts, true, Body::empty());
+                let response = self.proxy.answered(&self.site, parts, true, Body::empty());
                 let stream = self.stream(exchange, Answer::Events(body), counted, false);
                 response.map(|_| stream)
             }
@@ -266,7 +263,7 @@ impl Post {
                     );
                 }
                 exchange.release();
-                self.proxy.piped(&self.site, &self.headers, Response::from_parts(parts, body))
+                self.proxy.piped(&self.site, Response::from_parts(parts, body))
             }
         }
     }
@@ -314,13 +311,7 @@ impl Post {
                         let told = exchange.body(&whole);
                         let changed = told.is_some();
                         let body = Body::from(told.unwrap_or(whole));
-                        return self.proxy.answered(
-                            &self.site,
-                            &self.headers,
-                            parts,
-                            changed,
-                            body,
-                        );
+                        return self.proxy.answered(&self.site, parts, changed, body);
                     }
                 }
             }
@@ -329,7 +320,7 @@ impl Post {
         exchange.release();
         let held = (!held.is_empty()).then(|| joined(held));
         let body = Body::piped(held, body);
-        self.proxy.answered(&self.site, &self.headers, parts, false, body)
+        self.proxy.answered(&self.site, parts, false, body)
     }
 
     /// The client gets a stream now; what the server answers will be an event on it.
@@ -345,7 +336,7 @@ impl Post {
         headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
         let (mut parts, ()) = Response::new(()).into_parts();
         parts.headers = headers;
-        let response = self.proxy.answered(&self.site, &self.headers, parts, false, Body::empty());
+        let response = self.proxy.answered(&self.site, parts, false, Body::empty());
         let stream = self.stream(exchange, answer, counted, true);
         response.map(|_| stream)
     }
@@ -368,7 +359,7 @@ impl Post {
 
     fn unreachable(&self, error: &UpstreamError) -> Response<Body> {
         let id = self.message.as_ref().and_then(Message::id);
-        super::unreachable(&self.site, error, Method::POST, id)
+        super::unreachable(&self.site, error, id)
     }
 }
 
@@ -382,165 +373,5 @@ fn joined(pieces: Vec<Bytes>) -> Bytes {
     match <[Bytes; 1]>::try_from(pieces) {
         Ok([only]) => only,
         Err(pieces) => Bytes::from(pieces.concat()),
-    }
-}
-
-/// Whether a client says in so many words that it reads events (rule U-01).
-fn accepts_events(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    accepted.flat_map(|value| value.split(',')).any(|range| {
-        let mut parts = range.split(';').map(str::trim);
-        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("text/event-stream"));
-        let refused = parts.any(|part| {
-            part.to_ascii_lowercase().strip_prefix("q=").and_then(|q| q.trim().parse().ok())
-                == Some(0.0)
-        });
-        named && !refused
-    })
-}
-
-/// What a body is, as far as we can read it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Content {
-    Events,
-    Json,
-    Other,
-}
-
-impl Content {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let encoded = headers
-            .get(header::CONTENT_ENCODING)
-            .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
-        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-        match kind {
-            _ if encoded => Self::Other,
-            kind if kind.eq_ignore_ascii_case("text/event-stream") => Self::Events,
-            kind if kind.eq_ignore_ascii_case("application/json") => Self::Json,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// What the server of a POST answers with, as far as is known.
-enum Answer {
-    /// Nothing yet.
-    Head(Sending),
-    Events(UpstreamBody),
-    /// JSON, which the client gets as an event.
-    Json(JsonBody),
-    /// A status that is no success, and the beginning of its body.
-    Failure(StatusCode, UpstreamBody, BytesMut),
-    Over,
-}
-
-/// A JSON body that becomes an event.
-struct JsonBody {
-    body: UpstreamBody,
-    held: std::collections::VecDeque<Bytes>,
-    begun: bool,
-}
-
-impl JsonBody {
-    fn new(body: UpstreamBody, held: Vec<Bytes>) -> Self {
-        Self { body, held: held.into(), begun: false }
-    }
-}
-
-struct PostUpstream {
-    answer: Answer,
-    /// Who asked, while the server has not answered.
-    post: Option<Post>,
-}
-
-impl PostUpstream {
-    fn begin(&mut self, response: Response<UpstreamBody>, exchange: &mut Exchange) {
-        let (parts, body) = response.into_parts();
-        if let Some(post) = &self.post {
-            post.learn(parts.status, &parts.headers);
-            if parts.status == StatusCode::OK {
-                post.begin(&parts.headers, exchange);
-            }
-        }
-        self.answer = match Content::of(&parts.headers) {
-            Content::Events if parts.status == StatusCode::OK => Answer::Events(body),
-            Content::Json if parts.status == StatusCode::OK => {
-                Answer::Json(JsonBody::new(body, Vec::new()))
-            }
-            _ => Answer::Failure(parts.status, body, BytesMut::new()),
-        };
-    }
-}
-
-/// Line ends in JSON text are space between its parts; in an event they would end a line.
-fn on_one_line(chunk: Bytes) -> Bytes {
-    if memchr::memchr2(b'\n', b'\r', &chunk).is_none() {
-        return chunk;
-    }
-    chunk.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
-}
-
-impl Upstream<Exchange> for PostUpstream {
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        exchange: &mut Exchange,
-    ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
-        loop {
-            match &mut self.answer {
-                Answer::Over => return Poll::Ready(None),
-                Answer::Events(body) => return body.poll_data(cx),
-                Answer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
-                    Ok(response) => self.begin(response, exchange),
-                    Err(error) => {
-                        self.answer = Answer::Over;
-                        return Poll::Ready(Some(Err(error)));
-                    }
-                },
-                Answer::Json(json) => {
-                    if !std::mem::replace(&mut json.begun, true) {
-                        return Poll::Ready(Some(Ok(Bytes::from_static(
-                            b"event: message\ndata: ",
-                        ))));
-                    }
-                    if let Some(chunk) = json.held.pop_front() {
-                        return Poll::Ready(Some(Ok(on_one_line(chunk))));
-                    }
-                    match std::task::ready!(json.body.poll_data(cx)) {
-                        Some(Ok(chunk)) => return Poll::Ready(Some(Ok(on_one_line(chunk)))),
-                        Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                        None => {
-                            self.answer = Answer::Over;
-                            return Poll::Ready(Some(Ok(Bytes::from_static(b"\n\n"))));
-                        }
-                    }
-                }
-                Answer::Failure(status, body, read) => {
-                    let next = std::task::ready!(body.poll_data(cx));
-                    if let Some(Ok(chunk)) = next
-                        && read.len() < ERROR_READ_MAX
-                    {
-                        read.extend_from_slice(&chunk);
-                        continue;
-                    }
-                    let (status, text) = (*status, read.split().freeze());
-                    self.answer = Answer::Over;
-                    let answer = Message::parse(on_one_line(text));
-                    if answer.kind() == Kind::Response && exchange.awaits(&answer) {
-                        return Poll::Ready(Some(Ok(crate::sse::write(answer.raw()))));
-                    }
-                    tracing::warn!(
-                        route = self.post.as_ref().map(|post| &*post.site.route.path),
-                        %status,
-                        "the server refused a request whose answer had begun as a stream"
-                    );
-                    exchange.fail(
-                        &format!("the server answered with HTTP status {status}"),
-                        Some(status.as_u16()),
-                    );
-                }
-            }
-        }
     }
 }

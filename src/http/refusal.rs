@@ -43,13 +43,17 @@ pub enum Refusal {
     Unauthorized,
     /// No route is there.
     NoRoute,
+    /// The admin listener has no such page.
+    NoPage,
     /// More connections are open than the listener serves.
     Busy,
+    /// The proxy has failed: a fault of ours.
+    Fault,
 }
 
 impl Refusal {
     /// Every refusal once.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::NoHost,
         Self::TwoHosts,
         Self::Host,
@@ -64,7 +68,9 @@ impl Refusal {
         Self::TooManyHops,
         Self::Unauthorized,
         Self::NoRoute,
+        Self::NoPage,
         Self::Busy,
+        Self::Fault,
     ];
 
     /// Its status.
@@ -79,8 +85,9 @@ impl Refusal {
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Loop | Self::TooManyHops => StatusCode::LOOP_DETECTED,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::NoRoute | Self::NoPage => StatusCode::NOT_FOUND,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Fault => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -101,7 +108,9 @@ impl Refusal {
             Self::TooManyHops => "too-many-hops",
             Self::Unauthorized => "unauthorized",
             Self::NoRoute => "no-route",
+            Self::NoPage => "no-page",
             Self::Busy => "busy",
+            Self::Fault => "fault",
         }
     }
 
@@ -138,10 +147,12 @@ impl Refusal {
                 "this proxy asks for a token; send Authorization: Bearer with the one it was given"
             }
             Self::NoRoute => "no route is here; use the path of one, as the operator named it",
+            Self::NoPage => "no page is here; use /livez or /readyz",
             Self::Busy => {
                 "this proxy has as many connections open as it serves; try again soon, or raise \
                  max_connections in [server]"
             }
+            Self::Fault => "this proxy has failed at this request; please report it with its log",
         };
         text.to_owned()
     }

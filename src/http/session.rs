@@ -2,6 +2,7 @@
 //! revision. Everything else belongs to the requests themselves (`exchange`).
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Context;
 
@@ -355,25 +356,34 @@ impl Member {
     }
 }
 
+/// Parts of the table of sessions.
+const SHARDS: usize = 16;
+
 type Known = HashMap<Box<[u8]>, Arc<Session>>;
 
 /// The sessions of a route, by the id that the server gave them.
 pub(super) struct Sessions {
-    known: Mutex<Known>,
+    /// By a hash of the id, so that they seldom wait for each other.
+    shards: [Mutex<Known>; SHARDS],
+    hasher: RandomState,
+    /// For each shard.
     max: usize,
 }
 
 impl Sessions {
     pub(super) fn new(max: usize) -> Self {
-        Self { known: Mutex::default(), max }
+        let max = max.div_ceil(SHARDS);
+        Self { shards: Default::default(), hasher: RandomState::new(), max }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self, id: &[u8]) -> MutexGuard<'_, Known> {
+        let hash = self.hasher.hash_one(id);
+        let shard = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
+        self.shards[shard].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub(super) fn find(&self, id: &[u8]) -> Option<Arc<Session>> {
-        self.lock().get(id).cloned()
+        self.lock(id).get(id).cloned()
     }
 
     /// The session of this id, made if it is not known.
@@ -383,7 +393,7 @@ impl Sessions {
         policy: &Arc<Policy>,
         begun: bool,
     ) -> Arc<Session> {
-        let mut known = self.lock();
+        let mut known = self.lock(id);
         if let Some(session) = known.get(id) {
             return Arc::clone(session);
         }
@@ -400,14 +410,14 @@ impl Sessions {
 
     /// The server has another name for a session.
     pub(super) fn also_called(&self, id: &[u8], session: &Arc<Session>) {
-        let mut known = self.lock();
+        let mut known = self.lock(id);
         if known.len() < self.max {
             known.entry(id.into()).or_insert_with(|| Arc::clone(session));
         }
     }
 
     pub(super) fn forget(&self, id: &[u8]) {
-        self.lock().remove(id);
+        self.lock(id).remove(id);
     }
 }
 

@@ -1,13 +1,12 @@
 //! A route while it is served: its server, its sessions, and what has been learned of either.
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderName, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -17,6 +16,7 @@ use url::Url;
 use super::cors::Known;
 use super::demo;
 use super::legacy::Wires;
+use super::proven::Proven;
 use super::session::Sessions;
 use super::upstream::{Client, Connector, InProcess};
 use crate::progress::{Pacing, Policy};
@@ -24,9 +24,6 @@ use crate::routes::{HttpUpstream, Route, Upstream};
 
 /// The header that names a session (rule H-09).
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-
-/// Callers that are known to be served, where there are no sessions.
-const PROVEN_MAX: usize = 1024;
 
 /// Why a route cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +61,9 @@ pub enum SiteError {
 /// One endpoint of a server.
 pub(super) struct Target {
     pub(super) client: Arc<Client>,
-    pub(super) authority: Authority,
+    authority: Authority,
+    /// The same as the value of `Host`.
+    pub(super) host: HeaderValue,
     scheme: Scheme,
     path: PathAndQuery,
     http2: bool,
@@ -115,7 +114,8 @@ pub(super) struct Site {
     pub(super) sessions: Sessions,
     pub(super) wires: Wires,
     pub(super) known_origins: Mutex<Known>,
-    proven: Mutex<VecDeque<u64>>,
+    /// Callers that were served before.
+    pub(super) proven: Proven,
     hasher: RandomState,
     streams: AtomicUsize,
 }
@@ -145,7 +145,7 @@ impl Site {
             endpoint,
             sse,
             known_origins: Mutex::default(),
-            proven: Mutex::default(),
+            proven: Proven::default(),
             hasher: RandomState::new(),
             streams: AtomicUsize::new(0),
             route,
@@ -164,34 +164,11 @@ impl Site {
         self.policy.pacing
     }
 
-    fn caller(&self, headers: &HeaderMap) -> u64 {
+    /// Stands for whoever presents this `Authorization`.
+    pub(super) fn caller(&self, headers: &HeaderMap) -> u64 {
         let values: Vec<&[u8]> =
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
         self.hasher.hash_one(values)
-    }
-
-    /// Whether a caller without a session has been served before (rule A4).
-    pub(super) fn is_proven(&self, headers: &HeaderMap) -> bool {
-        let caller = self.caller(headers);
-        self.proven.lock().is_ok_and(|proven| proven.contains(&caller))
-    }
-
-    pub(super) fn prove(&self, headers: &HeaderMap, proven: bool) {
-        let caller = self.caller(headers);
-        let Ok(mut known) = self.proven.lock() else { return };
-        match known.iter().position(|known| *known == caller) {
-            Some(_) if proven => {}
-            Some(place) => {
-                known.remove(place);
-            }
-            None if proven => {
-                known.push_back(caller);
-                if known.len() > PROVEN_MAX {
-                    known.pop_front();
-                }
-            }
-            None => {}
-        }
     }
 }
 
@@ -205,6 +182,7 @@ fn targets(
             let target = Target {
                 client: Arc::new(Client::new(connector, route.connect_timeout)),
                 authority: Authority::from_static("localhost"),
+                host: HeaderValue::from_static("localhost"),
                 scheme: Scheme::HTTP,
                 path: PathAndQuery::from_static("/mcp"),
                 http2: false,
@@ -266,6 +244,7 @@ fn target(
     };
     Ok(Target {
         client: Arc::new(Client::new(connector, route.connect_timeout)),
+        host: authority.parse().map_err(|_| wrong())?,
         authority: authority.parse().map_err(|_| wrong())?,
         scheme,
         path: path.parse().map_err(|_| wrong())?,

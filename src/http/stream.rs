@@ -36,7 +36,9 @@ pub(super) trait Judge: Send {
     fn passed(&mut self, out: &mut Batch);
     /// What is to be written now.
     fn collect(&mut self, out: &mut Batch);
-    /// Progress that waits gives way to newer progress: the client is slow.
+    /// The client is slow: progress that comes now waits until it is collapsed.
+    fn pile_up(&mut self) {}
+    /// Progress that waits gives way to newer progress.
     fn collapse(&mut self);
     /// When to collect again if nothing happens before.
     fn timeout(&self) -> Option<std::time::Instant>;
@@ -166,9 +168,16 @@ impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
     fn read(&mut self, cx: &mut Context<'_>) -> bool {
         let behind = self.behind.take().is_some_and(|since| since.elapsed() >= SLOW_AFTER);
         let mut caught_up = 0;
+        if behind {
+            self.judge.pile_up();
+        }
         while !self.over {
             if !behind {
                 self.judge.collect(&mut self.out);
+                if !self.out.is_empty() {
+                    // Something may be ahead of all that the server has sent.
+                    self.events.drop_mark();
+                }
                 if self.out.is_full() {
                     return true;
                 }

@@ -187,13 +187,12 @@ impl Client {
     }
 
     fn take_idle(&self) -> Option<Link> {
-        let mut idle = self.idle.lock().ok()?;
-        while let Some((since, mut link)) = idle.pop() {
+        loop {
+            let (since, mut link) = self.idle.lock().ok()?.pop()?;
             if since.elapsed() < IDLE_FOR && link.is_idle() {
                 return Some(link);
             }
         }
-        None
     }
 
     fn keep(&self, mut link: Link) {

@@ -218,7 +218,8 @@ pub(super) struct Call {
     pub(super) pending: Waiting,
     pub(super) sent_at: Option<Instant>,
     pub(super) said: Option<(Said, Instant)>,
-    /// The last words that the server found for this call.
+    /// The last words that the server found for this call, if they are others than those that were
+    /// said last.
     pub(super) last_message: Option<Bytes>,
     /// The server has said something for this call.
     pub(super) server_spoke: bool,
@@ -236,6 +237,23 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn is_tool_call(&self) -> bool {
         &*self.method == TOOLS_CALL
+    }
+
+    /// Keeps what was said last. Words stay when it has none.
+    pub(super) fn remember(&mut self, said: Said, now: Instant) {
+        let wordless = said.message.is_none();
+        let before = self.said.replace((said, now));
+        if !wordless {
+            self.last_message = None;
+        } else if let Some((Said { message: Some(words), .. }, _)) = before {
+            self.last_message = Some(words);
+        }
+    }
+
+    /// The last words that the server found for this call.
+    pub(super) fn last_words(&self) -> Option<&Bytes> {
+        let said = self.said.as_ref().and_then(|(said, _)| said.message.as_ref());
+        self.last_message.as_ref().or(said)
     }
 
     /// What a message of ours calls it.

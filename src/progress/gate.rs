@@ -37,9 +37,10 @@ impl Filter {
             let due = stream.wakes.first().copied().filter(|(at, ..)| *at <= now);
             let due = due.filter(|_| !stream.is_passing() && !stream.is_guarded(now));
             let order = ready.and_then(|index| stream.queue.get(index)).map(|item| item.order);
-            if let Some((_, place, call)) = due
+            if let Some((at, place, call)) = due
                 && order.is_none_or(|order| place < order)
             {
+                stream.wakes.remove(&(at, place, call));
                 if let Some(payload) = self.speak_up(now, call) {
                     let transmit = Transmit { payload, part: super::Part::Whole };
                     if self.policy.mode != Mode::Observe {
@@ -80,6 +81,9 @@ impl Filter {
 
     /// Lets a call say what is due: a notification that waited, else a heartbeat.
     fn speak_up(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+        if let Some(call) = self.ledger.get_mut(id) {
+            call.wake = None;
+        }
         let said = self.say_pending(now, id).or_else(|| self.beat(now, id));
         if said.is_some()
             && let Some(call) = self.ledger.get(id)
@@ -174,11 +178,11 @@ impl Filter {
             return Err(Reason::Duplicate);
         }
         let told = call.meter.take(pending.report.figure.as_ref(), policy.on_fall)?;
-        call.said = Some((said, now));
         let mut own = pending.report.message.clone();
-        if let (true, Some(last), Some(more)) = (appends, &call.last_message, &own) {
+        if let (true, Some(last), Some(more)) = (appends, call.last_words(), &own) {
             own = Some(notification::join(last, more));
         }
+        call.remember(said, now);
         if own.is_some() {
             // A copy of what may be said again, and no more of it.
             let kept = own.as_ref().map(notification::message);
@@ -200,7 +204,7 @@ impl Filter {
         if message.is_none() && words_allowed {
             repairs.add(Repair::Message);
             let running = || json::quote(&format!("{}: running", call.label()));
-            let last = call.last_message.as_ref().map(notification::message);
+            let last = call.last_words().map(notification::message);
             message = Some(last.unwrap_or_else(running));
         }
         let told = told.within_total(&mut repairs);
@@ -236,7 +240,7 @@ impl Filter {
         let elapsed = self.policy.of(call.tool.as_deref()).heartbeat.value == BeatValue::Elapsed;
         let told = call.meter.beat(elapsed.then(|| running.as_secs_f64().round())).ok()?;
         let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
-        let last = call.last_message.as_ref().and_then(|text| json::words(text));
+        let last = call.last_words().and_then(|text| json::words(text));
         let silence = now.saturating_duration_since(heard);
         let words = pulse::words(call.label(), last.as_deref(), running, silence);
         let message = words_allowed.then(|| json::quote(&words));
@@ -278,6 +282,12 @@ impl Filter {
         let wake = [pending, beat].into_iter().flatten().min();
         let (before, stream) = (call.wake, call.stream);
         if before == wake {
+            return;
+        }
+        // A beat that is put off again and again is looked at when it would have been due.
+        if let (Some((at, u64::MAX)), Some((later, u64::MAX))) = (before, wake)
+            && at <= later
+        {
             return;
         }
         if let Some(stream) = self.streams.get_mut(&stream) {

@@ -159,6 +159,13 @@ impl Ledger {
         self.calls.get_mut(&id)
     }
 
+    /// The only call there is.
+    pub(super) fn sole_mut(&mut self) -> Option<(CallId, &mut Call)> {
+        let mut calls = self.calls.iter_mut();
+        let (id, call) = calls.next()?;
+        calls.next().is_none().then_some((*id, call))
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (CallId, &Call)> {
         self.calls.iter().map(|(id, call)| (*id, call))
     }

@@ -128,6 +128,30 @@ impl Meter {
         Ok(self.tell(value, Repair::Lift))
     }
 
+    /// Takes a figure that rises and needs no repair; false if it is any other, and then nothing has
+    /// happened.
+    pub fn rise(&mut self, progress: &[u8], total: Option<&[u8]>) -> bool {
+        let Some(value) = json::number(progress) else { return false };
+        let said = total.map(json::number);
+        if said == Some(None)
+            || !self.would_rise(value)
+            || self.claimed.is_some_and(|claimed| value < claimed)
+        {
+            return false;
+        }
+        self.told = Some(value);
+        self.claimed = Some(value);
+        self.highest = Some(self.highest.map_or(value, |highest| highest.max(value)));
+        self.past_one |= value >= 1.0;
+        let same = |known: &Number| total.is_some_and(|text| *known.text == *text);
+        if !self.total.as_ref().is_some_and(same) {
+            let number = total.zip(said.flatten());
+            self.total =
+                number.map(|(text, value)| Number { value, text: Bytes::copy_from_slice(text) });
+        }
+        true
+    }
+
     /// A sign of life that claims no work: one step, or `value` where that is more.
     pub fn beat(&mut self, value: Option<f64>) -> Result<Told, Reason> {
         let lifted = self.lifted()?;

@@ -31,6 +31,7 @@ pub mod meter;
 mod notification;
 mod parts;
 mod passing;
+mod plain;
 mod policy;
 mod pulse;
 mod server;
@@ -139,6 +140,8 @@ pub struct Filter {
     alive: bool,
     /// The clients have said their last word.
     left: bool,
+    /// Progress is to pile up, so that newer may take the place of older.
+    client_is_slow: bool,
     token_is: correlate::Evidence,
     messages: u64,
     order: u64,
@@ -167,6 +170,7 @@ impl Filter {
             heard_at: None,
             alive: true,
             left: false,
+            client_is_slow: false,
             messages: 0,
             order: 0,
             passing: BTreeMap::new(),

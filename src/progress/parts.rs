@@ -157,9 +157,15 @@ impl Filter {
         self.messages
     }
 
+    /// The client reads too slowly: what comes now is to wait until it is collapsed.
+    pub fn pile_up(&mut self) {
+        self.client_is_slow = true;
+    }
+
     /// The client reads too slowly: of the progress that waits only the newest of each call is kept
     /// (rule G4).
     pub fn collapse(&mut self) {
+        self.client_is_slow = false;
         let calls: Vec<CallId> = self.ledger.iter().map(|(id, _)| id).collect();
         for id in calls {
             while let Some(call) = self.ledger.get_mut(id)

@@ -239,6 +239,12 @@ impl Policy {
         self.dialect_of(method).is_some()
     }
 
+    /// Whether any call is given up after a time.
+    pub fn gives_up(&self) -> bool {
+        let mut all = self.tools.values().chain([&self.call]);
+        all.any(|policy| policy.call_timeout.is_some())
+    }
+
     /// The settings of a tool.
     pub fn of(&self, tool: Option<&str>) -> &CallPolicy {
         tool.and_then(|tool| self.tools.get(tool)).unwrap_or(&self.call)

@@ -6,8 +6,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::progress::dialect;
+
 use super::keys::{Defaults, RouteTable};
-use super::spelling::{Address, AnyTime, Count, Endpoint, Hidden, HostName, Origin, Text};
+use super::several::{Final, OneOrMore};
+use super::spelling::{
+    Address, AnyTime, Count, Endpoint, Hidden, HostName, JsonPointer, OneOf, Origin, Text,
+};
 
 /// The routes of `milepost serve`, and settings for `milepost wrap --config`.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -22,6 +27,9 @@ pub(super) struct File {
     /// The routes, each with a path and an upstream.
     #[schemars(with = "Vec<RouteTable>")]
     pub(super) route: Vec<Spanned<RouteTable>>,
+    /// Ways of saying "progress" that are not built in.
+    #[schemars(with = "Vec<DialectTable>")]
+    pub(super) dialect: Vec<Spanned<DialectTable>>,
 }
 
 /// Where clients are listened to, and whom.
@@ -123,4 +131,34 @@ pub(super) struct HeaderRules {
     /// Headers that are taken out.
     #[schemars(with = "Vec<String>")]
     pub(super) remove: Vec<Spanned<String>>,
+}
+
+/// A way of saying "progress" that is not built in: JSON Pointers (RFC 6901) to what its messages
+/// say. A `#` at the end of a part descends into JSON that stands in a string:
+/// "/params/content/0/text#/percentComplete".
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DialectTable {
+    /// Its name, for `dialects` of routes.
+    #[schemars(with = "String")]
+    pub(super) name: Spanned<String>,
+    /// The method of its notifications, or several.
+    #[schemars(with = "OneOrMore")]
+    pub(super) method: Spanned<OneOrMore>,
+    /// The id of the request that a message is about.
+    pub(super) request_id: Option<Text<JsonPointer>>,
+    /// What stands where the progress token belongs.
+    pub(super) token: Option<Text<JsonPointer>>,
+    /// The figure: a number, also in a string, or "45%" or "234/520".
+    pub(super) progress: Option<Text<JsonPointer>>,
+    /// The total of the figure.
+    pub(super) total: Option<Text<JsonPointer>>,
+    /// The words.
+    pub(super) message: Option<Text<JsonPointer>>,
+    /// What marks the last message of a call: a pointer to `true`, or a pointer and the value there.
+    #[serde(rename = "final")]
+    pub(super) last: Option<Final>,
+    /// What a figure without total counts: hundredths (percent), parts of one (unit), or not known
+    /// (raw). Default: "raw".
+    pub(super) scale: Option<Text<OneOf<dialect::Count>>>,
 }

@@ -5,24 +5,33 @@
 
 mod env;
 mod file;
+mod import;
 mod keys;
 mod meant;
+mod print;
 mod route;
+mod schema;
+mod secret;
+mod several;
 mod spelling;
 mod wrong;
 
 use std::path::{Path, PathBuf};
 
 use crate::progress::Policy;
-use crate::settings::Settings;
+use crate::progress::dialect::Dialect;
+use crate::settings::{Settings, nearest};
 
 use env::Taken;
 use meant::Meant;
+use wrong::Wrong;
 
 pub use env::Environment;
+pub use import::import;
 pub use route::{
     Admin, Cors, HeaderRules, HttpUpstream, Route, Secret, Server, ServerTls, Upstream,
 };
+pub use schema::schema;
 
 /// Why a route file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +71,21 @@ pub enum RoutesError {
     },
 }
 
+impl RoutesError {
+    /// What is wrong in the text of a file.
+    fn wrong(path: &Path, text: &str, wrong: Wrong, key: Option<String>) -> Self {
+        let before = text.get(..wrong.at).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Self::Wrong {
+            path: path.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            what: wrong::discreet(key.as_deref(), wrong.what),
+            key,
+        }
+    }
+}
+
 /// A route file as it is meant.
 #[derive(Debug, Clone)]
 pub struct Routes {
@@ -70,8 +94,8 @@ pub struct Routes {
     admin: Admin,
     defaults: Settings,
     routes: Vec<Route>,
-    #[expect(dead_code, reason = "for what shows the settings")]
     taken: Taken,
+    dialects: Vec<Dialect>,
 }
 
 impl Routes {
@@ -92,19 +116,12 @@ impl Routes {
     pub fn parse(path: &Path, text: &str, environment: &Environment) -> Result<Self, RoutesError> {
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
         let meant = meant::read(text, folder, environment).map_err(|wrong| {
-            let before = text.get(..wrong.at).unwrap_or(text);
-            let line_start = before.rfind('\n').map_or(0, |at| at + 1);
             let key = wrong::key_at(text, wrong.at);
-            RoutesError::Wrong {
-                path: path.to_owned(),
-                line: before.matches('\n').count() + 1,
-                column: before[line_start..].chars().count() + 1,
-                what: wrong::discreet(key.as_deref(), wrong.what),
-                key,
-            }
+            RoutesError::wrong(path, text, wrong, key)
         })?;
-        let Meant { server, admin, defaults, routes, taken } = meant;
-        Ok(Self { path: path.to_owned(), server, admin, defaults, routes, taken })
+        let Meant { server, admin, defaults, routes, dialects, taken } = meant;
+        let path = path.to_owned();
+        Ok(Self { path, server, admin, defaults, routes, dialects, taken })
     }
 
     /// Where clients are listened to.
@@ -122,6 +139,19 @@ impl Routes {
         self.defaults.apply(policy);
     }
 
+    /// What a route wants: its settings over those of the file.
+    pub fn policy(&self, route: &Route) -> Policy {
+        let mut policy = Policy::default();
+        self.apply_defaults(&mut policy);
+        route.apply(&mut policy);
+        policy
+    }
+
+    /// The dialects that the file describes.
+    pub fn dialects(&self) -> &[Dialect] {
+        &self.dialects
+    }
+
     /// Every route, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
         self.routes.iter()
@@ -137,19 +167,21 @@ impl Routes {
             (None, [only]) => Some(only),
             (None, _) => None,
         };
-        found.ok_or_else(|| {
-            let paths: Vec<&str> = self.routes.iter().map(|route| &*route.path).collect();
-            RoutesError::NoRoute {
-                path: self.path.clone(),
-                asked: match name {
-                    Some(name) => format!("there is no route {name:?}"),
-                    None => "say which route is meant with --route".to_owned(),
-                },
-                known: match &paths[..] {
-                    [] => "the file has none".to_owned(),
-                    paths => format!("the file has {}", paths.join(", ")),
-                },
-            }
-        })
+        found.ok_or_else(|| self.no_route(name))
+    }
+
+    fn no_route(&self, name: Option<&str>) -> RoutesError {
+        let paths: Vec<&str> = self.routes.iter().map(|route| &*route.path).collect();
+        let asked = match name {
+            Some(name) => format!("there is no route {name:?}"),
+            None => "say which route is meant with --route".to_owned(),
+        };
+        let near = name.and_then(|name| nearest(name, paths.iter().copied()));
+        let known = match (near, &paths[..]) {
+            (Some(near), _) => format!("did you mean {near:?}?"),
+            (None, []) => "the file has none".to_owned(),
+            (None, paths) => format!("the file has {}", paths.join(", ")),
+        };
+        RoutesError::NoRoute { path: self.path.clone(), asked, known }
     }
 }

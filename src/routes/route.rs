@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
-use crate::progress::Policy;
+use crate::progress::{Mode, Policy};
 use crate::settings::Settings;
 
 /// A secret: it is never shown.
@@ -90,7 +90,7 @@ pub struct Admin {
 }
 
 /// What stands behind a route.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[expect(clippy::large_enum_variant, reason = "there is one in each route, and routes are few")]
 pub enum Upstream {
     /// The embedded legacy server.
@@ -106,8 +106,21 @@ pub enum Upstream {
     Http(HttpUpstream),
 }
 
+/// Arguments and variables may be secrets: only what is run is shown.
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Demo => f.write_str("Demo"),
+            Self::Command { command, .. } => {
+                f.debug_tuple("Command").field(&command.first()).finish()
+            }
+            Self::Http(http) => http.fmt(f),
+        }
+    }
+}
+
 /// A server reached over HTTP.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HttpUpstream {
     /// Its Streamable HTTP endpoint, if it has one.
     pub url: Option<Url>,
@@ -119,6 +132,20 @@ pub struct HttpUpstream {
     pub ca_file: Option<PathBuf>,
     /// PEM files with the certificate chain and the key that we present.
     pub client_certificate: Option<ServerTls>,
+}
+
+/// A query may hold a secret: only what is called is shown.
+impl fmt::Debug for HttpUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = |url: &Option<Url>| {
+            url.as_ref().map(|url| format!("{}{}", url.origin().ascii_serialization(), url.path()))
+        };
+        f.debug_struct("Http")
+            .field("url", &place(&self.url))
+            .field("sse", &place(&self.sse))
+            .field("http2", &self.http2)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What is done to the headers of one direction. Hop-by-hop headers never pass.
@@ -199,5 +226,8 @@ impl Route {
     /// Lays what the route says over `policy`.
     pub fn apply(&self, policy: &mut Policy) {
         self.settings.apply(policy);
+        if self.opaque {
+            policy.mode = Mode::Observe;
+        }
     }
 }

@@ -13,6 +13,7 @@ use url::Url;
 
 use super::Secret;
 use crate::progress::Scale;
+use crate::progress::dialect::Pointer;
 use crate::settings::{
     ANSWER_REPAIRS, OFF, Word, nearest, positive_time, scale, time, time_or_off,
 };
@@ -58,8 +59,13 @@ impl<S: Spelling> JsonSchema for Text<S> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        S::schema()
+        or_variable(S::schema())
     }
+}
+
+/// Any string may hold a variable instead, whose value no editor knows.
+pub(super) fn or_variable(schema: Schema) -> Schema {
+    json_schema!({ "anyOf": [schema, { "type": "string", "pattern": r"\$\{" }] })
 }
 
 /// A whole number of at least `MIN`.
@@ -161,7 +167,8 @@ impl Spelling for TimeOrOff {
     }
 
     fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": TIME, "examples": ["15s", OFF] })
+        let pattern = format!("{TIME}|^{OFF}$");
+        json_schema!({ "type": "string", "pattern": pattern, "examples": ["15s", OFF] })
     }
 }
 
@@ -302,7 +309,7 @@ impl Spelling for Endpoint {
     }
 
     fn schema() -> Schema {
-        json_schema!({ "type": "string", "format": "uri", "pattern": "^https?://" })
+        json_schema!({ "type": "string", "pattern": "^https?://" })
     }
 }
 
@@ -374,5 +381,21 @@ impl Spelling for AnswerRepair {
 
     fn schema() -> Schema {
         json_schema!({ "type": "string", "enum": ANSWER_REPAIRS })
+    }
+}
+
+/// A JSON Pointer into a message.
+pub(super) struct JsonPointer;
+
+impl Spelling for JsonPointer {
+    type Value = Pointer;
+    const EXPECTED: &'static str = "a JSON Pointer such as \"/params/percent\"";
+
+    fn read(text: &str) -> Result<Pointer, String> {
+        Pointer::read(text)
+    }
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^/", "examples": ["/params/percent"] })
     }
 }

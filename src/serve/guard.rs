@@ -101,10 +101,12 @@ fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
         },
         None => None,
     };
-    if parts.uri.scheme_str().is_some_and(|scheme| !matches!(scheme, "http" | "https")) {
-        return Err(Refusal::Target);
+    // A path, or all of `http://host/path`; HTTP/2 always has all of it.
+    match parts.uri.scheme_str() {
+        Some("http" | "https") => {}
+        None if parts.uri.authority().is_none() => {}
+        _ => return Err(Refusal::Target),
     }
-    // `:authority`, or that of a target such as `http://host/path`.
     let target = match parts.uri.authority() {
         Some(authority) => Some(Authority::parse(authority.as_str()).ok_or(Refusal::Host)?),
         None => None,

@@ -1,40 +1,105 @@
-//! `milepost serve`: who is let in, and from when to when.
+//! `milepost serve`: listeners, who is let in, what passes, and the way to the end.
+//!
+//! Knows HTTP and which routes there are; knows nothing of what is done with a request that was let
+//! in. That is the [`Handler`]'s.
 
+mod admin;
+mod connection;
+mod front;
 pub mod guard;
+mod handler;
+mod listener;
+mod site;
+mod tls;
 
-/// Temporary.
-pub async fn run_tmp(file: &std::path::Path) {
-    use hyper::service::service_fn;
-    use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-    let routes = crate::routes::Routes::load(file).unwrap();
-    let proxy = crate::http::Proxy::new(&routes, crate::http::Via::random().unwrap()).unwrap();
-    let places = std::sync::Arc::new(crate::http::places::Places::new(routes.iter()));
-    let listener = tokio::net::TcpListener::bind(routes.server().listen).await.unwrap();
-    eprintln!("listening on {}", routes.server().listen);
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::http::{Proxy, SiteError, Via};
+use crate::routes::{Admin, Route, Routes, Server};
+
+pub use handler::{Admitted, Client, Handler, Routed};
+pub use site::{ServeError, Site};
+pub use tls::TlsError;
+
+/// Why routes cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system gives no random bytes.
+    #[error("no name for `Via` can be made")]
+    Via(#[from] getrandom::Error),
+    /// A route's server cannot be reached as the route says.
+    #[error(transparent)]
+    Route(#[from] SiteError),
+    /// A listener cannot be opened.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// Serves the routes of a file until SIGTERM or SIGINT: see [`run`].
+///
+/// # Errors
+/// If they cannot be served.
+pub async fn serve(routes: &Routes) -> Result<u8, StartError> {
+    let via = Via::random()?;
+    let proxy = Proxy::new(routes, via.clone())?;
+    let handler = Arc::new(Routed(proxy));
+    let listed: Vec<&Route> = routes.iter().collect();
+    tokio::spawn(tick());
+    Ok(run(routes.server(), routes.admin(), listed, via, handler).await?)
+}
+
+/// Wakes the runtime now and then. Whoever starts a timer that is due before all others has to wake
+/// the runtime for that, which costs a system call; this one is always due before those of calls.
+async fn tick() {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
     loop {
-        let (tcp, _) = listener.accept().await.unwrap();
-        tcp.set_nodelay(true).unwrap();
-        let (proxy, places) = (proxy.clone(), places.clone());
-        tokio::spawn(async move {
-            let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                let (proxy, places) = (proxy.clone(), places.clone());
-                async move {
-                    let place = places.find(request.uri().path());
-                    Ok::<_, std::convert::Infallible>(match place {
-                        Some(place) => proxy.handle(place, request, false).await,
-                        None => {
-                            let mut r = http::Response::new(crate::http::Body::empty());
-                            *r.status_mut() = http::StatusCode::NOT_FOUND;
-                            r
-                        }
-                    })
-                }
-            });
-            let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-            builder.http1().timer(TokioTimer::new()).max_buf_size(64 << 10);
-            if let Err(error) = builder.serve_connection(TokioIo::new(tcp), service).await {
-                eprintln!("{error}");
-            }
-        });
+        ticks.tick().await;
     }
 }
+
+/// Serves routes until SIGTERM or SIGINT, and answers with the exit code: 0, or 1 if a request had
+/// to be cut at the end. See [`Site::serve`] for how it ends.
+///
+/// `via` is the name that `handler` uses for us too.
+///
+/// # Errors
+/// If nothing can be served: see [`Site::bind`].
+pub async fn run<'a, H: Handler>(
+    server: &Server,
+    admin: &Admin,
+    routes: impl IntoIterator<Item = &'a Route> + Clone,
+    via: Via,
+    handler: Arc<H>,
+) -> Result<u8, ServeError> {
+    let stop = signals().map_err(ServeError::Signals)?;
+    let site = Site::bind(server, admin, routes.clone(), via, handler).await?;
+    site.tell(routes);
+    Ok(site.serve(stop).await)
+}
+
+/// SIGTERM and SIGINT, as often as they come.
+fn signals() -> io::Result<mpsc::Receiver<()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    // The second one cuts everything: a third has nothing to add.
+    let (sender, receiver) = mpsc::channel(2);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = sender.closed() => return,
+            }
+            let _ = sender.try_send(());
+        }
+    });
+    Ok(receiver)
+}
+
+#[cfg(test)]
+mod tests;

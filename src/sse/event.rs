@@ -13,10 +13,8 @@ pub const COMMENT: &[u8] = b": keep-alive\n\n";
 /// blocks too.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// All bytes of the block as they came, the blank line included.
-    ///
-    /// Ahead of its first line there may stand the byte order mark of the stream, or the LF of a
-    /// CRLF whose CR ended the block before.
+    /// All bytes of the block as they came, the blank line included, and at the very start of a
+    /// stream its byte order mark.
     pub raw: Bytes,
     pub(super) fields: Fields,
 }
@@ -25,13 +23,33 @@ pub struct Event {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields {
     /// The first `data` value.
-    data: Option<Range<usize>>,
+    data: Span,
     /// Whether there is more than one.
     several: bool,
-    name: Option<Range<usize>>,
-    id: Option<Range<usize>>,
+    name: Span,
+    id: Span,
     /// The whole line, without its end.
-    retry: Option<Range<usize>>,
+    retry: Span,
+}
+
+/// A part of a block. It never ends at 0, where no field has its value: that is no part at all.
+///
+/// Half the size of a `Range`, as events are moved about more than anything else is done to them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    #[expect(clippy::cast_possible_truncation, reason = "no block is longer than `HELD_MAX`")]
+    fn new(range: Range<usize>) -> Self {
+        Self { start: range.start as u32, end: range.end as u32 }
+    }
+
+    fn range(self) -> Option<Range<usize>> {
+        (self.end != 0).then_some(self.start as usize..self.end as usize)
+    }
 }
 
 /// A field that means something.
@@ -46,17 +64,20 @@ enum Field {
 /// What field this line is, and where its value begins; `None` for comments and unknown fields.
 #[inline]
 fn field(line: &[u8]) -> Option<(Field, usize)> {
-    let (field, name): (_, &[u8]) = match line.first()? {
-        b'd' => (Field::Data, b"data"),
-        b'e' => (Field::Event, b"event"),
-        b'i' => (Field::Id, b"id"),
-        b'r' => (Field::Retry, b"retry"),
-        _ => return None,
+    let (field, rest) = if let Some(rest) = line.strip_prefix(b"data") {
+        (Field::Data, rest)
+    } else if let Some(rest) = line.strip_prefix(b"event") {
+        (Field::Event, rest)
+    } else if let Some(rest) = line.strip_prefix(b"id") {
+        (Field::Id, rest)
+    } else {
+        (Field::Retry, line.strip_prefix(b"retry")?)
     };
-    match line.strip_prefix(name)? {
-        [] => Some((field, name.len())),
-        [b':', b' ', ..] => Some((field, name.len() + 2)),
-        [b':', ..] => Some((field, name.len() + 1)),
+    let name = line.len() - rest.len();
+    match rest {
+        [] => Some((field, name)),
+        [b':', b' ', ..] => Some((field, name + 2)),
+        [b':', ..] => Some((field, name + 1)),
         _ => None,
     }
 }
@@ -68,16 +89,14 @@ impl Fields {
         let Some((field, value)) = field(&text[line.clone()]) else { return };
         let value = line.start + value..line.end;
         match field {
-            Field::Data => match self.data {
-                Some(_) => self.several = true,
-                None => self.data = Some(value),
-            },
-            Field::Event => self.name = Some(value),
+            Field::Data if self.data.range().is_some() => self.several = true,
+            Field::Data => self.data = Span::new(value),
+            Field::Event => self.name = Span::new(value),
             Field::Id if memchr::memchr(0, &text[value.clone()]).is_some() => {}
-            Field::Id => self.id = Some(value),
+            Field::Id => self.id = Span::new(value),
             Field::Retry if value.is_empty() => {}
             Field::Retry if !text[value].iter().all(u8::is_ascii_digit) => {}
-            Field::Retry => self.retry = Some(line),
+            Field::Retry => self.retry = Span::new(line),
         }
     }
 }
@@ -86,7 +105,7 @@ impl Event {
     /// The payload, `None` without a `data` line. Of one line it is a slice of `raw`; several are
     /// joined by LF, which takes a copy.
     pub fn data(&self) -> Option<Bytes> {
-        let first = self.fields.data.clone()?;
+        let first = self.fields.data.range()?;
         if !self.fields.several {
             return Some(self.raw.slice(first));
         }
@@ -103,24 +122,24 @@ impl Event {
 
     /// The value of the last `event` field.
     pub fn name(&self) -> Option<&[u8]> {
-        self.fields.name.clone().map(|name| &self.raw[name])
+        self.fields.name.range().map(|name| &self.raw[name])
     }
 
     /// The value of the last `id` field that holds no NUL. An empty one takes back the id that the
     /// client has.
     pub fn id(&self) -> Option<&[u8]> {
-        self.fields.id.clone().map(|id| &self.raw[id])
+        self.fields.id.range().map(|id| &self.raw[id])
     }
 
     /// Whether the client's last event id changes with this block.
     pub fn has_id(&self) -> bool {
-        self.fields.id.is_some()
+        self.fields.id.range().is_some()
     }
 
     /// The last `retry` line whose value is digits alone, without its line end: with `\n\n` behind
     /// it, it is a block of its own.
     pub fn retry(&self) -> Option<Bytes> {
-        self.fields.retry.clone().map(|line| self.raw.slice(line))
+        self.fields.retry.range().map(|line| self.raw.slice(line))
     }
 
     /// Whether it is called what messages are called: nothing, or `message`.
@@ -182,8 +201,9 @@ fn append_data<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item 
     }
 }
 
-/// The block `raw` with `data`, which is JSON, in place of its `data` lines, and `message` in place
-/// of another event name. The rest is kept byte for byte.
+/// The block `raw` with `data`, which is JSON, in place of its first `data` line and comments in
+/// place of the others, and `message` in place of another event name. The rest is kept byte for
+/// byte. A block without a `data` line is given none.
 pub fn rewrite(raw: &[u8], data: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(raw.len() + data.len() + 32);
     append_rewritten(&mut out, raw, [data]);
@@ -196,22 +216,18 @@ pub fn append_rewritten<T: AsRef<[u8]>>(
     raw: &[u8],
     data: impl IntoIterator<Item = T>,
 ) {
-    // In place of the last of the `data` lines: at the first, a CR before a line that goes and the
-    // LF behind it could become one line end.
-    let is_data = |line: &Line<'_>| matches!(named(line), Some((Field::Data, _)));
-    let at = lines(raw).filter(is_data).last().map(|line| line.start);
     let mut data = Some(data);
     for line in lines(raw) {
-        let blank = line.text.is_empty() && line.start + line.end.len() == raw.len();
-        if (at == Some(line.start) || at.is_none() && blank)
-            && let Some(data) = data.take()
-        {
-            append_data(out, data);
-            out.extend_from_slice(line.end);
-        }
-        if !is_data(&line) {
+        if !matches!(named(&line), Some((Field::Data, _))) {
             append_renamed(out, &line);
+            continue;
         }
+        match data.take() {
+            Some(data) => append_data(out, data),
+            // Without this line, a CR before it and a LF behind it could become one line end.
+            None => out.extend_from_slice(b":"),
+        }
+        out.extend_from_slice(line.end);
     }
 }
 

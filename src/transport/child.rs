@@ -159,12 +159,19 @@ impl Default for Grace {
 /// # Errors
 ///
 /// If there is no such program, it cannot be executed, or the system refuses.
-pub fn spawn(command: &OsStr, args: &[OsString]) -> Result<(Child, Pipes), SpawnError> {
+///
+/// `env` is what the environment has besides ours.
+pub fn spawn(
+    command: &OsStr,
+    args: &[OsString],
+    env: &[(OsString, OsString)],
+) -> Result<(Child, Pipes), SpawnError> {
     let refused = |source| SpawnError::new(command, source);
     let ended = listen().map_err(refused)?;
     let (mut leader, family) = family::spawn(
         Command::new(command)
             .args(args)
+            .envs(env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0),

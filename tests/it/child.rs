@@ -42,7 +42,7 @@ impl Server {
     /// A server that runs `script`.
     fn sh(script: &str) -> Self {
         let (child, Pipes { stdin, stdout }) =
-            spawn(OsStr::new("sh"), &["-c".into(), script.into()]).expect("sh starts");
+            spawn(OsStr::new("sh"), &["-c".into(), script.into()], &[]).expect("sh starts");
         Self { child, stdin, stdout: BufReader::new(stdout) }
     }
 
@@ -459,7 +459,7 @@ impl Drop for Folder {
 }
 
 fn refusal(command: &Path) -> (SpawnError, String) {
-    let error = run(async { spawn(command.as_os_str(), &[]) }).expect_err("it cannot start");
+    let error = run(async { spawn(command.as_os_str(), &[], &[]) }).expect_err("it cannot start");
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

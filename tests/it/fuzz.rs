@@ -22,4 +22,5 @@ fn replay(target: &str, body: fn(&[u8])) {
 fn corpus_replays() {
     replay("core", fuzz_bodies::core);
     replay("lines", fuzz_bodies::lines);
+    replay("sse", fuzz_bodies::sse);
 }

@@ -11,6 +11,7 @@ use milepost::mcp::PROGRESS;
 use milepost::progress::{Coalesce, Mode, OnFall, Pacing, Part, Policy, Transmit, dialect};
 
 use crate::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together};
+use crate::sse_rig;
 
 /// A conversation, one step a line, in the signs of the wire transcripts:
 ///
@@ -169,10 +170,16 @@ impl Figures {
     }
 }
 
-/// The first byte is the limit, the next ones up to a zero say where the rest is cut. However it is
-/// cut, the frames are the same, and nothing but blank lines and the byte order mark is lost.
-pub(crate) fn lines(data: &[u8]) {
-    let Some((limit, rest)) = data.split_first() else { return };
+/// A stream to be read, and how.
+struct Cut<'a> {
+    limit: usize,
+    input: &'a [u8],
+    pieces: Vec<&'a [u8]>,
+}
+
+/// The first byte is the limit, the next ones up to a zero say where the rest is cut.
+fn cut(data: &[u8]) -> Option<Cut<'_>> {
+    let (limit, rest) = data.split_first()?;
     let cuts = rest.split(|&byte| byte == 0).next().unwrap_or_default();
     let input = rest.get(cuts.len() + 1..).unwrap_or_default();
     let mut pieces = Vec::new();
@@ -183,9 +190,23 @@ pub(crate) fn lines(data: &[u8]) {
         left = more;
     }
     pieces.push(left);
-    let limit = usize::from(*limit);
+    Some(Cut { limit: usize::from(*limit), input, pieces })
+}
+
+/// A stream of events, as [`cut`] has it. However it is cut, every byte comes out, and the blocks
+/// say what a second reader finds in them, also when they are changed.
+pub(crate) fn sse(data: &[u8]) {
+    let Some(Cut { limit, input, pieces }) = cut(data) else { return };
+    sse_rig::agree(limit, &sse_rig::play(limit, [input]), input);
+    sse_rig::agree(limit, &sse_rig::play(limit, pieces), input);
+}
+
+/// A stream of lines, as [`cut`] has it. However it is cut, the frames are the same, and nothing but
+/// blank lines and the byte order mark is lost.
+pub(crate) fn lines(data: &[u8]) {
+    let Some(Cut { limit, input, pieces }) = cut(data) else { return };
     let (one, other) = (frames(limit, &[input]), frames(limit, &pieces));
-    assert_eq!(one, other, "cut at {cuts:?}");
+    assert_eq!(one, other);
     let solid = |bytes: &[u8]| bytes.iter().filter(|byte| !byte.is_ascii_whitespace()).count();
     let kept: usize = one.iter().map(|frame| solid(bytes_of(frame))).sum();
     let mark = usize::from(input.starts_with(b"\xEF\xBB\xBF")) * 3;

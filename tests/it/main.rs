@@ -1,6 +1,7 @@
 //! One test binary: what Milepost does, as facts.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod check;
 mod checker;
 mod child;
 mod demo;
@@ -10,12 +11,15 @@ mod fuzz_bodies;
 mod legacy;
 mod lines;
 mod over_http;
+mod plain;
 mod properties;
 mod relay;
 mod rig;
 mod routes;
 mod script;
+mod serve;
 mod sse;
+mod sse_rig;
 mod talk;
 mod through_wrap;
 mod tidy;

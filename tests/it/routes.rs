@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 use milepost::progress::Policy;
 use milepost::progress::dialect::Dialect;
-use milepost::routes::{Routes, RoutesError};
+use milepost::routes::{Environment, Routes, RoutesError};
 use tempfile::TempDir;
 
-fn files(folder: &str) -> Vec<(PathBuf, String)> {
+pub(crate) fn files(folder: &str) -> Vec<(PathBuf, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/routes").join(folder);
     let entries = std::fs::read_dir(folder).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -17,14 +17,14 @@ fn files(folder: &str) -> Vec<(PathBuf, String)> {
     paths.into_iter().map(read).collect()
 }
 
-fn repository_file() -> (PathBuf, String) {
+pub(crate) fn repository_file() -> (PathBuf, String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("proxy.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     (path, text)
 }
 
 /// A folder with certificates and keys.
-fn folder() -> &'static Path {
+pub(crate) fn folder() -> &'static Path {
     static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
         let folder = tempfile::tempdir().unwrap();
         let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -42,13 +42,16 @@ fn folder() -> &'static Path {
 }
 
 /// Reads a text in the place of a file of that folder, in an environment that is always the same.
-fn parse(text: &str) -> Result<Routes, RoutesError> {
-    let variables = [("TOKEN", "s3cret"), ("KUZU_DB", "/var/kuzu"), ("EMPTY", "")];
-    Routes::parse(&folder().join("proxy.toml"), text, &variables.into_iter().collect())
+pub(crate) fn parse(text: &str) -> Result<Routes, RoutesError> {
+    Routes::parse(&folder().join("proxy.toml"), text, &environment())
+}
+
+pub(crate) fn environment() -> Environment {
+    [("TOKEN", "s3cret"), ("KUZU_DB", "/var/kuzu"), ("EMPTY", "")].into_iter().collect()
 }
 
 /// Everything but the dialects' functions, which have no other form that can be compared.
-fn shape(policy: &Policy) -> String {
+pub(crate) fn shape(policy: &Policy) -> String {
     let names: Vec<&str> = policy.dialects.iter().map(Dialect::name).collect();
     format!("{names:?} {:?}", Policy { dialects: Vec::new(), ..policy.clone() })
 }
@@ -56,11 +59,11 @@ fn shape(policy: &Policy) -> String {
 #[test]
 fn the_defaults_that_the_repository_writes_down_are_the_defaults() {
     let (path, _) = repository_file();
-    let routes = Routes::load(&path).unwrap();
-    let mut policy = Policy::default();
-    routes.apply_defaults(&mut policy);
-    routes.find(Some("/kuzumem")).unwrap().apply(&mut policy);
-    assert_eq!(shape(&policy), shape(&Policy::default()));
+    let written = Routes::load(&path).unwrap();
+    let route = written.find(Some("/demo")).unwrap();
+    assert_eq!(shape(&written.policy(route)), shape(&Policy::default()));
+    let bare = parse("[admin]\n[[route]]\npath = \"/demo\"\nupstream.demo = true\n").unwrap();
+    assert_eq!(written.print(), bare.print());
 }
 
 #[test]
@@ -113,4 +116,39 @@ fn bad_files_say_what_would_be_right() {
         wrong.push(format!("{}\n  wrong:    {told}\n  expected: {expected}", path.display()));
     }
     assert!(wrong.is_empty(), "UPDATE_EXPECT=1 writes them anew\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_file_cut_anywhere_is_read_or_refused_at_a_place_that_is_there() {
+    for (path, text) in files("good") {
+        for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+            let Err(error) = parse(&text[..cut]) else { continue };
+            let RoutesError::Wrong { line, column, .. } = error else { panic!("{error}") };
+            let lines: Vec<&str> = text[..cut].split('\n').collect();
+            let found = lines.get(line - 1).is_some_and(|line| column <= line.chars().count() + 1);
+            assert!(found, "{} cut at {cut}: {line}:{column}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_route_that_is_not_there_is_answered_with_those_that_are() {
+    let text = |paths: &[&str]| {
+        let route = |path| format!("[[route]]\npath = {path:?}\nupstream.demo = true\n");
+        paths.iter().map(route).collect::<String>()
+    };
+    for (paths, name, expected) in [
+        (
+            &["/kuzu", "/b"][..],
+            Some("/kuzo"),
+            "there is no route \"/kuzo\"; did you mean \"/kuzu\"?",
+        ),
+        (&["/kuzu", "/b"], Some("kuzu"), "there is no route \"kuzu\"; did you mean \"/kuzu\"?"),
+        (&["/kuzu", "/b"], Some("/xyz"), "there is no route \"/xyz\"; the file has /kuzu, /b"),
+        (&["/kuzu", "/b"], None, "say which route is meant with --route; the file has /kuzu, /b"),
+        (&[], None, "say which route is meant with --route; the file has none"),
+    ] {
+        let error = parse(&text(paths)).unwrap().find(name).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("proxy.toml: {expected}")), "{error}");
+    }
 }

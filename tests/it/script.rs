@@ -3,6 +3,7 @@
 //! ```text
 //! # a remark
 //! ! hold=0ms guard=0ms first-after=0ms     settings, as `wrap` has them
+//! ! dialect { name = "acme", ... }         one more dialect, as route files have them
 //! > {...}      the client says            >2 on client stream 2
 //! ^ {...}      the server gets something else than what the client said, or something besides
 //! < {...}      the server says            <2 on the upstream stream that pairs with client stream 2
@@ -26,6 +27,7 @@ use milepost::progress::{
     Coalesce, Fate, Filter, Messages, Mode, OnFall, Origin, Pacing, Policy, Reason, Record, Scale,
     StreamId, StreamKind, TokenIs, Verdict, dialect,
 };
+use milepost::routes::{Environment, Routes};
 
 use crate::checker::Checker;
 
@@ -212,6 +214,12 @@ pub(crate) fn duration(text: &str) -> Duration {
 
 /// The settings of a `!` line before the first message.
 pub(crate) fn settings(policy: &mut Policy, text: &str) {
+    if let Some(table) = text.strip_prefix("dialect ") {
+        let text = format!("dialect = [{table}]");
+        let routes = Routes::parse(Path::new(""), &text, &Environment::default());
+        policy.dialects.extend_from_slice(routes.unwrap().dialects());
+        return;
+    }
     for setting in text.split_whitespace() {
         let Some((key, value)) = setting.split_once('=') else { continue };
         let on = value == "on";

@@ -19,8 +19,24 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wrap", &["json", "jsonrpc", "lines", "mcp", "progress", "relay", "telemetry", "transport"]),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
-    ("routes", &["progress", "settings"]),
-    ("serve", &["json", "routes"]),
+    ("routes", &["json", "progress", "settings"]),
+    ("check", &["cli", "routes"]),
+    (
+        "http",
+        &[
+            "demo",
+            "guarded",
+            "json",
+            "jsonrpc",
+            "lines",
+            "mcp",
+            "progress",
+            "routes",
+            "sse",
+            "telemetry",
+        ],
+    ),
+    ("serve", &["http", "json", "routes"]),
     ("cli", &["progress", "routes", "settings", "telemetry"]),
 ];
 

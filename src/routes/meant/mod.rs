@@ -1,5 +1,6 @@
 //! A route file as it is meant: everything resolved and checked.
 
+mod dialects;
 mod headers;
 mod listeners;
 mod paths;
@@ -17,7 +18,8 @@ use super::file::File;
 use super::keys::RouteTable;
 use super::wrong::Wrong;
 use super::{Admin, Route, Server, Upstream};
-use crate::settings::{Settings, dialects};
+use crate::progress::dialect::Dialect;
+use crate::settings::Settings;
 
 /// What a route file means.
 #[derive(Debug)]
@@ -26,6 +28,7 @@ pub(super) struct Meant {
     pub(super) admin: Admin,
     pub(super) defaults: Settings,
     pub(super) routes: Vec<Route>,
+    pub(super) dialects: Vec<Dialect>,
     pub(super) taken: Taken,
 }
 
@@ -41,19 +44,22 @@ pub(super) fn read(text: &str, folder: &Path, environment: &Environment) -> Resu
 
 fn meant(file: &File, folder: &Path, taken: &mut Taken) -> Result<Meant, Wrong> {
     let (server, admin) = listeners::read(file, folder)?;
+    let own = dialects::read(&file.dialect)?;
     let mut routes: Vec<Route> = Vec::new();
     for table in &file.route {
-        let route = route(file, table, folder, taken)?;
+        let route = route(file, table, &own, folder, taken)?;
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
-    let defaults = settings(file.defaults.settings(), file.defaults.dialects.as_deref())?;
-    Ok(Meant { server, admin, defaults, routes, taken: Taken::default() })
+    let names = file.defaults.dialects.as_deref();
+    let defaults = dialects::choose(file.defaults.settings(), names, &own)?;
+    Ok(Meant { server, admin, defaults, routes, dialects: own, taken: Taken::default() })
 }
 
 fn route(
     file: &File,
     table: &Spanned<RouteTable>,
+    own: &[Dialect],
     folder: &Path,
     taken: &mut Taken,
 ) -> Result<Route, Wrong> {
@@ -76,15 +82,6 @@ fn route(
     }
     route.request_headers = headers::read(&said.headers.request, taken)?;
     route.response_headers = headers::read(&said.headers.response, taken)?;
-    route.settings = settings(said.settings(), said.dialects.as_deref())?;
+    route.settings = dialects::choose(said.settings(), said.dialects.as_deref(), own)?;
     Ok(route)
-}
-
-fn settings(settings: Settings, names: Option<&[Spanned<String>]>) -> Result<Settings, Wrong> {
-    let Some(names) = names else { return Ok(settings) };
-    for name in names {
-        dialects([&**name.get_ref()]).map_err(|what| Wrong::new(name.span(), what))?;
-    }
-    let named = dialects(names.iter().map(|name| &**name.get_ref()));
-    Ok(Settings { dialects: named.ok(), ..settings })
 }

@@ -121,6 +121,7 @@ fn a_request_names_one_host() {
     row("GET http://evil.example/a\nhost: localhost:7332", Err(Refusal::TwoHosts));
     row("GET http://evil.example/a\nhost: evil.example", Err(Refusal::Host));
     row("GET ftp://localhost:7332/a\nhost: localhost:7332", Err(Refusal::Target));
+    row("GET localhost:7332\nhost: localhost:7332", Err(Refusal::Target));
     row("GET https://localhost:7332/a HTTP/2", Ok(()));
     row("GET https://evil.example/a HTTP/2", Err(Refusal::Host));
     row("GET https://localhost/a HTTP/2\nhost: evil.example", Err(Refusal::TwoHosts));

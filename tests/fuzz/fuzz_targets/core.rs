@@ -6,5 +6,7 @@
 mod fuzz_bodies;
 #[path = "../../it/rig.rs"]
 mod rig;
+#[path = "../../it/sse_rig.rs"]
+mod sse_rig;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz_bodies::core(data));

@@ -67,6 +67,11 @@ pub(crate) struct Rig {
 impl Rig {
     /// The route has these keys (TOML) besides.
     pub(crate) fn new(keys: &str) -> Self {
+        Self::with("", keys)
+    }
+
+    /// The same with these keys ahead of the route.
+    pub(crate) fn with(top: &str, keys: &str) -> Self {
         let (tell, asked) = mpsc::unbounded_channel();
         let refuses = Arc::new(AtomicBool::new(false));
         let refusing = Arc::clone(&refuses);
@@ -80,7 +85,7 @@ impl Rig {
             tokio::spawn(serve(far, tell.clone(), start));
             async move { Ok(Box::new(near) as Io) }.boxed()
         };
-        Self::reaching(7, keys, Arc::new(connect), asked, refuses)
+        Self::reaching(7, [top, keys], Arc::new(connect), asked, refuses)
     }
 
     /// The same with another proxy in the place of the server. What that one's server is asked, this
@@ -92,12 +97,12 @@ impl Rig {
             tokio::spawn(listen(far, Arc::clone(&proxy), Arc::clone(&places)));
             async move { Ok(Box::new(near) as Io) }.boxed()
         };
-        Self::reaching(8, keys, Arc::new(connect), inner.asked, inner.refuses)
+        Self::reaching(8, ["", keys], Arc::new(connect), inner.asked, inner.refuses)
     }
 
     fn reaching(
         name: u32,
-        keys: &str,
+        [top, keys]: [&str; 2],
         connect: InProcess,
         asked: mpsc::UnboundedReceiver<Asked>,
         refuses: Arc<AtomicBool>,
@@ -106,7 +111,7 @@ impl Rig {
         let base = if name == 8 { "r" } else { "base" };
         let endpoint = if name == 8 { "r" } else { "base/mcp" };
         let file = format!(
-            "[[route]]\npath = \"/r\"\nupstream.url = \"http://up.example/{endpoint}\"\n\
+            "{top}\n[[route]]\npath = \"/r\"\nupstream.url = \"http://up.example/{endpoint}\"\n\
              upstream.sse = \"http://up.example/{base}/sse\"\n{keys}\n"
         );
         let routes = Routes::parse("proxy.toml".as_ref(), &file, &Environment::default());

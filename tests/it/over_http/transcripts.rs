@@ -18,12 +18,29 @@ const NOT_ON_A_WIRE: [(&str, &str); 4] = [
     ),
 ];
 
+/// A proxy with the settings of a transcript.
+fn rig(text: &str) -> Rig {
+    let mut dialects = vec!["defaults"];
+    let mut own = Vec::new();
+    for table in text.lines().filter_map(|line| line.strip_prefix("! dialect ")) {
+        let name = table.split('"').nth(1).unwrap();
+        dialects.push(name);
+        own.push(table);
+    }
+    if own.is_empty() {
+        return Rig::new(&keys(text));
+    }
+    let top = format!("dialect = [{}]", own.join(","));
+    Rig::with(&top, &format!("{}dialects = {dialects:?}", keys(text)))
+}
+
 /// The settings of a transcript as keys of a route.
 fn keys(text: &str) -> String {
     let mut keys = String::new();
     let mut heartbeat = Vec::new();
     let mut no_repair = Vec::new();
-    for line in text.lines().filter_map(|line| line.strip_prefix("! ")) {
+    let settings = text.lines().filter_map(|line| line.strip_prefix("! "));
+    for line in settings.filter(|line| !line.starts_with("dialect ")) {
         for setting in line.split_whitespace() {
             let Some((key, value)) = setting.split_once('=') else { continue };
             let name = key.replace('-', "_");
@@ -147,7 +164,7 @@ async fn transcripts_come_out_the_same_and_at_the_same_times_on_an_http_sse_stre
             continue;
         }
         // Comments do not belong to any transcript.
-        let mut wire = Wire::open(Rig::new(&keys(&text))).await;
+        let mut wire = Wire::open(rig(&text)).await;
         let begin = wire.rig.now();
         let mut said_gone = None;
         for line in text.lines() {
@@ -201,7 +218,7 @@ async fn transcripts_of_several_streams_come_out_the_same_on_the_streams_of_one_
             continue;
         }
         count += 1;
-        let mut rig = Rig::new(&keys(&text));
+        let mut rig = rig(&text);
         rig.session("s", "2025-06-18").await;
         let begin = rig.now();
         let mut streams = Streams::default();

@@ -27,8 +27,12 @@ pub struct Watched {
 
 impl Watched {
     fn note<T>(&self, method: &str, outcome: Outcome<T>) -> Outcome<T> {
-        if let Err(error) = &outcome {
-            report::lock(&self.report).http_fault(method, error);
+        let report = || report::lock(&self.report);
+        match &outcome {
+            // The SDK leaves out what this error came from.
+            Err(StreamableHttpError::Client(error)) => report().http_fault(method, error),
+            Err(error) => report().http_fault(method, error),
+            Ok(_) => {}
         }
         outcome
     }

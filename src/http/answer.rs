@@ -1,0 +1,167 @@
+//! What the server of a POST answers with when its client has a stream already, or gets one: events as
+//! they come, JSON as one event, a status as an error.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use http::{HeaderMap, Response, StatusCode, header};
+
+use super::exchange::Exchange;
+use super::post::Post;
+use super::stream::Upstream;
+use super::upstream::{UpstreamBody, UpstreamError};
+use crate::jsonrpc::{Kind, Message};
+
+/// The body of an error that is read to see whether it is an answer.
+const ERROR_READ_MAX: usize = 64 << 10;
+
+/// A request that is being sent, until there is a head.
+pub(super) type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, UpstreamError>>;
+
+/// What a body is, as far as we can read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    Events,
+    Json,
+    Other,
+}
+
+impl Content {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let encoded = headers
+            .get(header::CONTENT_ENCODING)
+            .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        match kind {
+            _ if encoded => Self::Other,
+            kind if kind.eq_ignore_ascii_case("text/event-stream") => Self::Events,
+            kind if kind.eq_ignore_ascii_case("application/json") => Self::Json,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What the server of a POST answers with, as far as is known.
+pub(super) enum Answer {
+    /// Nothing yet.
+    Head(Sending),
+    Events(UpstreamBody),
+    /// JSON, which the client gets as an event.
+    Json(JsonBody),
+    /// A status that is no success, and the beginning of its body.
+    Failure(StatusCode, UpstreamBody, BytesMut),
+    Over,
+}
+
+/// A JSON body that becomes an event.
+pub(super) struct JsonBody {
+    body: UpstreamBody,
+    held: VecDeque<Bytes>,
+    begun: bool,
+}
+
+impl JsonBody {
+    pub(super) fn new(body: UpstreamBody, held: Vec<Bytes>) -> Self {
+        Self { body, held: held.into(), begun: false }
+    }
+}
+
+pub(super) struct PostUpstream {
+    pub(super) answer: Answer,
+    /// Who asked, while the server has not answered.
+    pub(super) post: Option<Post>,
+}
+
+impl PostUpstream {
+    fn begin(&mut self, response: Response<UpstreamBody>, exchange: &mut Exchange) {
+        let (parts, body) = response.into_parts();
+        if let Some(post) = &self.post {
+            post.learn(parts.status, &parts.headers);
+            if parts.status == StatusCode::OK {
+                post.begin(&parts.headers, exchange);
+            }
+        }
+        self.answer = match Content::of(&parts.headers) {
+            Content::Events if parts.status == StatusCode::OK => Answer::Events(body),
+            Content::Json if parts.status == StatusCode::OK => {
+                Answer::Json(JsonBody::new(body, Vec::new()))
+            }
+            _ => Answer::Failure(parts.status, body, BytesMut::new()),
+        };
+    }
+}
+
+/// Line ends in JSON text are space between its parts; in an event they would end a line.
+fn on_one_line(chunk: Bytes) -> Bytes {
+    if memchr::memchr2(b'\n', b'\r', &chunk).is_none() {
+        return chunk;
+    }
+    chunk.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
+}
+
+impl Upstream<Exchange> for PostUpstream {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: &mut Exchange,
+    ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        loop {
+            match &mut self.answer {
+                Answer::Over => return Poll::Ready(None),
+                Answer::Events(body) => return body.poll_data(cx),
+                Answer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
+                    Ok(response) => self.begin(response, exchange),
+                    Err(error) => {
+                        self.answer = Answer::Over;
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                },
+                Answer::Json(json) => {
+                    if !std::mem::replace(&mut json.begun, true) {
+                        return Poll::Ready(Some(Ok(Bytes::from_static(
+                            b"event: message\ndata: ",
+                        ))));
+                    }
+                    if let Some(chunk) = json.held.pop_front() {
+                        return Poll::Ready(Some(Ok(on_one_line(chunk))));
+                    }
+                    match std::task::ready!(json.body.poll_data(cx)) {
+                        Some(Ok(chunk)) => return Poll::Ready(Some(Ok(on_one_line(chunk)))),
+                        Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                        None => {
+                            self.answer = Answer::Over;
+                            return Poll::Ready(Some(Ok(Bytes::from_static(b"\n\n"))));
+                        }
+                    }
+                }
+                Answer::Failure(status, body, read) => {
+                    let next = std::task::ready!(body.poll_data(cx));
+                    if let Some(Ok(chunk)) = next
+                        && read.len() < ERROR_READ_MAX
+                    {
+                        read.extend_from_slice(&chunk);
+                        continue;
+                    }
+                    let (status, text) = (*status, read.split().freeze());
+                    self.answer = Answer::Over;
+                    let answer = Message::parse(on_one_line(text));
+                    if answer.kind() == Kind::Response && exchange.awaits(&answer) {
+                        return Poll::Ready(Some(Ok(crate::sse::write(answer.raw()))));
+                    }
+                    tracing::warn!(
+                        route = self.post.as_ref().map(|post| &*post.site.route.path),
+                        %status,
+                        "the server refused a request whose answer had begun as a stream"
+                    );
+                    exchange.fail(
+                        &format!("the server answered with HTTP status {status}"),
+                        Some(status.as_u16()),
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What is kept of a request's head while it is answered: the headers themselves go on to the server.
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, header};
+
+use super::site::{SESSION_ID, Site};
+use crate::mcp::Revision;
+
+/// The header that names the revision agreed on (rule V-02).
+const REVISION: &str = "mcp-protocol-version";
+
+/// What is kept of a request's head.
+pub(super) struct Asked {
+    pub(super) method: Method,
+    pub(super) session: Option<HeaderValue>,
+    pub(super) origin: Option<HeaderValue>,
+    /// Stands for whoever asked, where there is no session.
+    pub(super) caller: u64,
+    /// Whether the client names a revision, and which.
+    pub(super) names_revision: bool,
+    pub(super) revision: Option<Revision>,
+    /// Whether it says in so many words that it reads events (rule U-01).
+    pub(super) reads_events: bool,
+    /// It has come back for what it missed.
+    pub(super) resumes: bool,
+}
+
+impl Asked {
+    pub(super) fn of(site: &Site, parts: &Parts) -> Self {
+        let headers = &parts.headers;
+        let date = headers.get(REVISION).and_then(|date| date.to_str().ok());
+        Self {
+            method: parts.method.clone(),
+            session: headers.get(SESSION_ID).cloned(),
+            origin: headers.get(header::ORIGIN).cloned(),
+            caller: site.caller(headers),
+            names_revision: headers.contains_key(REVISION),
+            revision: date.and_then(Revision::from_date),
+            reads_events: reads_events(headers),
+            resumes: headers.contains_key("last-event-id"),
+        }
+    }
+
+    /// The bytes of the session's id.
+    pub(super) fn session_id(&self) -> Option<&[u8]> {
+        self.session.as_ref().map(HeaderValue::as_bytes)
+    }
+}
+
+fn reads_events(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("text/event-stream"));
+        let weight = |part: &str| part.split_once('=')?.1.trim().parse::<f64>().ok();
+        let is_weight = |part: &&str| part.starts_with(['q', 'Q']);
+        named && !parts.filter(is_weight).any(|part| weight(part) == Some(0.0))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(accept: &[&str], reads: bool) {
+        let mut headers = HeaderMap::new();
+        for line in accept {
+            headers.append(header::ACCEPT, line.parse().unwrap());
+        }
+        assert_eq!(reads_events(&headers), reads, "{accept:?}");
+    }
+
+    #[test]
+    fn a_client_reads_events_if_it_says_so() {
+        check(&["application/json, text/event-stream"], true);
+        check(&["application/json", "text/event-stream"], true);
+        check(&["TEXT/EVENT-STREAM;q=0.5"], true);
+        check(&["text/event-stream; q=0"], false);
+        check(&["text/event-stream;q=0.000"], false);
+        check(&["*/*"], false);
+        check(&["application/json"], false);
+        check(&[], false);
+    }
+}

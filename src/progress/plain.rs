@@ -1,0 +1,229 @@
+//! Progress as the specification has it, on the stream of its own request: the usual case, and told
+//! apart from every other at a glance.
+//!
+//! What is not certain here is left to the long way, which says the same of it (a property test holds
+//! the two together). Nothing is built: the server's bytes go on as they are.
+
+use std::time::Instant;
+
+use super::call::{Call, Said};
+use super::policy::{Coalesce, Messages};
+use super::stream::{StreamId, StreamKind};
+use super::verdict::Verdict;
+use super::{Filter, Mode, Pacing};
+use crate::json;
+use crate::mcp;
+
+/// The longest text that is read this way, in bytes.
+const LENGTH_MAX: usize = 4 << 10;
+
+/// One notification, in parts of its text.
+#[derive(Debug, Default)]
+struct Plain<'a> {
+    token: &'a [u8],
+    progress: &'a [u8],
+    total: Option<&'a [u8]>,
+    message: Option<&'a [u8]>,
+}
+
+impl Filter {
+    /// Takes a message of the server that came on `stream`, if it is progress that may go on as it
+    /// is, at once; false if it is anything else, and then nothing has happened.
+    pub fn plain_progress(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
+        if !self.goes_straight(stream) {
+            return false;
+        }
+        let Some(plain) = Plain::read(text) else { return false };
+        let Some((id, call)) = self.ledger.sole_mut() else { return false };
+        let policy = self.policy.of(call.tool.as_deref());
+        let ready = call.stream == stream
+            && call.is_quiet()
+            && policy.messages == Messages::Replace
+            && policy.scale.is_none()
+            && call.token.as_ref().is_some_and(|token| *token.client == *plain.token)
+            && &*call.method != mcp::LISTEN;
+        if !ready || !call.meter.rise(plain.progress, plain.total) {
+            return false;
+        }
+        call.tell(now, &plain);
+        self.heard_at = Some(now);
+        self.messages += 1;
+        let number = self.messages;
+        self.record(number, Some(id), Verdict::Forwarded);
+        self.schedule(id);
+        true
+    }
+
+    /// Whether anything on this stream may go on without waiting for something else.
+    fn goes_straight(&self, id: StreamId) -> bool {
+        let standard = || {
+            let dialect = self.policy.dialect_of(mcp::PROGRESS);
+            dialect.is_some_and(|dialect| dialect.name() == "standard")
+        };
+        self.streams.get(&id).is_some_and(|stream| {
+            stream.kind == StreamKind::Exchange
+                && stream.pacing == Pacing::IMMEDIATE
+                && stream.queue.is_empty()
+                && !stream.replays
+                && !stream.midway
+        }) && self.policy.mode != Mode::Observe
+            && self.policy.coalesce == Coalesce::Repaired
+            && !self.policy.remap
+            && !self.client_is_slow
+            && self.passing.is_empty()
+            && standard()
+    }
+}
+
+impl Call {
+    /// Whether nothing of it waits, and its server has not said its last word.
+    fn is_quiet(&self) -> bool {
+        self.pending.first().is_none() && self.last_of.is_none() && self.task.is_none()
+    }
+
+    fn tell(&mut self, now: Instant, plain: &Plain<'_>) {
+        self.account.received += 1;
+        self.account.sent += 1;
+        self.server_spoke = true;
+        self.sent_at = Some(now);
+        let number = |text: &[u8]| json::number(text);
+        let said = Said {
+            value: number(plain.progress),
+            total: plain.total.and_then(number),
+            message: plain.message.map(bytes::Bytes::copy_from_slice),
+        };
+        self.remember(said, now);
+    }
+}
+
+/// A reader that knows one shape and gives up on any other.
+struct Reader<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        self.at = json::skip_space(self.text, self.at);
+        let byte = *self.text.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        (self.byte()? == byte).then_some(())
+    }
+
+    /// A string with its quotes, all of which any parser reads in the same way.
+    fn string(&mut self) -> Option<&'a [u8]> {
+        self.expect(b'"')?;
+        let start = self.at - 1;
+        loop {
+            let rest = self.text.get(self.at..)?;
+            let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
+            self.at += length + 1;
+            match rest[length] {
+                b'"' => return Some(&self.text[start..self.at]),
+                b'\\' => match self.text.get(self.at)? {
+                    b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
+                    _ => return None,
+                },
+                _ => return None,
+            }
+        }
+    }
+
+    fn number(&mut self) -> Option<&'a [u8]> {
+        self.at = json::skip_space(self.text, self.at);
+        let start = self.at;
+        let digits = |reader: &mut Self| {
+            let rest = &reader.text[reader.at..];
+            let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            reader.at += count;
+            (count > 0).then_some(count)
+        };
+        if self.text.get(self.at) == Some(&b'-') {
+            self.at += 1;
+        }
+        let zero = self.text.get(self.at) == Some(&b'0');
+        let count = digits(self)?;
+        if zero && count > 1 {
+            return None;
+        }
+        if self.text.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            digits(self)?;
+        }
+        // A power is left to the long way.
+        if matches!(self.text.get(self.at), Some(b'e' | b'E')) {
+            return None;
+        }
+        Some(&self.text[start..self.at])
+    }
+
+    /// The members of an object, each taken by `member`, which refuses what it does not know.
+    fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
+        self.expect(b'{')?;
+        loop {
+            let key = self.string()?;
+            self.expect(b':')?;
+            member(self, key)?;
+            match self.byte()? {
+                b',' => {}
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// Puts what is there for the first time; a second time is a fault.
+fn once<'a>(place: &mut Option<&'a [u8]>, found: &'a [u8]) -> Option<()> {
+    place.replace(found).is_none().then_some(())
+}
+
+impl<'a> Plain<'a> {
+    fn read(text: &'a [u8]) -> Option<Self> {
+        if text.len() > LENGTH_MAX || std::str::from_utf8(text).is_err() {
+            return None;
+        }
+        let mut reader = Reader { text, at: 0 };
+        let (mut version, mut method, mut params) = (None, None, None);
+        reader.object(|reader, key| match key {
+            br#""jsonrpc""# => once(&mut version, reader.string()?),
+            br#""method""# => {
+                let name = reader.string()?;
+                // Of anything else no more is read.
+                (name == br#""notifications/progress""#).then_some(())?;
+                once(&mut method, name)
+            }
+            br#""params""# if params.is_none() => {
+                params = Some(Self::params(reader)?);
+                Some(())
+            }
+            _ => None,
+        })?;
+        method?;
+        let whole = json::skip_space(text, reader.at) == text.len();
+        params.filter(|_| whole && version == Some(br#""2.0""#))
+    }
+
+    fn params(reader: &mut Reader<'a>) -> Option<Self> {
+        let (mut token, mut progress, mut total, mut message) = (None, None, None, None);
+        reader.object(|reader, key| match key {
+            br#""progressToken""# => {
+                reader.at = json::skip_space(reader.text, reader.at);
+                let found = match reader.text.get(reader.at)? {
+                    b'"' => reader.string()?,
+                    _ => reader.number()?,
+                };
+                once(&mut token, found)
+            }
+            br#""progress""# => once(&mut progress, reader.number()?),
+            br#""total""# => once(&mut total, reader.number()?),
+            br#""message""# => once(&mut message, reader.string()?),
+            _ => None,
+        })?;
+        Some(Self { token: token?, progress: progress?, total, message })
+    }
+}

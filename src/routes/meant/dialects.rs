@@ -1,0 +1,103 @@
+//! `[[dialect]]`, and the dialects that a route names.
+
+use std::sync::Arc;
+
+use toml::Spanned;
+
+use crate::progress::dialect::{self, Dialect, Final, Own};
+use crate::routes::file::DialectTable;
+use crate::routes::keys::said;
+use crate::routes::wrong::Wrong;
+use crate::settings::{DEFAULT_DIALECTS, Settings, dialects};
+
+/// The dialects that a file describes.
+pub(super) fn read(tables: &[Spanned<DialectTable>]) -> Result<Vec<Dialect>, Wrong> {
+    let mut own: Vec<Dialect> = Vec::new();
+    for table in tables {
+        let dialect = describe(table)?;
+        let name = &table.get_ref().name;
+        let is_taken = dialect.name == DEFAULT_DIALECTS
+            || dialect::ALL.iter().chain(&own).any(|known| known.name() == dialect.name);
+        if is_taken {
+            let what =
+                format!("a dialect {:?} is there already; another name is expected", dialect.name);
+            return Err(Wrong::new(name.span(), what));
+        }
+        own.push(Dialect::Own(Arc::new(dialect)));
+    }
+    Ok(own)
+}
+
+fn describe(table: &Spanned<DialectTable>) -> Result<Own, Wrong> {
+    let said_here = table.get_ref();
+    let name = &said_here.name;
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.get_ref().is_empty() || !name.get_ref().chars().all(is_part) {
+        let what = format!("{:?} is no name; one such as \"acme\" is expected", name.get_ref());
+        return Err(Wrong::new(name.span(), what));
+    }
+    let methods = &said_here.method;
+    if methods.get_ref().0.is_empty() {
+        return Err(Wrong::new(methods.span(), "at least one method is expected"));
+    }
+    for (at, method) in methods.get_ref().0.iter().enumerate() {
+        if method.is_empty() {
+            return Err(Wrong::new(methods.span(), "a method such as \"acme/status\" is expected"));
+        }
+        if methods.get_ref().0[..at].contains(method) {
+            return Err(Wrong::new(methods.span(), format!("{method:?} is there twice")));
+        }
+    }
+    let dialect = Own {
+        name: name.get_ref().clone(),
+        methods: methods.get_ref().0.clone(),
+        request_id: said(&said_here.request_id),
+        token: said(&said_here.token),
+        progress: said(&said_here.progress),
+        total: said(&said_here.total),
+        message: said(&said_here.message),
+        last: said_here
+            .last
+            .as_ref()
+            .map(|last| Final { pointer: last.pointer.0.clone(), equals: last.equals.clone() }),
+        scale: said(&said_here.scale).unwrap_or_default(),
+    };
+    let pointers = [&dialect.request_id, &dialect.token, &dialect.progress, &dialect.message];
+    if pointers.iter().all(|pointer| pointer.is_none()) && dialect.last.is_none() {
+        let what = "at least one of `request_id`, `token`, `progress`, `message` and `final` is \
+            expected, such as progress = \"/params/percent\"";
+        return Err(Wrong::new(table.span(), what));
+    }
+    Ok(dialect)
+}
+
+/// `settings` with the dialects of some names.
+pub(super) fn choose(
+    settings: Settings,
+    names: Option<&[Spanned<String>]>,
+    own: &[Dialect],
+) -> Result<Settings, Wrong> {
+    let Some(names) = names else { return Ok(settings) };
+    let mut chosen: Vec<Dialect> = Vec::new();
+    for name in names {
+        let named = dialects([&**name.get_ref()], own);
+        for dialect in named.map_err(|what| Wrong::new(name.span(), what))? {
+            if chosen.iter().any(|known| known.name() == dialect.name()) {
+                continue;
+            }
+            let twice = chosen.iter().find_map(|known| {
+                dialect.methods().find(|method| known.claims(method)).map(|m| (m, known.name()))
+            });
+            if let Some((method, other)) = twice {
+                let what = format!(
+                    "{:?} claims the method {method:?}, which {other:?} claims already; one of both \
+                     is expected",
+                    dialect.name()
+                );
+                return Err(Wrong::new(name.span(), what));
+            }
+            chosen.push(dialect);
+        }
+    }
+    Ok(Settings { dialects: Some(chosen), ..settings })
+}

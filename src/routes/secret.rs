@@ -1,0 +1,108 @@
+//! What looks like a secret, so that it is not shown. Better one too many than one too few.
+
+/// Words in a name whose value is one.
+const WORDS: [&str; 18] = [
+    "apikey",
+    "auth",
+    "authorization",
+    "bearer",
+    "cookie",
+    "credential",
+    "credentials",
+    "dsn",
+    "jwt",
+    "key",
+    "pass",
+    "passphrase",
+    "passwd",
+    "password",
+    "pat",
+    "pwd",
+    "secret",
+    "token",
+];
+
+/// What keys of well-known services begin with.
+const BEGINNINGS: [&str; 13] = [
+    "AIza",
+    "AKIA",
+    "eyJ",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "github_pat_",
+    "glpat-",
+    "hf_",
+    "pk_",
+    "sk-",
+    "sk_",
+    "xox",
+];
+
+/// A run of letters and digits as long as this is no word.
+const RUN_MIN: usize = 16;
+
+/// Whether `value`, which goes by `name`, looks like a secret.
+pub(super) fn is_secret(name: &str, value: &str) -> bool {
+    is_secret_value(value) || (is_secret_name(name) && !is_plain(value))
+}
+
+fn is_secret_name(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let mut words = name.split(|c: char| !c.is_alphanumeric());
+    // Also `apiKey` and `accessToken`, which have no other sign between their words.
+    words.any(|word| WORDS.contains(&word))
+        || ["apikey", "token", "secret", "password"].iter().any(|end| name.ends_with(end))
+}
+
+/// A switch or a small number is no secret, whatever its name.
+fn is_plain(value: &str) -> bool {
+    let is_word = ["", "true", "false", "yes", "no", "on", "off", "none"].contains(&value);
+    is_word || (value.len() <= 6 && value.chars().all(|c| c.is_ascii_digit()))
+}
+
+pub(super) fn is_secret_value(value: &str) -> bool {
+    let has_beginning =
+        value.len() >= RUN_MIN && BEGINNINGS.iter().any(|begin| value.starts_with(begin));
+    let authority = value.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = authority.split('/').next().unwrap_or_default();
+    let has_password = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    let is_random = |run: &str| {
+        run.len() >= RUN_MIN
+            && run.chars().filter(char::is_ascii_digit).count() > 2
+            && run.chars().filter(char::is_ascii_alphabetic).count() > 2
+    };
+    let mut runs = value.split(|c: char| !c.is_ascii_alphanumeric());
+    has_beginning || has_password || (!value.contains('/') && runs.any(is_random))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_give_secrets_away() {
+        for (name, value) in [
+            ("API_KEY", "x"),
+            ("apiKey", "x"),
+            ("GITHUB_PERSONAL_ACCESS_TOKEN", "x"),
+            ("db.password", "x"),
+            ("DATA", "sk-proj-abcdefgh"),
+            ("URL", "postgres://me:word@host/db"),
+            ("X", "0123456789abcdef0123456789abcdef"),
+        ] {
+            assert!(is_secret(name, value), "{name}={value}");
+        }
+        for (name, value) in [
+            ("MAX_TOKENS", "4096"),
+            ("AUTH", "true"),
+            ("KEYBOARD", "us"),
+            ("NODE_ENV", "production"),
+            ("PATH", "/usr/local/bin:/usr/bin"),
+            ("PACKAGE", "@modelcontextprotocol/server-everything"),
+            ("URL", "https://example.com/a@b:c"),
+        ] {
+            assert!(!is_secret(name, value), "{name}={value}");
+        }
+    }
+}

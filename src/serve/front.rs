@@ -1,0 +1,209 @@
+//! What happens to each request before it is handled, and to its answer after.
+
+use std::error::Error;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::header::{EXPECT, HOST, ORIGIN};
+use http::request::Parts;
+use http::{HeaderName, Method, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::Incoming;
+use tokio::time::timeout;
+use tracing::{error, info};
+
+use super::guard::{admit, authorize};
+use super::handler::{Admitted, Client, Handler};
+use crate::http::Refusal;
+use crate::http::Via;
+use crate::http::cors;
+use crate::http::places::{Part, Places};
+use crate::routes::{Cors, Route, Server};
+
+/// What is read of the body of a refused request, so that its client gets to read why: one that
+/// still writes when the connection closes may lose the answer.
+const REFUSED_BYTES_MAX: usize = 256 << 10;
+
+/// How long that may take.
+const REFUSED_BODY: Duration = Duration::from_millis(500);
+
+/// Characters of a header of a refused request that are told in the log.
+const TOLD_MAX: usize = 100;
+
+/// What every request to the listener passes.
+pub(super) struct Front<H> {
+    server: Server,
+    via: Via,
+    places: Places,
+    cors: Vec<Option<Cors>>,
+    handler: Arc<H>,
+    open: Arc<AtomicUsize>,
+}
+
+/// What becomes of a request.
+enum Course {
+    Handle(Admitted),
+    Answered(Response<()>),
+}
+
+impl<H: Handler> Front<H> {
+    pub(super) fn new<'a>(
+        server: Server,
+        via: Via,
+        routes: impl IntoIterator<Item = &'a Route> + Clone,
+        handler: Arc<H>,
+    ) -> Self {
+        let places = Places::new(routes.clone());
+        let cors = routes.into_iter().map(|route| route.cors.clone()).collect();
+        Self { server, via, places, cors, handler, open: Arc::default() }
+    }
+
+    /// How many requests have not been answered to their end.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Answers one request.
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        client: Client,
+        request: Request<Incoming>,
+    ) -> Response<Answer<H::Body>> {
+        let open = Open::one_more(&self.open);
+        let (parts, body) = request.into_parts();
+        let method = parts.method.clone();
+        let origin = parts.headers.get(ORIGIN).cloned();
+        let mut route = None;
+        let mut response = match self.course(client, &parts, &mut route) {
+            Ok(Course::Handle(admitted)) => {
+                let request = Request::from_parts(parts, body);
+                // Its state is dropped with it: nobody sees what a panic has left half done.
+                let handled = AssertUnwindSafe(self.handler.handle(request, admitted));
+                match handled.catch_unwind().await {
+                    Ok(response) => response.map(Either::Right),
+                    Err(_) => {
+                        error!(route, "a request has failed by a fault of ours");
+                        Refusal::Fault.response(&method).map(Either::Left)
+                    }
+                }
+            }
+            Ok(Course::Answered(answer)) => answer.map(|()| Either::Left(Full::default())),
+            Err(refusal) => {
+                note(refusal, &parts, client);
+                read_some(&parts, body).await;
+                refusal.response(&method).map(Either::Left)
+            }
+        };
+        if let Some(route) = route {
+            cors::answer(self.cors[route].as_ref(), origin.as_ref(), response.headers_mut());
+        }
+        response.map(|body| Answer { body, _open: open })
+    }
+
+    /// Where a request goes. `route` is the one whose CORS headers the answer gets.
+    fn course(
+        &self,
+        client: Client,
+        parts: &Parts,
+        route: &mut Option<usize>,
+    ) -> Result<Course, Refusal> {
+        admit(&self.server, &self.via, client.local, parts)?;
+        let place = self.places.find(parts.uri.path());
+        if let Some(place) = &place {
+            // A browser asks without presenting a token, and before its page may send one.
+            if let Some(cors) = &self.cors[place.route]
+                && cors::is_preflight(&parts.method, &parts.headers)
+            {
+                return Ok(Course::Answered(cors::preflight(cors, &parts.headers)));
+            }
+            *route = Some(place.route);
+        }
+        // Whether a path leads somewhere is told to nobody without the token.
+        let authorization_was_ours = authorize(&self.server, &parts.headers)?;
+        let place = place.ok_or(Refusal::NoRoute)?;
+        let reads = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        if matches!(place.part, Part::WellKnown(_)) && !reads {
+            return Err(Refusal::ReadOnly);
+        }
+        Ok(Course::Handle(Admitted { place, client, authorization_was_ours }))
+    }
+}
+
+/// One log line about a refused request. Paths and queries may hold what is nobody's business.
+fn note(refusal: Refusal, parts: &Parts, client: Client) {
+    let told = |name: HeaderName| {
+        let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
+        value.map(|text| text.chars().take(TOLD_MAX).collect::<String>())
+    };
+    info!(
+        reason = refusal.name(),
+        status = refusal.status().as_u16(),
+        method = parts.method.as_str(),
+        host = told(HOST).or_else(|| Some(parts.uri.authority()?.to_string())),
+        origin = told(ORIGIN),
+        from = %client.remote.ip(),
+        "refused"
+    );
+}
+
+/// Reads what is small of a body that nobody wants.
+async fn read_some(parts: &Parts, body: Incoming) {
+    // Whoever waits to be asked for the body has not sent it.
+    if !body.is_end_stream() && !parts.headers.contains_key(EXPECT) {
+        let mut body = Limited::new(body, REFUSED_BYTES_MAX);
+        let end = async { while let Some(Ok(_)) = body.frame().await {} };
+        let _ = timeout(REFUSED_BODY, end).await;
+    }
+}
+
+/// A request that has not been answered to its end.
+struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    fn one_more(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The body of an answer, ours or the handler's.
+pub(super) struct Answer<B> {
+    body: Either<Full<Bytes>, B>,
+    _open: Open,
+}
+
+impl<B> Body for Answer<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

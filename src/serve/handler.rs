@@ -1,0 +1,81 @@
+//! The one who answers requests that were let in.
+
+use std::error::Error;
+use std::future::{self, Future};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+
+use crate::http::Proxy;
+use crate::http::places::Place;
+
+/// Who has connected, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Client {
+    /// The address that it came from.
+    pub remote: SocketAddr,
+    /// The address of ours that it connected to.
+    pub local: SocketAddr,
+    /// Whether it speaks TLS.
+    pub secure: bool,
+}
+
+/// What is known of a request that was let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// What it is for.
+    pub place: Place,
+    /// Who sent it.
+    pub client: Client,
+    /// Its `Authorization` was for this listener and goes no further.
+    pub authorization_was_ours: bool,
+}
+
+/// The routes, behind a listener.
+pub struct Routed(pub Arc<Proxy>);
+
+impl Handler for Routed {
+    type Body = crate::http::Body;
+
+    async fn handle(&self, request: Request<Incoming>, admitted: Admitted) -> Response<Self::Body> {
+        let Admitted { place, authorization_was_ours, .. } = admitted;
+        Arc::clone(&self.0).handle(place, request, authorization_was_ours).await
+    }
+
+    async fn calls_done(&self) {
+        self.0.calls_done().await;
+    }
+
+    async fn end_streams(&self) {
+        self.0.end_streams();
+    }
+}
+
+/// Answers requests that were let in.
+pub trait Handler: Send + Sync + 'static {
+    /// What it answers with.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+
+    /// Answers one request. It is dropped when its client leaves, as is the body of the answer.
+    fn handle(
+        &self,
+        request: Request<Incoming>,
+        admitted: Admitted,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Waits until no call is open: while the listener stops, what is left then are streams that
+    /// only listen, and nobody waits for those.
+    fn calls_done(&self) -> impl Future<Output = ()> + Send {
+        future::pending()
+    }
+
+    /// Ends every stream as its protocol has it, and lets no new one begin.
+    fn end_streams(&self) -> impl Future<Output = ()> + Send;
+}

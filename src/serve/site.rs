@@ -1,0 +1,271 @@
+//! Listeners, from their binding to their end.
+
+use std::future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use listenfd::ListenFd;
+use sd_notify::NotifyState;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+use url::Url;
+
+use super::admin;
+use super::front::Front;
+use super::handler::Handler;
+use super::listener::{Listener, Phase};
+use super::tls::{self, TlsError};
+use crate::http::Via;
+use crate::routes::{Admin, Route, Server, Upstream};
+
+/// How long streams may take to end as their protocol has it.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Why nothing can be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be listened on.
+    #[error(
+        "cannot listen on {address}; end what listens there, or choose another address with \
+         `listen` in [{table}]"
+    )]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The table of the route file that names it.
+        table: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A socket that systemd has passed cannot be listened on.
+    #[error("the socket that was passed for [{table}] is none of TCP that listens")]
+    Passed {
+        /// The table of the route file whose address it takes the place of.
+        table: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Other machines could connect, under names that nobody has thought of.
+    #[error(
+        "{address} can be reached from other machines; name the hosts that clients use for it in \
+         `allowed_hosts` of [server], or listen on 127.0.0.1"
+    )]
+    Exposed {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The certificate cannot be used.
+    #[error("cannot serve TLS")]
+    Tls(#[from] TlsError),
+    /// Signals cannot be received.
+    #[error("cannot receive signals")]
+    Signals(#[source] io::Error),
+}
+
+/// What is listened on, and who answers.
+pub struct Site<H> {
+    clients: Listener,
+    admin: Option<Listener>,
+    front: Arc<Front<H>>,
+    handler: Arc<H>,
+    server: Arc<Server>,
+    via: Via,
+}
+
+impl<H: Handler> Site<H> {
+    /// Binds the listeners. Clients that connect from now on wait until they are served.
+    ///
+    /// Sockets that systemd has passed take the place of addresses: the first that of `[server]`,
+    /// the second that of `[admin]`.
+    ///
+    /// # Errors
+    /// If an address cannot be listened on, other machines could connect though no names are
+    /// allowed, or the certificate cannot be used.
+    pub async fn bind<'a>(
+        server: &Server,
+        admin: &Admin,
+        routes: impl IntoIterator<Item = &'a Route> + Clone,
+        via: Via,
+        handler: Arc<H>,
+    ) -> Result<Self, ServeError> {
+        let mut passed = ListenFd::from_env();
+        let socket = passed_socket(&mut passed, 0, "server")?;
+        let own = socket.as_ref().and_then(|socket| socket.local_addr().ok());
+        let address = own.unwrap_or(server.listen);
+        if !address.ip().to_canonical().is_loopback() && server.allowed_hosts.is_empty() {
+            return Err(ServeError::Exposed { address });
+        }
+        let tls = server.tls.as_ref().map(tls::load).transpose()?;
+        let socket = listen(socket, server.listen, "server").await?;
+        let clients = Listener::new(socket, tls, server.max_connections, server.max_header_bytes);
+        let admin = match admin.listen {
+            Some(address) => {
+                let socket = passed_socket(&mut passed, 1, "admin")?;
+                let socket = listen(socket, address, "admin").await?;
+                let limits = (admin::CONNECTIONS_MAX, admin::HEAD_BYTES_MAX);
+                Some(Listener::new(socket, None, limits.0, limits.1))
+            }
+            None => None,
+        };
+        let front = Front::new(server.clone(), via.clone(), routes, Arc::clone(&handler));
+        let server = Arc::new(server.clone());
+        Ok(Self { clients, admin, front: Arc::new(front), handler, server, via })
+    }
+
+    /// The address that clients connect to, as the system has given it.
+    ///
+    /// # Errors
+    /// If the system does not know it.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.clients.address()
+    }
+
+    /// The address of the admin listener, if there is one.
+    ///
+    /// # Errors
+    /// If the system does not know it.
+    pub fn admin_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.admin.as_ref().map(Listener::address).transpose()
+    }
+
+    /// Serves until `stop` says so, then lets open calls go on for `drain` of `[server]` at most,
+    /// ends streams as their protocol has it, and cuts what is left. When `stop` speaks again,
+    /// everything is cut at once.
+    ///
+    /// Answers with the exit code: 0, or 1 if a request had to be cut.
+    pub async fn serve(self, mut stop: mpsc::Receiver<()>) -> u8 {
+        let (clients_phase, clients_follow) = watch::channel(Phase::Serving);
+        let (admin_phase, admin_follow) = watch::channel(Phase::Serving);
+        let admin = self.admin.map(|listener| {
+            let (server, via) = (Arc::clone(&self.server), self.via.clone());
+            let ready = clients_phase.subscribe();
+            let answer = move |client, request: Request<Incoming>| {
+                let ready = *ready.borrow() == Phase::Serving;
+                let (parts, _) = request.into_parts();
+                future::ready(admin::answer(&server, &via, client, ready, &parts))
+            };
+            tokio::spawn(listener.serve(answer, admin_follow))
+        });
+        let front = Arc::clone(&self.front);
+        let answer = move |client, request| Arc::clone(&front).answer(client, request);
+        let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
+
+        said(&mut stop).await;
+        let _ = sd_notify::notify(&[NotifyState::Stopping]);
+        info!(open = self.front.open(), drain_s = self.server.drain.as_secs(), "stopping");
+        clients_phase.send_replace(Phase::Draining);
+        let mut code = 0;
+        if !drain(&*self.handler, self.server.drain, &mut clients, &mut stop).await {
+            let open = self.front.open();
+            clients_phase.send_replace(Phase::Over);
+            let connections = clients.await.unwrap_or_default();
+            // A connection without a request is nothing that anybody misses.
+            if open > 0 {
+                warn!(connections, requests = open, "cut what was still open");
+                code = 1;
+            }
+        }
+        admin_phase.send_replace(Phase::Over);
+        if let Some(admin) = admin {
+            let _ = admin.await;
+        }
+        info!(code, "stopped");
+        code
+    }
+
+    /// One log line per address and route. Of an upstream only what is no secret is told.
+    pub(super) fn tell<'a>(&self, routes: impl IntoIterator<Item = &'a Route>) {
+        let told = |address: io::Result<SocketAddr>| address.map(|address| address.to_string());
+        if let Ok(address) = told(self.address()) {
+            info!(address, tls = self.server.tls.is_some(), "listening");
+        }
+        if let Ok(Some(address)) = self.admin_address() {
+            info!(%address, "listening for operators");
+        }
+        for route in routes {
+            info!(route = route.path, upstream = upstream(&route.upstream), "route");
+        }
+    }
+}
+
+/// Waits for calls and then for streams, and says whether every connection has ended.
+async fn drain<H: Handler>(
+    handler: &H,
+    patience: Duration,
+    clients: &mut JoinHandle<usize>,
+    stop: &mut mpsc::Receiver<()>,
+) -> bool {
+    tokio::select! {
+        _ = &mut *clients => return true,
+        () = sleep(patience) => {}
+        () = handler.calls_done() => {}
+        () = said(stop) => return false,
+    }
+    let end = async {
+        handler.end_streams().await;
+        let _ = clients.await;
+    };
+    tokio::select! {
+        ended = timeout(LAST_WORDS, end) => ended.is_ok(),
+        () = said(stop) => false,
+    }
+}
+
+/// Waits to be told to stop. Nobody is left to say so when the sender is gone.
+async fn said(stop: &mut mpsc::Receiver<()>) {
+    if stop.recv().await.is_none() {
+        future::pending().await
+    }
+}
+
+fn passed_socket(
+    passed: &mut ListenFd,
+    number: usize,
+    table: &'static str,
+) -> Result<Option<std::net::TcpListener>, ServeError> {
+    passed.take_tcp_listener(number).map_err(|source| ServeError::Passed { table, source })
+}
+
+async fn listen(
+    passed: Option<std::net::TcpListener>,
+    address: SocketAddr,
+    table: &'static str,
+) -> Result<TcpListener, ServeError> {
+    match passed {
+        Some(socket) => socket
+            .set_nonblocking(true)
+            .and_then(|()| TcpListener::from_std(socket))
+            .map_err(|source| ServeError::Passed { table, source }),
+        None => TcpListener::bind(address).await.map_err(|source| ServeError::Bind {
+            address,
+            table,
+            source,
+        }),
+    }
+}
+
+/// What stands behind a route: without arguments, which may hold secrets, as may all of a URL that
+/// is not its origin and path.
+fn upstream(upstream: &Upstream) -> String {
+    match upstream {
+        Upstream::Demo => "the demo server".to_owned(),
+        Upstream::Command { command, .. } => {
+            command.first().map(|program| program.display().to_string()).unwrap_or_default()
+        }
+        Upstream::Http(http) => {
+            let url = http.url.as_ref().or(http.sse.as_ref());
+            let told = |url: &Url| format!("{}{}", url.origin().ascii_serialization(), url.path());
+            url.map(told).unwrap_or_default()
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The way to the end: who may finish, who is ended, who is cut.
+
+use super::*;
+
+#[tokio::test]
+async fn idle_connections_are_closed_and_nothing_new_is_accepted() {
+    let site = start(server()).await;
+    assert_eq!(status(site.admin, "GET /readyz").await, 200);
+    let mut fresh = Talk::with(site.address).await;
+    let mut idle = Talk::with(site.address).await;
+    idle.say("POST /a", "0").await;
+    idle.hear("done 0").await;
+    site.stop().await;
+    assert_eq!(idle.rest().await, (String::new(), true));
+    assert_eq!(fresh.rest().await, (String::new(), true));
+    let address = site.address;
+    assert_eq!(site.code().await, 0);
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn an_open_call_may_finish_and_probes_are_told_meanwhile() {
+    let site = start(server()).await;
+    let mut call = Talk::with(site.address).await;
+    call.say("POST /a", "700").await;
+    let mut listening = Talk::with(site.address).await;
+    listening.say("GET /a", "").await;
+    listening.hear(": hello").await;
+    sleep(Duration::from_millis(100)).await;
+    site.stop().await;
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(status(site.admin, "GET /readyz").await, 503);
+    assert_eq!(status(site.admin, "GET /livez").await, 200);
+    assert!(TcpStream::connect(site.address).await.is_err());
+    let (answer, closed) = call.rest().await;
+    assert!(answer.contains("done 700") && closed, "{answer}");
+    // Nobody waits for a stream on which no call is open: it is ended as its protocol has it.
+    let (answer, closed) = listening.rest().await;
+    assert!(answer.contains("data: bye") && answer.ends_with("0\r\n\r\n") && closed, "{answer}");
+    let admin = site.admin;
+    assert_eq!(site.code().await, 0);
+    assert!(TcpStream::connect(admin).await.is_err());
+}
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_is_cut() {
+    let drain = Duration::from_millis(200);
+    let site = start(Server { drain, ..server() }).await;
+    let mut call = Talk::with(site.address).await;
+    call.say("POST /a", "60000").await;
+    let mut listening = Talk::with(site.address).await;
+    listening.say("GET /a", "").await;
+    listening.hear(": hello").await;
+    let begun = Instant::now();
+    site.stop().await;
+    let (answer, _) = listening.rest().await;
+    assert!(answer.contains("data: bye"), "{answer}");
+    let (answer, _) = call.rest().await;
+    assert_eq!(answer, "");
+    assert_eq!(site.code().await, 1);
+    let took = begun.elapsed();
+    assert!(took >= drain + Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_stream_that_does_not_end_is_cut() {
+    let site = start(server()).await;
+    let mut listening = Talk::with(site.address).await;
+    listening.say("GET /a?stubborn", "").await;
+    listening.hear(": hello").await;
+    site.stop().await;
+    let (answer, _) = listening.rest().await;
+    assert!(!answer.contains("bye") && !answer.ends_with("0\r\n\r\n"), "{answer}");
+    assert_eq!(site.code().await, 1);
+}
+
+#[tokio::test]
+async fn half_a_request_is_nothing_to_wait_for() {
+    let site = start(server()).await;
+    let mut half = Talk::with(site.address).await;
+    half.0.write_all(b"POST /a HTTP/1.1\r\nhost: loc").await.unwrap();
+    sleep(Duration::from_millis(100)).await;
+    let begun = Instant::now();
+    site.stop().await;
+    assert_eq!(site.code().await, 0);
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_everything_at_once() {
+    let site = start(server()).await;
+    let mut call = Talk::with(site.address).await;
+    call.say("POST /a", "60000").await;
+    sleep(Duration::from_millis(100)).await;
+    let begun = Instant::now();
+    site.stop().await;
+    site.stop().await;
+    assert_eq!(site.code().await, 1);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn streams_of_http_2_are_ended_too() {
+    let site = start(server()).await;
+    let io = hyper_util::rt::TokioIo::new(TcpStream::connect(site.address).await.unwrap());
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let uri = format!("http://localhost:{}/a", site.address.port());
+    let request = |method: &str, body: &'static str| {
+        Request::builder().method(method).uri(&uri).body(Full::<Bytes>::from(body)).unwrap()
+    };
+    let stream = sender.send_request(request("GET", "")).await.unwrap();
+    let call = sender.send_request(request("POST", "300"));
+    sleep(Duration::from_millis(100)).await;
+    site.stop().await;
+    let call = call.await.unwrap().into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(call, "done 300");
+    let heard = stream.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(heard, ": hello\n\ndata: bye\n\n");
+    assert_eq!(site.code().await, 0);
+    let _ = timeout(STUCK, connection).await.unwrap();
+}
