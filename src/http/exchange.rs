@@ -1,7 +1,6 @@
 //! One POST and what is said in answer to it. Its filter is its own: nobody waits for it, and it
 //! waits for nobody.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Context;
 
@@ -10,6 +9,7 @@ use bytes::Bytes;
 use super::body::Batch;
 use super::calls::OpenCall;
 use super::mailbox::Mail;
+use super::marks::Marks;
 use super::now;
 use super::session::{Foreign, Member, Session};
 use super::stream::Judge;
@@ -29,9 +29,6 @@ const OWN: StreamId = StreamId(0);
 
 const ORIGIN: Origin = Origin::Stream(OWN);
 
-/// Events with an id or a time to retry whose message still waits to be judged.
-const MARKED_MAX: usize = 256;
-
 /// Tells the server something that no client has said.
 pub(super) type Tell = Box<dyn Fn(Payload) + Send>;
 
@@ -43,12 +40,9 @@ pub(super) struct Exchange {
     observing: bool,
     /// Closing the stream gives the requests up.
     modern: bool,
-    /// By the number of their message.
-    marked: VecDeque<(u64, Event)>,
+    marks: Marks,
     /// The server has sent an event id: the client can come back for the rest.
     resumable: bool,
-    /// The client has been given an event id.
-    id_passed: bool,
     tell: Option<Tell>,
     open: Option<OpenCall>,
     /// When the server said something last.
@@ -84,9 +78,8 @@ impl Exchange {
             log: Connection::default(),
             observing: policy.mode == Mode::Observe,
             modern: revision >= Some(Revision::V2026_07_28),
-            marked: VecDeque::new(),
+            marks: Marks::default(),
             resumable: false,
-            id_passed: false,
             tell: None,
             open: None,
             heard: now(),
@@ -158,11 +151,16 @@ impl Exchange {
     fn judge(&mut self, message: &Message, out: &mut Batch) {
         let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
         if fate == Fate::Stranger {
-            let known =
-                self.member.as_ref().map(|member| member.session.foreign(member.stream, message));
+            let foreign =
+                |member: &Member| member.session.foreign(member.stream, message, self.modern);
+            let known = self.member.as_ref().map(foreign);
             match known {
                 Some(Foreign::Moved) => return,
                 Some(Foreign::Passes) => return self.pass(message, out),
+                Some(Foreign::OutOfPlace(reason)) => {
+                    self.filter.ask(|filter| filter.out_of_place(reason));
+                    return;
+                }
                 Some(Foreign::Unknown) | None => {
                     fate = self.filter.server_message_here(self.heard, ORIGIN, message);
                 }
@@ -189,45 +187,18 @@ impl Exchange {
 
     /// Tells the log what has happened, and keeps what withheld events had besides their message.
     fn note(&mut self, mut out: Option<&mut Batch>) {
+        let revision = self.filter.ask(|filter| filter.revision()).flatten();
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
-            if let Record::Message { number, verdict, .. } = record
-                && let Some(place) = self.marked.iter().position(|(marked, _)| *marked == number)
-                && let Some((_, event)) = self.marked.remove(place)
-            {
-                match (verdict, &mut out) {
-                    (Verdict::Withheld(_), Some(out)) => self.keep_the_rest(&event, out),
-                    (Verdict::Withheld(_), None) => {}
-                    _ => self.id_passed |= event.has_id(),
-                }
+            if let Record::Message { number, verdict, .. } = record {
+                let withheld = matches!(verdict, Verdict::Withheld(_));
+                self.marks.judged(number, withheld, revision, out.as_deref_mut());
             }
         }
         let told = std::iter::from_fn(|| self.filter.ask(Filter::poll_to_server).flatten());
         let told: Vec<Payload> = told.collect();
         if let Some(tell) = &self.tell {
             told.into_iter().for_each(tell);
-        }
-    }
-
-    /// Of a withheld event the time to retry counts all the same, and the first id of a stream:
-    /// without one the client cannot come back (rules ).
-    fn keep_the_rest(&mut self, event: &Event, out: &mut Batch) {
-        let revision = self.filter.ask(|filter| filter.revision()).flatten();
-        let id = event.id().filter(|_| !self.id_passed && revision == Some(Revision::V2025_11_25));
-        let mut text = Vec::new();
-        if let Some(retry) = event.retry() {
-            text.extend_from_slice(&retry);
-            text.push(b'\n');
-        }
-        if let Some(id) = id {
-            self.id_passed = true;
-            text.extend_from_slice(b"id: ");
-            text.extend_from_slice(id);
-            text.extend_from_slice(b"\ndata:\n");
-        }
-        if !text.is_empty() {
-            text.push(b'\n');
-            out.raw(&text.into());
         }
     }
 }
@@ -284,16 +255,14 @@ impl Judge for Exchange {
         let Some(message) = message_in(event) else {
             if !self.observing {
                 self.collect(out);
-                self.id_passed |= event.has_id();
+                self.marks.passed(event);
                 out.raw(&event.raw);
             }
             return;
         };
         self.judge(&message, out);
-        if (event.has_id() || event.retry().is_some()) && self.marked.len() < MARKED_MAX {
-            let number = self.filter.ask(|filter| filter.last_number()).unwrap_or_default();
-            self.marked.push_back((number, event.clone()));
-        }
+        let number = self.filter.ask(|filter| filter.last_number()).unwrap_or_default();
+        self.marks.put(number, event);
     }
 
     fn passing(&mut self, piece: &Piece, out: &mut Batch) {

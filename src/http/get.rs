@@ -7,8 +7,9 @@ use std::task::Context;
 use super::body::Batch;
 use super::exchange::{message_in, text_of};
 use super::mailbox::Mail;
+use super::marks::{Marks, matters};
 use super::now;
-use super::session::Member;
+use super::session::{Heard, Member};
 use super::stream::Judge;
 use super::upstream::UpstreamError;
 use crate::progress::{Fate, Origin};
@@ -18,11 +19,14 @@ use crate::sse::{Event, Piece};
 pub(super) struct Listening {
     member: Member,
     observing: bool,
+    marks: Marks,
 }
 
 impl Listening {
-    pub(super) fn new(member: Member, observing: bool) -> Self {
-        Self { member, observing }
+    /// `replays`: the client has come back for what it missed.
+    pub(super) fn new(member: Member, observing: bool, replays: bool) -> Self {
+        let marks = if replays { Marks::resumed() } else { Marks::default() };
+        Self { member, observing, marks }
     }
 
     fn origin(&self) -> Origin {
@@ -43,12 +47,22 @@ impl Judge for Listening {
         let message = message_in(event).filter(|_| !self.observing);
         let Some(message) = message else {
             self.collect(out);
+            self.marks.passed(event);
             out.raw(&event.raw);
             return;
         };
-        if let Fate::Noise(_) = self.member.session.heard(self.member.stream, &message) {
-            self.collect(out);
-            out.raw(&event.raw);
+        match self.member.session.heard(self.member.stream, &message, matters(event)) {
+            Heard::Passes => {
+                self.collect(out);
+                self.marks.passed(event);
+                out.raw(&event.raw);
+            }
+            Heard::Moved => {
+                let revision = self.member.session.revision();
+                self.collect(out);
+                self.marks.keep_the_rest(event, revision, out);
+            }
+            Heard::Taken(number) => self.marks.put(number, event),
         }
     }
 
@@ -72,7 +86,11 @@ impl Judge for Listening {
     }
 
     fn collect(&mut self, out: &mut Batch) {
-        self.member.session.collect(self.member.stream, out);
+        let session = &self.member.session;
+        let revision = session.revision();
+        for (number, withheld) in session.collect(self.member.stream, out) {
+            self.marks.judged(number, withheld, revision, Some(out));
+        }
     }
 
     fn slow(&mut self, slow: bool) {

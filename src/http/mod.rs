@@ -26,6 +26,7 @@ pub mod headers;
 mod inflate;
 mod legacy;
 mod mailbox;
+mod marks;
 mod mirrored;
 mod outlet;
 mod own_get;

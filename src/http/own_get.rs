@@ -49,7 +49,8 @@ pub(super) fn listening(site: &Arc<Site>, asked: &Asked) -> Listening {
         // Without a session no request can be known here.
         None => Arc::new(Session::new(&site.policy, true)),
     };
-    Listening::new(session.listen(asked.resumes), site.policy.mode == Mode::Observe)
+    let observing = site.policy.mode == Mode::Observe;
+    Listening::new(session.listen(asked.resumes), observing, asked.resumes)
 }
 
 impl Proxy {

@@ -185,6 +185,7 @@ impl Post {
         let token = meta.and_then(|meta| json::member(&meta, "progressToken"));
         let known = token.is_some() || self.asked.names_revision;
         let wanted = (listed || method == mcp::TOOLS_CALL) && proven && known;
+        let after = if self.asked.limits_events { after.max(LATE_UPGRADE) } else { after };
         (wanted && self.asked.reads_events && self.origin_headers().is_some()).then_some(after)
     }
 
@@ -230,11 +231,14 @@ impl Post {
         let (Some(id), Some(message)) = (headers.get(SESSION_ID), &self.message) else { return };
         let sessions = &self.site.sessions;
         let is_new = message.method().as_deref() == Some(mcp::INITIALIZE);
-        // Some servers name a new session in every answer: it means the client's own then.
-        if is_new || self.session.is_none() {
-            let session = sessions.find_or_begin(id.as_bytes(), &self.site.policy, !is_new);
-            session.prove(true);
-            exchange.join(&session, message);
+        match &self.session {
+            // Some servers name a new session in every answer: it means the client's own then.
+            Some(session) if !is_new => sessions.also_called(id.as_bytes(), session),
+            _ => {
+                let session = sessions.find_or_begin(id.as_bytes(), &self.site.policy, !is_new);
+                session.prove(true);
+                exchange.join(&session, message);
+            }
         }
     }
 

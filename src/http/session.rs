@@ -15,8 +15,13 @@ use super::own_get::Claim;
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Framing, Kind, Message};
 use crate::mcp::{self, Revision};
-use crate::progress::{Fate, Filter, Origin, Pacing, Policy, StreamId, StreamKind};
+use crate::progress::{
+    Fate, Filter, Origin, Pacing, Policy, Reason, Record, StreamId, StreamKind, Verdict,
+};
 use crate::telemetry::Connection;
+
+/// Messages of listening streams that may wait to be judged where that matters.
+const WAITING_MAX: usize = 256;
 
 /// Where messages would go that belong to no stream; there is no such stream over HTTP.
 const NOWHERE: StreamId = StreamId(u64::MAX);
@@ -38,6 +43,10 @@ struct Shared {
     proven: bool,
     /// A stream is held that the client may come for.
     held: Option<Claim>,
+    /// Messages on listening streams that are not judged yet, where that matters to their stream.
+    waiting: BTreeMap<u64, StreamId>,
+    /// Those that are: their number, and whether they were withheld.
+    judged: Vec<(StreamId, u64, bool)>,
 }
 
 /// What becomes of a message that came on one stream and may be about another.
@@ -47,8 +56,21 @@ pub(super) enum Foreign {
     Moved,
     /// It goes on where it came, as it is.
     Passes,
+    /// It must not be told of on this stream, nor on another.
+    OutOfPlace(Reason),
     /// No other stream knows it.
     Unknown,
+}
+
+/// What becomes of a message that came on a stream on which the client listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Another stream has it now.
+    Moved,
+    /// It goes on as it is.
+    Passes,
+    /// It has this number and is judged: see [`Session::collect`].
+    Taken(u64),
 }
 
 /// A stream of a session. Leaves it when dropped.
@@ -74,6 +96,8 @@ impl Session {
             used: Instant::now(),
             proven: false,
             held: None,
+            waiting: BTreeMap::new(),
+            judged: Vec::new(),
         };
         Self { shared: Mutex::new(shared) }
     }
@@ -160,31 +184,47 @@ impl Session {
         shared.note();
     }
 
-    /// What came on the stream of a request and is not about that, as far as it knows.
-    pub(super) fn foreign(&self, on: StreamId, message: &Message) -> Foreign {
+    /// What came on the stream of a request and is not about that, as far as it knows. `modern`: such
+    /// a stream speaks of its own request only.
+    pub(super) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Foreign {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
         let meant = shared.filter.ask(|filter| filter.stream_meant(origin, message, true));
         let Some(stream) = meant.flatten().filter(|stream| *stream != on) else {
+            // Nor may the next request have the progress of one that is over.
+            if shared.filter.ask(|filter| filter.is_late(message)) == Some(true) {
+                return Foreign::OutOfPlace(Reason::Late);
+            }
+            shared.filter.ask(|filter| filter.learn_from(origin, message));
             return Foreign::Unknown;
         };
+        if modern && message.kind() != Kind::Response {
+            return Foreign::OutOfPlace(Reason::Unknown);
+        }
         shared.deliver(stream, message)
     }
 
     /// What came on a stream on which the client listens. What is left for that stream comes out of
-    /// [`Session::collect`].
-    pub(super) fn heard(&self, on: StreamId, message: &Message) -> Fate {
+    /// [`Session::collect`], and if it `matters`, so does what became of it.
+    pub(super) fn heard(&self, on: StreamId, message: &Message, matters: bool) -> Heard {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
         let meant = shared.filter.ask(|filter| filter.stream_meant(origin, message, false));
         if let Some(stream) = meant.flatten().filter(|stream| *stream != on) {
             match shared.deliver(stream, message) {
-                Foreign::Moved => return Fate::Taken,
-                Foreign::Passes => return Fate::Noise(message.raw().clone()),
-                Foreign::Unknown => {}
+                Foreign::Moved => return Heard::Moved,
+                Foreign::Passes => return Heard::Passes,
+                Foreign::OutOfPlace(_) | Foreign::Unknown => {}
             }
         }
-        shared.filter.server_message(now(), origin, message)
+        if let Fate::Noise(_) = shared.filter.server_message(now(), origin, message) {
+            return Heard::Passes;
+        }
+        let number = shared.filter.ask(|filter| filter.last_number()).unwrap_or_default();
+        if matters && shared.waiting.len() < WAITING_MAX {
+            shared.waiting.insert(number, on);
+        }
+        Heard::Taken(number)
     }
 
     /// Asks the filter of a listening stream.
@@ -192,8 +232,9 @@ impl Session {
         question(&mut self.lock().filter)
     }
 
-    /// What is to be written on a listening stream now.
-    pub(super) fn collect(&self, stream: StreamId, out: &mut Batch) {
+    /// What is to be written on a listening stream now, and which of its messages that matter have
+    /// been judged: their number, and whether they were withheld.
+    pub(super) fn collect(&self, stream: StreamId, out: &mut Batch) -> Vec<(u64, bool)> {
         let mut shared = self.lock();
         let at = now();
         while let Some(transmit) = shared.filter.poll_transmit(at, stream) {
@@ -201,6 +242,8 @@ impl Session {
         }
         shared.filter.ask(|filter| filter.written(at, stream));
         shared.note();
+        let own = shared.judged.extract_if(.., |(on, ..)| *on == stream);
+        own.map(|(_, number, withheld)| (number, withheld)).collect()
     }
 
     /// A stream is held that the client may come for; false if one is already.
@@ -262,6 +305,12 @@ impl Shared {
     fn note(&mut self) {
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
+            if let Record::Message { number, verdict, .. } = record
+                && let Some(stream) = self.waiting.remove(&number)
+            {
+                let withheld = matches!(verdict, Verdict::Withheld(_));
+                self.judged.push((stream, number, withheld));
+            }
         }
     }
 }
@@ -297,6 +346,8 @@ impl Member {
         shared.listening = shared.listening.saturating_sub(1);
         shared.filter.ask(|filter| filter.close_stream(now(), stream, false));
         shared.note();
+        shared.waiting.retain(|_, on| *on != stream);
+        shared.judged.retain(|(on, ..)| *on != stream);
         shared.streams.remove(&stream);
     }
 
@@ -355,6 +406,14 @@ impl Sessions {
             known.insert(id.into(), Arc::clone(&session));
         }
         session
+    }
+
+    /// The server has another name for a session.
+    pub(super) fn also_called(&self, id: &[u8], session: &Arc<Session>) {
+        let mut known = self.lock(id);
+        if known.len() < self.max {
+            known.entry(id.into()).or_insert_with(|| Arc::clone(session));
+        }
     }
 
     pub(super) fn forget(&self, id: &[u8]) {

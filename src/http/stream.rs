@@ -149,13 +149,21 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     }
 
     fn end(&mut self, error: Option<&UpstreamError>) {
-        // What is left is no event, but it is the server's.
-        if let Some(rest) = self.events.finish() {
-            self.judge.collect(&mut self.out);
-            self.out.raw(&rest);
-        }
-        self.judge.ended(error, &mut self.out);
+        let within_large = !self.events.at_boundary();
+        let rest = self.events.finish();
         self.judge.collect(&mut self.out);
+        let mut last = Batch::default();
+        self.judge.ended(error, &mut last);
+        self.judge.collect(&mut last);
+        // What is left is no event, but it is the server's; nothing of ours may become a part of it.
+        if last.is_empty() || self.events.at_boundary() {
+            self.out.raw(&rest.unwrap_or_default());
+        } else if within_large {
+            self.out.raw(&Bytes::from_static(b"\n\n"));
+        }
+        while let Some(bytes) = last.take() {
+            self.out.raw(&bytes);
+        }
         self.over = true;
     }
 

@@ -131,7 +131,7 @@ impl Filter {
         let id = opening.id.client.clone();
         if self.enter(now, stream, method, tool, opening).is_none() {
             // Without an entry the answer could not find its client.
-            self.refuse(stream, &id, "too many requests are open on this upstream");
+            self.refuse(stream, &id, "too many requests are open on this upstream", None);
             return Payload::default();
         }
         let mut text = Vec::with_capacity(raw.len() + 32);

@@ -417,12 +417,18 @@ impl Filter {
         self.enqueue(Some(stream), item);
     }
 
-    /// Answers a request that was not passed on.
-    pub(super) fn refuse(&mut self, stream: StreamId, client_id: &Bytes, why: &str) {
+    /// Answers a request that was not passed on, or that has no other answer.
+    pub(super) fn refuse(
+        &mut self,
+        stream: StreamId,
+        client_id: &Bytes,
+        why: &str,
+        status: Option<u16>,
+    ) {
         let item = Item {
             order: 0,
             kind: ItemKind::Answer,
-            payload: Payload::own(own_error(client_id, why, None)),
+            payload: Payload::own(own_error(client_id, why, status)),
             guards: Vec::new(),
             verdicts: Vec::new(),
         };

@@ -112,6 +112,8 @@ struct Passing {
     stream: Option<StreamId>,
     /// The call that it is known to answer.
     call: Option<CallId>,
+    /// Whose request that is, and its id: the answer is no answer before its end.
+    answers: Option<(StreamId, Bytes)>,
     /// Enough is known: the rest need not be read.
     known: bool,
 }
@@ -215,7 +217,7 @@ impl Filter {
     /// The same, where the server answered with an HTTP status instead.
     pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
         self.alive = false;
-        self.break_off_passing(now);
+        self.break_off_passing(now, why, status);
         let open: Vec<CallId> = self.ledger.iter().map(|(id, _)| id).collect();
         for id in open {
             if self.ledger.get(id).is_some_and(|call| call.task.is_none()) && !self.left {
@@ -260,7 +262,8 @@ impl Filter {
 
     /// Requests that are not answered yet.
     pub fn open_calls(&self) -> usize {
-        self.ledger.iter().filter(|(_, call)| call.task.is_none()).count()
+        let answering = self.passing.values().filter(|passing| passing.answers.is_some()).count();
+        self.ledger.iter().filter(|(_, call)| call.task.is_none()).count() + answering
     }
 
     /// What is to be written to the server besides what its clients say.

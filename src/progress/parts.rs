@@ -11,7 +11,8 @@ use std::time::Instant;
 use super::call::CallId;
 use super::correlate::Attributed;
 use super::dialect::Fields;
-use super::{Filter, Origin, Policy, StreamId, StreamKind};
+use super::ledger::Tomb;
+use super::{Filter, Origin, Policy, Reason, StreamId, StreamKind, Verdict};
 use crate::jsonrpc::{Key, Kind, Message};
 use crate::mcp::Revision;
 
@@ -62,15 +63,26 @@ impl Filter {
                 message.id_key().is_some_and(|key| self.ledger.answered_by(&key).is_none())
             }
             Kind::Notification => {
-                let Some(dialect) = self.dialect_of(message) else { return false };
-                let method = message.method().unwrap_or_default();
-                let params = message.params().as_ref().and_then(Fields::read);
-                let report = params.and_then(|params| dialect.read(&method, message, &params));
-                let named = report.and_then(|report| report.about.token);
-                named.is_some_and(|token| !self.knows_token(&token))
+                self.token_in(message).is_some_and(|token| !self.knows_token(&token))
             }
             _ => false,
         }
+    }
+
+    /// The token that progress names.
+    fn token_in(&self, message: &Message) -> Option<Key> {
+        let dialect = self.dialect_of(message)?;
+        let params = Fields::read(&message.params()?)?;
+        dialect.read(&message.method()?, message, &params)?.about.token
+    }
+
+    /// Whether a message is progress of a request that is over, by the client's own token.
+    pub fn is_late(&self, message: &Message) -> bool {
+        message.kind() == Kind::Notification
+            && self.token_in(message).is_some_and(|token| {
+                self.ledger.by_token(&token).is_none()
+                    && self.ledger.was_token(&token) == Some(Tomb::Token)
+            })
     }
 
     fn knows_token(&self, token: &Key) -> bool {
@@ -106,6 +118,20 @@ impl Filter {
             _ => return None,
         };
         self.ledger.get(call).map(|call| call.stream)
+    }
+
+    /// A token that means nothing came on the stream of a request: it means that one, wherever it
+    /// comes next.
+    pub fn learn_from(&mut self, origin: Origin, message: &Message) {
+        if self.sole_call_on(origin).is_some() && message.kind() == Kind::Notification {
+            self.stream_meant(origin, message, false);
+        }
+    }
+
+    /// A message is about no request of this filter and must not be taken for progress of one.
+    pub fn out_of_place(&mut self, reason: Reason) {
+        self.messages += 1;
+        self.record(self.messages, None, Verdict::Withheld(reason));
     }
 
     /// The client's open request of this id: its stream.
@@ -146,7 +172,7 @@ impl Filter {
         );
         for id in requests {
             if let Some(call) = self.ledger.by_id(&id) {
-                self.end_call(now, call, super::ledger::Tomb::Answered, super::Outcome::Error);
+                self.end_call(now, call, Tomb::Answered, super::Outcome::Error);
             }
         }
     }
@@ -154,7 +180,7 @@ impl Filter {
     /// Every request of a stream is over, in whatever way.
     pub fn settle_stream(&mut self, now: Instant, stream: StreamId) {
         for call in self.calls_on(stream) {
-            self.end_call(now, call, super::ledger::Tomb::Answered, super::Outcome::Result);
+            self.end_call(now, call, Tomb::Answered, super::Outcome::Result);
         }
     }
 

@@ -39,7 +39,8 @@ impl Filter {
         };
         let stream = self.home_of(origin);
         let number = self.messages;
-        let passing = Passing { number, scan, fate, stream, call: None, known: false };
+        let passing =
+            Passing { number, scan, fate, stream, call: None, answers: None, known: false };
         self.passing.insert(source(origin), passing);
         self.note_passing_answer(origin);
         self.pass(now, origin, head, false)
@@ -76,12 +77,17 @@ impl Filter {
     }
 
     /// Ends passing messages that will never be whole.
-    pub(super) fn break_off_passing(&mut self, now: Instant) {
+    pub(super) fn break_off_passing(&mut self, now: Instant, why: &str, status: Option<u16>) {
         let sources: Vec<Option<StreamId>> = self.passing.keys().copied().collect();
         for source in sources {
             let origin = source.map_or(Origin::Wire, Origin::Stream);
             self.pass(now, origin, Bytes::from_static(b"\n"), false);
+            let asked = self.passing.get_mut(&source).and_then(|passing| passing.answers.take());
             self.server_passed(now, origin);
+            // Nobody can read the answer that broke off.
+            if let Some((stream, id)) = asked.filter(|_| !self.left) {
+                self.refuse(stream, &id, why, status);
+            }
         }
     }
 
@@ -117,9 +123,13 @@ impl Filter {
             (None, _) => self.ledger.iter().map(|(id, _)| self.guard_of(id)).collect(),
         };
         if let Some(call) = passing.call
-            && self.ledger.get(call).is_some()
+            && let Some(answered) = self.ledger.get(call)
         {
+            let asked = (answered.stream, answered.id.client.clone());
             self.end_call(now, call, Tomb::Answered, Outcome::Result);
+            if let Some(passing) = self.passing.get_mut(&source(origin)) {
+                passing.answers = Some(asked);
+            }
         }
         if self.policy.mode == Mode::Observe {
             if self.home.is_none() {

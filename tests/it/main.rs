@@ -10,6 +10,7 @@ mod fuzz;
 mod fuzz_bodies;
 mod legacy;
 mod lines;
+mod over_http;
 mod plain;
 mod properties;
 mod relay;

@@ -104,7 +104,7 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
     let (ours, theirs) = duplex(1 << 20);
     let local: SocketAddr = "127.0.0.1:7332".parse().unwrap();
     let client = Client { remote: local, local, secure: false, outlet: Outlet::default() };
-    let answer = move |request| Arc::clone(&front).answer(client, request);
+    let answer = move |request| Arc::clone(&front).answer(client.clone(), request);
     let connection = tokio::spawn(async move {
         http.converse(theirs, Outlet::default(), answer, std::future::pending()).await
     });
