@@ -173,7 +173,7 @@ fn a_stream_that_ends_without_an_answer_is_an_error_too() {
     let events = asked.events();
     assert_eq!(events[0], ": nothing more\n\n");
     let why = check_error(&events[1], 7);
-    assert_eq!(why, "milepost: the server closed the stream without an answer");
+    assert_eq!(why, "the server closed the stream without an answer");
     proxy.logged(&["call tool=\"work\"", "outcome=\"server gone\""]);
 }
 
