@@ -338,7 +338,7 @@ impl Proxy {
         counted: Counted,
     ) -> Body {
         let ending = Box::pin(Arc::clone(self.ending.shard()).notified_owned());
-        let mut ended = Ended { stream, ending, _counted: counted };
+        let mut ended = Ended { stream, ending, counted };
         if self.ending.has_ended() {
             ended.end();
         }
@@ -381,7 +381,7 @@ fn silence(site: &Site) -> Silence {
 struct Ended<J, U> {
     stream: EventStream<J, U>,
     ending: std::pin::Pin<Box<OwnedNotified>>,
-    _counted: Counted,
+    counted: Counted,
 }
 
 /// Why calls are cut at the end.
@@ -400,7 +400,12 @@ impl<J: Judge, U: Chunks<J>> Source for Ended<J, U> {
         if self.ending.poll_unpin(cx).is_ready() {
             self.end();
         }
-        self.stream.poll(cx)
+        let polled = self.stream.poll(cx);
+        if let Some(error) = self.stream.failure() {
+            let route = self.counted.route();
+            tracing::warn!(route, error, "the stream of a server has broken off");
+        }
+        polled
     }
 }
 

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::{Batch, Source};
+use super::in_full;
 use super::outlet::Outlet;
 use super::upstream::{UpstreamBody, UpstreamError};
 use crate::lines::INSPECT_MAX;
@@ -103,6 +104,8 @@ pub(super) struct EventStream<J, U> {
     outlet: Outlet,
     slow_until: Option<Instant>,
     over: bool,
+    /// Why the server's stream broke off, until that is told.
+    failure: Option<String>,
     /// The stream begins with a comment, so that the client has a first byte.
     greets: bool,
 }
@@ -124,6 +127,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
             outlet,
             slow_until: None,
             over: false,
+            failure: None,
             greets: false,
         }
     }
@@ -149,6 +153,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     }
 
     fn end(&mut self, error: Option<&UpstreamError>) {
+        self.failure = error.filter(|error| error.is_the_servers()).map(|error| in_full(error));
         let within_large = !self.events.at_boundary();
         let rest = self.events.finish();
         self.judge.collect(&mut self.out);
@@ -165,6 +170,11 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
             self.out.raw(&bytes);
         }
         self.over = true;
+    }
+
+    /// Why the server's stream has broken off; told once.
+    pub(super) fn failure(&mut self) -> Option<String> {
+        self.failure.take()
     }
 
     /// Ends the stream in the server's place.

@@ -100,6 +100,13 @@ pub enum UpstreamError {
     Idle(Duration),
 }
 
+impl UpstreamError {
+    /// Whether it is none of our own doing.
+    pub(super) fn is_the_servers(&self) -> bool {
+        !matches!(self, Self::BrokenOff(_))
+    }
+}
+
 type Connection = http1::Connection<TokioIo<Io>, RequestBody>;
 
 /// An HTTP/1 connection that is driven by its user.

@@ -150,7 +150,8 @@ fn a_server_that_dies_within_a_stream_leaves_an_error_and_other_streams_unharmed
         let events = asked.events();
         assert_eq!(events.len(), 1, "{how}: {events:?}");
         let why = check_error(&events[0], 1);
-        assert!(why.contains("connection to the server failed") || how == "closed", "{why}");
+        assert!(why.starts_with("the connection to the server failed: "), "{how}: {why}");
+        proxy.logged(&["WARN the stream of a server has broken off", "route=\"/a\"", &why]);
         let line = proxy.logged(&["call tool=\"work\"", "outcome=\"server gone\""]);
         assert!(line.contains("progress_out=1"), "{line}");
 
@@ -192,6 +193,7 @@ fn a_stream_that_can_be_resumed_just_ends_when_its_server_dies() {
         die(server);
         // The client comes back for the rest with the id.
         assert_eq!(asked.events(), Vec::<String>::new(), "{how}");
+        proxy.logged(&["WARN the stream of a server has broken off", "route=\"/a\""]);
         let back = [("accept", "text/event-stream"), ("last-event-id", "1")];
         let mut again = Exchange::send(proxy.address(), "GET", "/a", &back, "");
         let mut server = upstream.asked();
@@ -213,4 +215,5 @@ fn a_server_that_falls_silent_is_given_up_after_the_idle_timeout() {
     let why = check_error(events.last().unwrap(), 7);
     assert!(why.contains("the server said nothing for 300ms"), "{why}");
     server.closing();
+    proxy.logged(&["WARN the stream of a server has broken off", "nothing for 300ms"]);
 }
