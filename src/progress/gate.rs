@@ -23,6 +23,9 @@ use crate::mcp::Revision;
 /// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
 
+/// Progress for a client that reads too slowly comes no closer than this, whatever the route says.
+const SLOW_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Progress that could not be written for this long gives way to newer progress of the same call:
 /// the client reads too slowly (rule G4).
 const COLLAPSE_AFTER: Duration = Duration::from_millis(200);
@@ -95,8 +98,14 @@ impl Filter {
         said
     }
 
+    /// Thinned notifications of one call come no closer than this.
+    pub(super) fn min_interval(&self) -> Duration {
+        let slow = if self.client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
+        self.policy.min_interval.max(slow)
+    }
+
     fn say_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        let min_interval = self.policy.min_interval;
+        let min_interval = self.min_interval();
         let call = self.ledger.get_mut(id)?;
         let first = call.pending.first().filter(|first| first.due <= now)?;
         if first.thin

@@ -304,7 +304,7 @@ impl Filter {
         mut report: Report,
     ) {
         let order = self.next_order();
-        let min_interval = self.policy.min_interval;
+        let min_interval = self.min_interval();
         let Some(call) = self.ledger.get_mut(id) else { return };
         let Some(stream) = self.streams.get(&call.stream) else {
             if let Some(number) = number {

@@ -220,7 +220,7 @@ fn the_examples_of_the_repository_can_be_used() {
 fn what_the_readme_shows_is_true() {
     let text = std::fs::read_to_string(root().join("README.md")).unwrap();
     let example = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
-    assert_eq!(parse(example).unwrap().iter().count(), 2);
+    assert_eq!(parse(example).unwrap().iter().count(), 1);
     Validator::new().check(example).unwrap();
     let slip = "[[route]]\npath = \"/a\"\nupstream.comand = []\n";
     let error = parse(slip).unwrap_err().to_string();

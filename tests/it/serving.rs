@@ -1,9 +1,13 @@
 //! `milepost serve` as a process: real sockets, real signals, and what its log says.
 
+mod bytes;
 mod faults;
+mod leaving;
 mod proxy;
 mod refusals;
+mod secrets;
 mod startup;
+mod stopping;
 mod upstream;
 
 use std::io::{Read, Write};
