@@ -100,9 +100,10 @@ impl Exchange {
     }
 
     /// The requests will have no answer as far as progress goes: the server has refused them, or
-    /// answers in a way that is not read.
-    pub(super) fn release(mut self) {
+    /// answers in a way that is not read. The call is open as long as what is returned is there.
+    pub(super) fn release(mut self) -> Option<OpenCall> {
         self.settle_all();
+        self.open.take()
     }
 
     fn settle_all(&mut self) {

@@ -276,7 +276,7 @@ impl Proxy {
         };
         if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
         {
-            return self.piped(site, response);
+            return self.piped(site, response, None);
         }
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
@@ -339,8 +339,9 @@ impl Proxy {
     ) -> Response<Body> {
         let mut request = self.onward(site, target, parts, body, ours);
         *request.uri_mut() = target.at(endpoint.on_server.clone());
+        let open = self.calls.open();
         match target.client.send(request).await {
-            Ok(response) => self.piped(site, response),
+            Ok(response) => self.piped(site, response, Some(open)),
             Err(error) => unreachable(site, &error, None),
         }
     }

@@ -60,7 +60,7 @@ use crate::routes::{Route, Routes, Upstream};
 use answer::Content;
 use asked::Asked;
 use body::{RequestBody, Source};
-use calls::Calls;
+use calls::{Calls, OpenCall};
 use ending::Ending;
 use headers::{Onward, Passage};
 use places::{Part, Place};
@@ -215,9 +215,11 @@ impl Proxy {
         body: RequestBody,
         ours: bool,
     ) -> Response<Body> {
+        // A GET may be a stream that never ends; nobody waits for that.
+        let open = (parts.method == Method::POST).then(|| self.calls.open());
         let request = self.onward(site, target, parts, body, ours);
         match target.client.send(request).await {
-            Ok(response) => self.piped(site, response),
+            Ok(response) => self.piped(site, response, open),
             Err(error) => unreachable(site, &error, None),
         }
     }
@@ -237,7 +239,7 @@ impl Proxy {
         let mut request = self.onward(site, target, parts, RequestBody::empty(), ours);
         *request.uri_mut() = target.at(path);
         match target.client.send(request).await {
-            Ok(response) => self.piped(site, response),
+            Ok(response) => self.piped(site, response, None),
             Err(error) => unreachable(site, &error, None),
         }
     }
@@ -269,7 +271,7 @@ impl Proxy {
         }
         if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
         {
-            return self.piped(site, response);
+            return self.piped(site, response, None);
         }
         let (head, body) = response.into_parts();
         let listening = own_get::listening(site, &asked);
@@ -306,9 +308,14 @@ impl Proxy {
     }
 
     /// The server's answer as it is.
-    fn piped(&self, site: &Site, response: Response<UpstreamBody>) -> Response<Body> {
+    fn piped(
+        &self,
+        site: &Site,
+        response: Response<UpstreamBody>,
+        open: Option<OpenCall>,
+    ) -> Response<Body> {
         let (parts, body) = response.into_parts();
-        self.answered(site, parts, false, Body::piped(None, body))
+        self.answered(site, parts, false, Body::piped(None, body, open))
     }
 
     /// The server's status and headers with a body. `changes`: it is not the one that came.

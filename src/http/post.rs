@@ -152,6 +152,7 @@ impl Post {
         if let (Some(session), Some(message)) = (&self.session, &self.message) {
             session.told(message);
         }
+        let open = self.proxy.calls.open();
         match target.client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
@@ -159,7 +160,7 @@ impl Post {
                 if let Some(headers) = own_get.filter(|_| response.status().is_success()) {
                     self.proxy.hold_get(&self.site, headers);
                 }
-                self.proxy.piped(&self.site, response)
+                self.proxy.piped(&self.site, response, Some(open))
             }
         }
     }
@@ -251,8 +252,8 @@ impl Post {
     ) -> Response<Body> {
         self.learn(response.status(), response.headers());
         if response.status() != StatusCode::OK {
-            exchange.release();
-            return self.proxy.piped(&self.site, response);
+            let open = exchange.release();
+            return self.proxy.piped(&self.site, response, open);
         }
         self.begin(response.headers(), &mut exchange);
         let kind = Content::of(response.headers());
@@ -271,8 +272,8 @@ impl Post {
                         "the server compresses although asked not to; this answer is not looked at"
                     );
                 }
-                exchange.release();
-                self.proxy.piped(&self.site, Response::from_parts(parts, body))
+                let open = exchange.release();
+                self.proxy.piped(&self.site, Response::from_parts(parts, body), open)
             }
         }
     }
@@ -326,9 +327,9 @@ impl Post {
             }
         }
         // Nothing can be said behind it, and it ends its requests: it need not be looked at.
-        exchange.release();
+        let open = exchange.release();
         let held = (!held.is_empty()).then(|| joined(held));
-        let body = Body::piped(held, body);
+        let body = Body::piped(held, body, open);
         self.proxy.answered(&self.site, parts, false, body)
     }
 
