@@ -16,18 +16,30 @@ const CLIENTS: [&str; 6] = ["ts1", "ts2", "py1", "py2", "rmcp", "langchain"];
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
 
+/// What clients report that is no fault: some servers offer no stream or know no newest version, and
+/// one ends a session with 202, all of which their clients survive.
+const HARMLESS: [&str; 6] = [
+    "GET 405",
+    "GET Server does not support SSE",
+    "DELETE 405",
+    "POST 400",
+    "POST 422",
+    "Session termination failed: 202",
+];
+
 /// Panics unless all went well: results, no complaint, no progress without a call, and rising figures.
 #[track_caller]
 fn expect_well(report: &Report) {
-    report.expect_all_well();
+    let json = &report.json;
+    for call in report.calls() {
+        assert!(call["outcome"] == "result" && call["is_error"] == false, "{call} {json}");
+    }
+    let complaints = ["errors", "http_errors"].map(|key| json[key].as_array().unwrap());
+    let mut complaints = complaints.into_iter().flatten().map(|error| error.as_str().unwrap());
+    let fault = complaints.find(|error| !HARMLESS.contains(error));
+    assert!(fault.is_none(), "{fault:?} {json}");
+    assert_eq!(json["stray_progress"], 0, "{json}");
     report.expect_rising();
-    assert_eq!(report.json["stray_progress"], 0, "{}", report.json);
-    // Some servers do not offer a stream, or know no newest version; their clients know that.
-    let trouble = report.json["http_errors"].as_array().unwrap().iter();
-    let expected = ["GET 405", "DELETE 405", "POST 400"];
-    let trouble: Vec<_> =
-        trouble.filter(|error| !expected.contains(&error.as_str().unwrap())).collect();
-    assert!(trouble.is_empty(), "{trouble:?} {}", report.json);
 }
 
 fn steps(count: u32) -> Vec<Value> {
@@ -57,6 +69,7 @@ mod servers_of_the_sdks {
     ];
 
     /// What every server of ours can do, through the proxy.
+    #[expect(clippy::print_stdout, reason = "shown if the test fails, or when asked for")]
     fn talk(client: &str, target: &[&str], reports: bool, what: &str) {
         let options = [
             "--call",
@@ -67,11 +80,12 @@ mod servers_of_the_sdks {
             "30",
         ];
         let report = visit(client, &options, target, &[]);
-        println!("{client} by {what}: {}", report.json);
+        let told = &report.calls()[0]["progress"];
+        println!("{client} by {what}: {told} {}", report.json["http_errors"]);
         expect_well(&report);
         assert_eq!(report.calls().len(), 2);
         let expected = if reports { steps(3) } else { Vec::new() };
-        assert_eq!(report.progress(0), expected, "{client} by {what}: {}", report.json);
+        assert_eq!(report.progress(0), expected, "{client} by {what}");
         let text = &report.calls()[1]["result"]["content"][0]["text"];
         assert_eq!(text.as_str().map(str::len), Some(300_000), "{client} by {what}");
     }
@@ -127,9 +141,12 @@ mod servers_of_the_sdks {
                 for_each(three, |(client, target)| {
                     let report = visit(client, &["--call", call], target, &[]);
                     expect_well(&report);
-                    let figures: Vec<_> =
-                        report.progress(0).iter().map(|update| update[0].clone()).collect();
-                    assert_eq!(figures, [1.0, 2.0, 3.0, 4.0].map(Value::from), "{}", report.json);
+                    let told = report.progress(0);
+                    let figures: Vec<_> = told.iter().map(|update| update[0].clone()).collect();
+                    let expected = [1.0, 2.0, 3.0, 4.0].map(Value::from);
+                    // The last comes with the answer, where this client would call it an error.
+                    let some = if *client == "ts1" && target[0] == "--sse" { 3 } else { 4 };
+                    assert_eq!(figures, expected[..some], "{}", report.json);
                 });
             }
             proxy.finish();
@@ -255,8 +272,11 @@ struct Raw {
 }
 
 impl Raw {
-    const HEADERS: [(&'static str, &'static str); 2] =
-        [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+    const HEADERS: [(&'static str, &'static str); 3] = [
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+        ("mcp-protocol-version", "2025-06-18"),
+    ];
 
     fn new(proxy: &Proxy) -> Self {
         let url = proxy.url("");
@@ -349,7 +369,7 @@ mod a_server_that_answers_with_json_after_a_while {
             let began = Instant::now();
             let mut answer = client.call("sleep", r#"{"seconds":3}"#, false);
             assert_eq!(answer.status(), 200);
-            assert!(began.elapsed() < Duration::from_millis(2500));
+            assert!(began.elapsed() < Duration::from_millis(2500), "{}", proxy.log());
             assert_eq!(answer.header("content-type").as_deref(), Some("text/event-stream"));
             let body = answer.rest();
             assert!(body.lines().filter(|line| line.starts_with(':')).count() >= 4, "{body}");
@@ -418,24 +438,23 @@ const LEGACY: [(&str, &[&str], &str, usize); 7] = [
 ];
 
 #[test]
+#[expect(clippy::print_stdout, reason = "shown if the test fails, or when asked for")]
 fn legacy_servers_report_to_real_clients_over_http() {
+    let visits = LEGACY.iter().flat_map(|row| ["ts2", "py2", "rmcp"].map(|name| (row, name)));
     aside(|| {
-        let servers = LEGACY.map(|(name, options, ..)| Server::start(name, options));
-        let routes = servers.iter().enumerate();
-        let routes = routes.map(|(at, server)| route(&format!("/{at}"), "url", server.url(), ""));
-        let proxy = Proxy::start(&routes.collect::<String>());
-        let visits = (0..LEGACY.len()).flat_map(|at| ["ts2", "py2", "rmcp"].map(|name| (at, name)));
         for group in visits.collect::<Vec<_>>().chunks(3) {
-            for_each(group, |&(at, name)| {
-                let (server, options, call, updates) = LEGACY[at];
-                let url = proxy.url(&format!("/{at}"));
+            // A server each: some have one session for all that come.
+            for_each(group, |((server, options, call, updates), name)| {
+                let upstream = Server::start(server, options);
+                let proxy = Proxy::to(upstream.url(), "");
+                let url = proxy.url("/mcp");
                 let report = visit(name, &["--call", call], &["--url", &url], &[]);
                 println!("{name} by {server} {options:?}: {}", report.json);
                 expect_well(&report);
                 let told = report.progress(0).len();
-                assert!(told >= updates, "{name} by {server}: {told} updates {}", report.json);
+                assert!(told >= *updates, "{name} by {server}: {told} updates {}", report.json);
+                proxy.finish();
             });
         }
-        proxy.finish();
     });
 }
