@@ -17,11 +17,14 @@ use super::body::{Batch, Source};
 use super::in_full;
 use super::outlet::Outlet;
 use super::upstream::{UpstreamBody, UpstreamError};
-use crate::lines::INSPECT_MAX;
 use crate::sse::{self, Event, Events, Frame, Piece};
 
 /// A client that takes so long to ask for more could not take what there was (rule G4).
 const SLOW_AFTER: Duration = Duration::from_millis(50);
+
+/// The longest event that is held whole, so that a fault in it can be mended; a longer one passes in
+/// pieces.
+const EVENT_HELD_MAX: usize = 1 << 20;
 
 /// How long such a client counts as slow.
 const SLOW_FOR: Duration = Duration::from_secs(1);
@@ -103,6 +106,7 @@ pub(super) struct EventStream<J, U> {
     given: Option<Instant>,
     outlet: Outlet,
     slow_until: Option<Instant>,
+    blocked_since: Option<Instant>,
     over: bool,
     /// Why the server's stream broke off, until that is told.
     failure: Option<String>,
@@ -113,7 +117,7 @@ pub(super) struct EventStream<J, U> {
 impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     pub(super) fn new(judge: J, upstream: U, silence: Silence, outlet: Outlet) -> Self {
         let now = Instant::now();
-        let events = Events::new(INSPECT_MAX);
+        let events = Events::new(EVENT_HELD_MAX);
         Self {
             judge,
             upstream,
@@ -126,6 +130,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
             given: None,
             outlet,
             slow_until: None,
+            blocked_since: None,
             over: false,
             failure: None,
             greets: false,
@@ -225,11 +230,17 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
         }
     }
 
-    /// Notices a client that reads too slowly, and one that does no more (rule G4).
+    /// Notices a client that reads too slowly, and one that does no more (rule G4). That its
+    /// connection is full for a moment is nothing unusual.
     fn watch_client(&mut self) {
         let now = Instant::now();
         let late = self.given.take().is_some_and(|since| now >= since + SLOW_AFTER);
-        if late || self.outlet.is_blocked() {
+        self.blocked_since = match self.blocked_since {
+            _ if !self.outlet.is_blocked() => None,
+            None => Some(now),
+            since => since,
+        };
+        if late || self.is_stuck(now) {
             if self.slow_until.is_none() {
                 self.judge.slow(true);
             }
@@ -238,6 +249,12 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
             self.slow_until = None;
             self.judge.slow(false);
         }
+    }
+
+    /// Whether the client has taken nothing for a while, or nothing just now and is slow.
+    fn is_stuck(&self, now: Instant) -> bool {
+        let patience = if self.slow_until.is_some() { Duration::ZERO } else { SLOW_AFTER };
+        self.blocked_since.is_some_and(|since| now >= since + patience)
     }
 
     /// When something happens by itself next.
@@ -293,7 +310,7 @@ impl<J: Judge, U: Chunks<J>> Source for EventStream<J, U> {
             if !self.over {
                 self.judge.look_around(cx, &mut self.out);
             }
-            if self.outlet.is_blocked() {
+            if self.is_stuck(Instant::now()) {
                 // What there is stays with the server. Who writes to the client does not say when
                 // that goes on.
                 let retry = Instant::now() + BLOCKED_FOR;
