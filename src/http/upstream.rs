@@ -176,6 +176,12 @@ impl Client {
                     return Ok(response.map(UpstreamBody::shared));
                 }
             };
+            // HTTP/2 has been offered, and this is none: a server is asked for a path then.
+            if request.uri().scheme().is_some()
+                && let Some(path) = request.uri().path_and_query().cloned()
+            {
+                *request.uri_mut() = path.into();
+            }
             let mut sent = Box::pin(link.sender.try_send_request(request));
             let answered = poll_fn(|cx| {
                 link.drive(cx);

@@ -1,14 +1,18 @@
 //! `milepost serve` as a process: real sockets, real signals, and what its log says.
 
 mod bytes;
+mod client;
 mod faults;
+mod isolation;
 mod leaving;
+mod legacy;
 mod proxy;
 mod refusals;
 mod secrets;
 mod startup;
 mod stopping;
 mod upstream;
+mod wires;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
