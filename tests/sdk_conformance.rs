@@ -11,7 +11,7 @@ use crate::support::{MILEPOST, home, wait};
 const PATIENCE: Duration = Duration::from_secs(900);
 
 #[test]
-#[expect(clippy::print_stdout, reason = "shown if the test fails, or when asked for")]
+
 fn every_check_of_the_conformance_suite_says_the_same_with_milepost() {
     let _quiet = crate::QUIET.write().unwrap_or_else(PoisonError::into_inner);
     let mut child = Command::new(home().join("tests/sdk/conformance"))

@@ -438,7 +438,7 @@ const LEGACY: [(&str, &[&str], &str, usize); 7] = [
 ];
 
 #[test]
-#[expect(clippy::print_stdout, reason = "shown if the test fails, or when asked for")]
+
 fn legacy_servers_report_to_real_clients_over_http() {
     let visits = LEGACY.iter().flat_map(|row| ["ts2", "py2", "rmcp"].map(|name| (row, name)));
     aside(|| {
