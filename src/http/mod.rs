@@ -61,7 +61,7 @@ use answer::Content;
 use asked::Asked;
 use body::{RequestBody, Source};
 use calls::{Calls, OpenCall};
-use ending::Ending;
+use ending::{Ending, PipedStream};
 use headers::{Onward, Passage};
 use places::{Part, Place};
 use site::{Counted, Site, Target};
@@ -219,6 +219,13 @@ impl Proxy {
         let open = (parts.method == Method::POST).then(|| self.calls.open());
         let request = self.onward(site, target, parts, body, ours);
         match target.client.send(request).await {
+            Ok(response)
+                if open.is_none() && Content::of(response.headers()) == Content::Events =>
+            {
+                let (parts, body) = response.into_parts();
+                let piped = PipedStream::new(body, &self.ending);
+                self.answered(site, parts, false, Body::Stream(Box::new(piped)))
+            }
             Ok(response) => self.piped(site, response, open),
             Err(error) => unreachable(site, &error, None),
         }

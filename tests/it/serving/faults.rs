@@ -89,8 +89,10 @@ fn answers_that_are_no_messages_pass_as_they_are() {
     assert_eq!(asked.events(), [result_event("7")]);
 }
 
+type Death = (&'static str, fn(Asked));
+
 /// How a server dies.
-fn deaths() -> [(&'static str, fn(Asked)); 3] {
+fn deaths() -> [Death; 3] {
     [
         ("closed", drop),
         ("reset", Asked::reset),

@@ -1,6 +1,7 @@
 //! SIGTERM: who may finish, who is told, and the exit code.
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::proxy::Start;
 use super::*;
@@ -75,17 +76,22 @@ fn calls_that_do_not_finish_in_time_are_answered_with_an_error() {
 
 #[test]
 fn streams_that_only_listen_end_at_once() {
-    let upstream = Upstream::start();
-    let mut proxy = Proxy::with(&Start::default(), &route(&upstream));
-    let headers = [("accept", "text/event-stream"), ("mcp-session-id", "s")];
-    let mut listening = Exchange::send(proxy.address(), "GET", "/a", &headers, "");
-    let mut server = upstream.asked();
-    server.events().say(": hello\n\n");
-    assert_eq!(listening.event().as_deref(), Some(": hello\n\n"));
-    proxy.terminate();
-    assert_eq!(listening.events(), Vec::<String>::new());
-    server.closing();
-    assert_eq!(proxy.code(), Some(0));
+    for opaque in [false, true] {
+        let upstream = Upstream::start();
+        let route = format!("{}\nopaque = {opaque}", route(&upstream));
+        let mut proxy = Proxy::with(&Start::default(), &route);
+        let headers = [("accept", "text/event-stream"), ("mcp-session-id", "s")];
+        let mut listening = Exchange::send(proxy.address(), "GET", "/a", &headers, "");
+        let mut server = upstream.asked();
+        server.events().say(": hello\n\n");
+        assert_eq!(listening.event().as_deref(), Some(": hello\n\n"));
+        let begun = Instant::now();
+        proxy.terminate();
+        assert_eq!(listening.events(), Vec::<String>::new());
+        server.closing();
+        assert_eq!(proxy.code(), Some(0), "opaque: {opaque}");
+        assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+    }
 }
 
 #[test]
@@ -126,11 +132,7 @@ fn what_is_only_piped_may_finish_too() {
     // An answer that is not looked at, a large one, and one of a route that is opaque. Each takes
     // longer than streams are given for their end.
     let large = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"x":"{}"}}}}"#, "x".repeat(1 << 20));
-    for (opaque, kind, body) in [
-        (false, "text/plain", "some text that is no message"),
-        (false, "application/json", &large),
-        (true, "text/event-stream", "data: {}\n\n"),
-    ] {
+    let finishes = |(opaque, kind, body): (bool, &str, &str)| {
         let upstream = Upstream::start();
         let route = format!("{}\nopaque = {opaque}", route(&upstream));
         let mut proxy = Proxy::with(&Start::default(), &route);
@@ -143,9 +145,18 @@ fn what_is_only_piped_may_finish_too() {
         server.raw(&body[..10]);
         assert_eq!(asked.status(), 200);
         proxy.stop();
-        std::thread::sleep(std::time::Duration::from_millis(2500));
+        thread::sleep(Duration::from_millis(2500));
         server.raw(&body[10..]);
         assert!(asked.rest() == body, "{kind}");
         assert_eq!(proxy.code(), Some(0), "{kind}");
-    }
+    };
+    thread::scope(|scope| {
+        for answer in [
+            (false, "text/plain", "some text that is no message"),
+            (false, "application/json", &*large),
+            (true, "text/event-stream", "data: {}\n\n: the end\n\n"),
+        ] {
+            scope.spawn(move || finishes(answer));
+        }
+    });
 }
