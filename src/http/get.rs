@@ -12,7 +12,7 @@ use super::now;
 use super::session::{Heard, Member};
 use super::stream::Judge;
 use super::upstream::UpstreamError;
-use crate::progress::{Fate, Filter, Origin};
+use crate::progress::{Fate, Filter, Origin, StreamId};
 use crate::sse::{Event, Piece};
 
 /// A stream on which the client listens.
@@ -27,6 +27,11 @@ impl Listening {
     pub(super) fn new(member: Member, observing: bool, replays: bool) -> Self {
         let marks = if replays { Marks::resumed() } else { Marks::default() };
         Self { member, observing, marks }
+    }
+
+    /// Its number in its session.
+    pub(super) fn stream(&self) -> StreamId {
+        self.member.stream
     }
 
     fn origin(&self) -> Origin {

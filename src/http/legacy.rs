@@ -14,7 +14,7 @@ use url::Url;
 use super::answer::Content;
 use super::body::{Batch, Body, RequestBody};
 use super::calls::{Calls, OpenCall};
-use super::exchange::{message_in, text_of};
+use super::exchange::{Tell, message_in, text_of};
 use super::mailbox::Mailbox;
 use super::site::{Site, Target};
 use super::stream::{EventStream, Judge};
@@ -44,6 +44,8 @@ struct State {
     calls: Arc<Calls>,
     /// While requests are open.
     open: Option<OpenCall>,
+    /// How the server is told that a request has taken too long: as it was told of the last one.
+    tell: Option<Tell>,
 }
 
 impl State {
@@ -201,6 +203,11 @@ impl Judge for Speaking {
         while let Some(record) = state.filter.poll_record() {
             state.log.note(&record);
         }
+        while let Some(payload) = state.filter.ask(Filter::poll_to_server).flatten() {
+            if let Some(tell) = &state.tell {
+                tell(payload);
+            }
+        }
         state.count();
     }
 
@@ -257,13 +264,15 @@ impl Proxy {
         self: &Arc<Self>,
         site: &Arc<Site>,
         parts: Parts,
+        body: Incoming,
         ours: bool,
     ) -> Response<Body> {
         let Some(target) = &site.sse else {
             return text(StatusCode::NOT_FOUND, "this route has no HTTP+SSE endpoint");
         };
         if parts.method != Method::GET {
-            return self.forward(site, target, parts, RequestBody::empty(), ours).await;
+            let body = RequestBody::Passing(Default::default(), Box::new(body));
+            return self.forward(site, target, parts, body, ours).await;
         }
         let Some(counted) = site.count() else {
             return unavailable("too many streams are open on this route");
@@ -281,7 +290,8 @@ impl Proxy {
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
         let filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
         let calls = Arc::clone(&self.calls);
-        let state = Mutex::new(State { filter, log: Connection::default(), calls, open: None });
+        let log = Connection::default();
+        let state = Mutex::new(State { filter, log, calls, open: None, tell: None });
         let speaking = Speaking {
             site: Arc::clone(site),
             wire: Arc::new(Wire { state, reader: Mailbox::default() }),
@@ -338,6 +348,9 @@ impl Proxy {
     ) -> Response<Body> {
         let mut request = self.onward(site, target, parts, body, ours);
         *request.uri_mut() = target.at(endpoint.on_server.clone());
+        if let Some(tell) = self.canceller(site, &target.client, &request) {
+            endpoint.wire.lock().tell = Some(tell);
+        }
         match target.client.send(request).await {
             Ok(response) => self.piped(site, response),
             Err(error) => unreachable(site, &error, None),

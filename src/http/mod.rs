@@ -64,7 +64,7 @@ use headers::{Onward, Passage};
 use places::{Part, Place};
 use site::{Counted, Site, Target};
 use stream::{EventStream, Judge, Silence, Upstream};
-use upstream::UpstreamBody;
+use upstream::{Client, UpstreamBody};
 
 pub use body::Body;
 pub use refusal::Refusal;
@@ -147,7 +147,7 @@ impl Proxy {
         let (parts, body) = request.into_parts();
         match place.part {
             Part::WellKnown(path) => self.well_known(&site, parts, &path, ours).await,
-            Part::Sse => self.open_wire(&site, parts, ours).await,
+            Part::Sse => self.open_wire(&site, parts, body, ours).await,
             Part::Messages(_) => self.post_to_wire(&site, parts, body, ours).await,
             Part::Endpoint => self.endpoint(site, parts, body, ours).await,
         }
@@ -163,7 +163,7 @@ impl Proxy {
         let Some(target) = &site.endpoint else {
             // A client that finds no Streamable HTTP here looks for HTTP+SSE with a GET (rule L-09).
             return match parts.method {
-                Method::GET if site.sse.is_some() => self.open_wire(&site, parts, ours).await,
+                Method::GET if site.sse.is_some() => self.open_wire(&site, parts, body, ours).await,
                 _ => text(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "this route has no Streamable HTTP endpoint",
@@ -334,22 +334,22 @@ impl Proxy {
     /// How a server is told that nobody waits for a request any more, where that can happen.
     fn canceller(
         &self,
-        site: &Arc<Site>,
+        site: &Site,
+        client: &Arc<Client>,
         request: &Request<RequestBody>,
     ) -> Option<exchange::Tell> {
         if !site.policy.gives_up() {
             return None;
         }
-        let site = Arc::clone(site);
+        let client = Arc::clone(client);
         let (uri, headers) = (request.uri().clone(), request.headers().clone());
         Some(Box::new(move |payload| {
-            let Some(target) = &site.endpoint else { return };
             let mut request = Request::new(RequestBody::from(payload.to_bytes()));
             *request.method_mut() = Method::POST;
             *request.uri_mut() = uri.clone();
             *request.headers_mut() = headers.clone();
             request.headers_mut().remove(header::CONTENT_LENGTH);
-            let client = Arc::clone(&target.client);
+            let client = Arc::clone(&client);
             tokio::spawn(async move {
                 if let Err(error) = client.send(request).await {
                     tracing::warn!(error = in_full(&error), "a request could not be cancelled");

@@ -1,7 +1,7 @@
 //! What the requests of one session share: whose progress comes on which stream, tasks, and the
 //! revision. Everything else belongs to the requests themselves (`exchange`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Context;
@@ -36,7 +36,7 @@ struct Shared {
     log: Connection,
     /// The open responses and listening streams.
     streams: BTreeMap<StreamId, Arc<Mailbox>>,
-    listening: usize,
+    listening: BTreeSet<StreamId>,
     next: u64,
     used: Instant,
     /// A response of the server was a success.
@@ -91,7 +91,7 @@ impl Session {
             filter: Guarded::new(filter, Arc::clone(policy), NOWHERE),
             log: Connection::default(),
             streams: BTreeMap::new(),
-            listening: 0,
+            listening: BTreeSet::new(),
             next: 0,
             used: Instant::now(),
             proven: false,
@@ -123,7 +123,7 @@ impl Session {
 
     /// Whether a client listens on a stream of its own.
     pub(super) fn is_listening(&self) -> bool {
-        self.lock().listening > 0
+        !self.lock().listening.is_empty()
     }
 
     /// Opens a stream for the requests in `message`.
@@ -150,7 +150,7 @@ impl Session {
         let mut shared = self.lock();
         let member = shared.join(self);
         let stream = member.stream;
-        shared.listening += 1;
+        shared.listening.insert(stream);
         shared.filter.ask(|filter| {
             if replays {
                 filter.open_replay(stream);
@@ -265,10 +265,16 @@ impl Session {
         self.lock().held.take()
     }
 
-    /// A place for what a session has to say while its client listens on no stream of its own.
-    pub(super) fn offer(&self, event: &bytes::Bytes) -> bool {
-        let shared = self.lock();
-        shared.streams.values().any(|mailbox| mailbox.put(Mail::Event(event.clone())))
+    /// A place for what a session has to say on a stream that has no client: another on which the
+    /// client listens, or a response that it waits for.
+    pub(super) fn offer(&self, from: StreamId, event: &bytes::Bytes) -> bool {
+        let mut shared = self.lock();
+        let Shared { filter, streams, listening, .. } = &mut *shared;
+        let mut others = streams.iter().filter(|(id, mailbox)| **id != from && mailbox.is_read());
+        others.any(|(id, mailbox)| {
+            let mut waits = || filter.ask(|filter| filter.has_calls_on(*id)) == Some(true);
+            (listening.contains(id) || waits()) && mailbox.put(Mail::Event(event.clone()))
+        })
     }
 
     /// When it was last used; `None` while it is.
@@ -343,7 +349,7 @@ impl Member {
     pub(super) fn stop_listening(&self) {
         let mut shared = self.session.lock();
         let stream = self.stream;
-        shared.listening = shared.listening.saturating_sub(1);
+        shared.listening.remove(&stream);
         shared.filter.ask(|filter| filter.close_stream(now(), stream, false));
         shared.note();
         shared.waiting.retain(|_, on| *on != stream);
@@ -416,8 +422,12 @@ impl Sessions {
         }
     }
 
+    /// The server knows it no longer.
     pub(super) fn forget(&self, id: &[u8]) {
-        self.lock(id).remove(id);
+        let session = self.lock(id).remove(id);
+        if let Some(session) = session {
+            session.let_go();
+        }
     }
 }
 

@@ -158,6 +158,11 @@ impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
         }
     }
 
+    /// Whether what has been given out ends between two events.
+    pub(super) fn at_boundary(&self) -> bool {
+        self.events.at_boundary()
+    }
+
     /// The stream has a client now, which is kept from falling asleep.
     pub(super) fn speak_up(&mut self, silence: Silence) {
         self.silence = silence;
