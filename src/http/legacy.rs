@@ -135,13 +135,13 @@ impl Speaking {
     }
 
     fn passed_on(&mut self, fate: &Fate, piece: &Piece, out: &mut Batch) {
-        if self.observing || matches!(fate, Fate::Noise(_)) {
-            if !self.observing {
-                self.collect(out);
-            }
+        let is_message = !matches!(fate, Fate::Noise(_));
+        if self.observing || !is_message {
             out.raw(&piece.raw);
         }
-        self.collect(out);
+        if is_message {
+            self.collect(out);
+        }
     }
 }
 
@@ -174,10 +174,12 @@ impl Judge for Speaking {
         }
     }
 
-    fn passing(&mut self, piece: &Piece, out: &mut Batch) {
+    fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
         let (text, raw) = (text_of(piece), piece.raw.clone());
+        self.collect(out);
         let fate = self.wire.lock().filter.server_passing(now(), Origin::Wire, raw, text);
         self.passed_on(&fate, piece, out);
+        matches!(fate, Fate::Noise(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
@@ -219,9 +221,11 @@ impl Judge for Speaking {
         self.wire.lock().filter.poll_timeout()
     }
 
-    fn look_around(&mut self, cx: &mut Context<'_>, _: &mut Batch) {
+    fn listen(&mut self, cx: &mut Context<'_>) {
         self.wire.reader.register(cx);
     }
+
+    fn look_around(&mut self, _: &mut Batch) {}
 
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
         let why = match error {

@@ -13,7 +13,7 @@ use super::mailbox::{Mail, Mailbox};
 use super::now;
 use super::own_get::Claim;
 use crate::guarded::Guarded;
-use crate::jsonrpc::{Framing, Kind, Message};
+use crate::jsonrpc::{Framing, Key, Kind, Message};
 use crate::mcp::{self, Revision};
 use crate::progress::{
     Fate, Filter, Origin, Pacing, Policy, Reason, Record, StreamId, StreamKind, Verdict,
@@ -78,6 +78,8 @@ pub(super) struct Member {
     pub(super) session: Arc<Session>,
     pub(super) stream: StreamId,
     pub(super) mailbox: Arc<Mailbox>,
+    /// Tokens of its requests of which another stream tells.
+    pub(super) elsewhere: Vec<Key>,
 }
 
 impl Session {
@@ -129,7 +131,7 @@ impl Session {
     /// Opens a stream for the requests in `message`.
     pub(super) fn enter(self: &Arc<Self>, message: Option<&Message>) -> Member {
         let mut shared = self.lock();
-        let member = shared.join(self);
+        let mut member = shared.join(self);
         let stream = member.stream;
         shared.filter.ask(|filter| {
             filter.open_stream(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
@@ -137,6 +139,8 @@ impl Session {
         match message {
             Some(message) => {
                 shared.filter.client_message(now(), stream, message);
+                let elsewhere = shared.filter.ask(|filter| filter.tokens_elsewhere(stream));
+                member.elsewhere = elsewhere.unwrap_or_default();
             }
             None => {
                 shared.filter.ask(Filter::knows_not_all);
@@ -290,7 +294,7 @@ impl Shared {
         let stream = StreamId(self.next);
         let mailbox = Arc::new(Mailbox::default());
         self.streams.insert(stream, Arc::clone(&mailbox));
-        Member { session: Arc::clone(session), stream, mailbox }
+        Member { session: Arc::clone(session), stream, mailbox, elsewhere: Vec::new() }
     }
 
     /// Gives a message to the stream of the call it is about.
