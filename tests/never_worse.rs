@@ -298,7 +298,8 @@ impl Side {
             Http => {
                 let server = Server::start(row.server, row.options);
                 let proxy = with.then(|| Proxy::to(server.url(), ""));
-                let url = proxy.as_ref().map_or_else(|| server.url().to_owned(), |all| all.url("/mcp"));
+                let url =
+                    proxy.as_ref().map_or_else(|| server.url().to_owned(), |all| all.url("/mcp"));
                 let mut report = visit(name, &options, &["--url", &url], &[]);
                 if let Some(proxy) = proxy {
                     report.stderr += &proxy.log();

@@ -18,8 +18,8 @@ use crate::guarded::Guarded;
 use crate::jsonrpc::{Framing, Kind, Message};
 use crate::mcp::Revision;
 use crate::progress::{
-    Fate, Filter, Mode, Origin, Pacing, Part, Payload, Policy, Record, StreamId, StreamKind,
-    Transmit, Verdict,
+    Fate, Filter, Mode, Origin, Outcome, Pacing, Part, Payload, Policy, Record, StreamId,
+    StreamKind, Transmit, Verdict,
 };
 use crate::sse::{self, Event, Piece};
 use crate::telemetry::Connection;
@@ -72,9 +72,13 @@ impl Exchange {
                 filter.ask(Filter::knows_not_all);
             }
         }
+        let member = session.map(|session| session.enter(message));
+        if let Some(member) = member.as_ref().filter(|member| !member.elsewhere.is_empty()) {
+            filter.ask(|filter| filter.leave_to_others(&member.elsewhere));
+        }
         Self {
             filter,
-            member: session.map(|session| session.enter(message)),
+            member,
             log: Connection::default(),
             observing: policy.mode == Mode::Observe,
             modern: revision >= Some(Revision::V2026_07_28),
@@ -189,12 +193,22 @@ impl Exchange {
     /// Tells the log what has happened, and keeps what withheld events had besides their message.
     fn note(&mut self, mut out: Option<&mut Batch>) {
         let revision = self.filter.ask(|filter| filter.revision()).flatten();
+        let mut gave_up = false;
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
+            if let Record::Call(call) = &record {
+                gave_up |= matches!(call.outcome, Outcome::ServerGone | Outcome::TimedOut);
+            }
             if let Record::Message { number, verdict, .. } = record {
                 let withheld = matches!(verdict, Verdict::Withheld(_));
                 self.marks.judged(number, withheld, revision, out.as_deref_mut());
             }
+        }
+        // The session has to know of answers that are our own.
+        if let Some(member) = self.member.as_ref().filter(|_| gave_up)
+            && self.filter.open_calls() == 0
+        {
+            member.refused();
         }
         let told = std::iter::from_fn(|| self.filter.ask(Filter::poll_to_server).flatten());
         let told: Vec<Payload> = told.collect();
@@ -266,10 +280,12 @@ impl Judge for Exchange {
         self.marks.put(number, event);
     }
 
-    fn passing(&mut self, piece: &Piece, out: &mut Batch) {
+    fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
         let text = text_of(piece);
+        self.collect(out);
         let fate = self.filter.server_passing(now(), ORIGIN, piece.raw.clone(), text);
         self.passed_on(&fate, piece, out);
+        matches!(fate, Fate::Noise(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
@@ -310,9 +326,14 @@ impl Judge for Exchange {
         self.filter.poll_timeout()
     }
 
-    fn look_around(&mut self, cx: &mut Context<'_>, out: &mut Batch) {
+    fn listen(&mut self, cx: &mut Context<'_>) {
+        if let Some(member) = &self.member {
+            member.register(cx);
+        }
+    }
+
+    fn look_around(&mut self, out: &mut Batch) {
         let Some(member) = &self.member else { return };
-        member.register(cx);
         let mailbox = Arc::clone(&member.mailbox);
         while let Some(mail) = mailbox.take() {
             match mail {
@@ -349,13 +370,13 @@ impl Judge for Exchange {
 
 impl Exchange {
     fn passed_on(&mut self, fate: &Fate, piece: &Piece, out: &mut Batch) {
-        if self.observing || matches!(fate, Fate::Noise(_)) {
-            if !self.observing {
-                self.collect(out);
-            }
+        let is_message = !matches!(fate, Fate::Noise(_));
+        if self.observing || !is_message {
             out.raw(&piece.raw);
         }
-        self.collect(out);
+        if is_message {
+            self.collect(out);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::now;
 use super::session::{Heard, Member};
 use super::stream::Judge;
 use super::upstream::UpstreamError;
-use crate::progress::{Fate, Origin};
+use crate::progress::{Fate, Origin, StreamId};
 use crate::sse::{Event, Piece};
 
 /// A stream on which the client listens.
@@ -29,16 +29,21 @@ impl Listening {
         Self { member, observing, marks }
     }
 
+    /// Its number in its session.
+    pub(super) fn stream(&self) -> StreamId {
+        self.member.stream
+    }
+
     fn origin(&self) -> Origin {
         Origin::Stream(self.member.stream)
     }
 
     fn passed_on(&mut self, fate: &Fate, piece: &Piece, out: &mut Batch) {
         if matches!(fate, Fate::Noise(_)) {
-            self.collect(out);
             out.raw(&piece.raw);
+        } else {
+            self.collect(out);
         }
-        self.collect(out);
     }
 }
 
@@ -66,14 +71,23 @@ impl Judge for Listening {
         }
     }
 
-    fn passing(&mut self, piece: &Piece, out: &mut Batch) {
+    fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
+        self.collect(out);
+        if self.observing {
+            out.raw(&piece.raw);
+            return true;
+        }
         let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
         let fate =
             self.member.session.ask(|filter| filter.server_passing(now(), origin, raw, text));
         self.passed_on(&fate, piece, out);
+        matches!(fate, Fate::Noise(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
+        if self.observing {
+            return out.raw(&piece.raw);
+        }
         let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
         let fate = self.member.session.ask(|filter| filter.server_piece(now(), origin, raw, text));
         self.passed_on(&fate, piece, out);
@@ -102,8 +116,11 @@ impl Judge for Listening {
         self.member.session.ask(|filter| filter.poll_stream_timeout(stream))
     }
 
-    fn look_around(&mut self, cx: &mut Context<'_>, out: &mut Batch) {
+    fn listen(&mut self, cx: &mut Context<'_>) {
         self.member.register(cx);
+    }
+
+    fn look_around(&mut self, out: &mut Batch) {
         let mailbox = Arc::clone(&self.member.mailbox);
         while let Some(mail) = mailbox.take() {
             if let Mail::Event(event) = mail {

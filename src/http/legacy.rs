@@ -14,7 +14,7 @@ use url::Url;
 use super::answer::Content;
 use super::body::{Batch, Body, RequestBody};
 use super::calls::{Calls, OpenCall};
-use super::exchange::{message_in, text_of};
+use super::exchange::{Tell, message_in, text_of};
 use super::mailbox::Mailbox;
 use super::site::{Site, Target};
 use super::stream::{EventStream, Judge};
@@ -44,6 +44,8 @@ struct State {
     calls: Arc<Calls>,
     /// While requests are open.
     open: Option<OpenCall>,
+    /// How the server is told that a request has taken too long: as it was told of the last one.
+    tell: Option<Tell>,
 }
 
 impl State {
@@ -133,13 +135,13 @@ impl Speaking {
     }
 
     fn passed_on(&mut self, fate: &Fate, piece: &Piece, out: &mut Batch) {
-        if self.observing || matches!(fate, Fate::Noise(_)) {
-            if !self.observing {
-                self.collect(out);
-            }
+        let is_message = !matches!(fate, Fate::Noise(_));
+        if self.observing || !is_message {
             out.raw(&piece.raw);
         }
-        self.collect(out);
+        if is_message {
+            self.collect(out);
+        }
     }
 }
 
@@ -172,10 +174,12 @@ impl Judge for Speaking {
         }
     }
 
-    fn passing(&mut self, piece: &Piece, out: &mut Batch) {
+    fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
         let (text, raw) = (text_of(piece), piece.raw.clone());
+        self.collect(out);
         let fate = self.wire.lock().filter.server_passing(now(), Origin::Wire, raw, text);
         self.passed_on(&fate, piece, out);
+        matches!(fate, Fate::Noise(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
@@ -201,6 +205,11 @@ impl Judge for Speaking {
         while let Some(record) = state.filter.poll_record() {
             state.log.note(&record);
         }
+        while let Some(payload) = state.filter.ask(Filter::poll_to_server).flatten() {
+            if let Some(tell) = &state.tell {
+                tell(payload);
+            }
+        }
         state.count();
     }
 
@@ -212,9 +221,11 @@ impl Judge for Speaking {
         self.wire.lock().filter.poll_timeout()
     }
 
-    fn look_around(&mut self, cx: &mut Context<'_>, _: &mut Batch) {
+    fn listen(&mut self, cx: &mut Context<'_>) {
         self.wire.reader.register(cx);
     }
+
+    fn look_around(&mut self, _: &mut Batch) {}
 
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
         let why = match error {
@@ -257,6 +268,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: &Arc<Site>,
         parts: Parts,
+        body: Incoming,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
@@ -264,7 +276,8 @@ impl Proxy {
             return text(StatusCode::NOT_FOUND, "this route has no HTTP+SSE endpoint");
         };
         if parts.method != Method::GET {
-            return self.forward(site, target, parts, RequestBody::empty(), ours).await;
+            let body = RequestBody::Passing(Default::default(), Box::new(body));
+            return self.forward(site, target, parts, body, ours).await;
         }
         let Some(counted) = site.count() else {
             return unavailable("too many streams are open on this route");
@@ -282,7 +295,8 @@ impl Proxy {
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
         let filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
         let calls = Arc::clone(&self.calls);
-        let state = Mutex::new(State { filter, log: Connection::default(), calls, open: None });
+        let log = Connection::default();
+        let state = Mutex::new(State { filter, log, calls, open: None, tell: None });
         let speaking = Speaking {
             site: Arc::clone(site),
             wire: Arc::new(Wire { state, reader: Mailbox::default() }),
@@ -340,6 +354,9 @@ impl Proxy {
         let mut request = self.onward(site, target, parts, body, ours);
         *request.uri_mut() = target.at(endpoint.on_server.clone());
         let open = self.calls.open();
+        if let Some(tell) = self.canceller(site, &target.client, &request) {
+            endpoint.wire.lock().tell = Some(tell);
+        }
         match target.client.send(request).await {
             Ok(response) => self.piped(site, response, Some(open)),
             Err(error) => unreachable(site, &error, None),

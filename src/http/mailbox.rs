@@ -33,6 +33,8 @@ pub(super) struct Mailbox {
     queue: Mutex<VecDeque<Mail>>,
     /// Whether there may be something in it, so that looking costs nothing.
     filled: AtomicBool,
+    /// Whether anybody has looked: a response that is no stream has no use for mail.
+    read: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -57,7 +59,13 @@ impl Mailbox {
 
     /// The reader is woken for what comes from now on.
     pub(super) fn register(&self, cx: &Context<'_>) {
+        self.read.store(true, Ordering::Relaxed);
         self.waker.register(cx.waker());
+    }
+
+    /// Whether what is put in will be taken out.
+    pub(super) fn is_read(&self) -> bool {
+        self.read.load(Ordering::Relaxed)
     }
 
     pub(super) fn take(&self) -> Option<Mail> {

@@ -66,7 +66,7 @@ use headers::{Onward, Passage};
 use places::{Part, Place};
 use site::{Counted, Site, Target};
 use stream::{Chunks, EventStream, Judge, Silence};
-use upstream::UpstreamBody;
+use upstream::{Client, UpstreamBody};
 
 pub use body::Body;
 pub use outlet::Outlet;
@@ -152,7 +152,7 @@ impl Proxy {
         match place.part {
             // In boxes: what is rare must not make the way of a call larger.
             Part::WellKnown(path) => Box::pin(self.well_known(&site, parts, &path, ours)).await,
-            Part::Sse => Box::pin(self.open_wire(&site, parts, ours, outlet)).await,
+            Part::Sse => Box::pin(self.open_wire(&site, parts, body, ours, outlet)).await,
             Part::Messages(_) => Box::pin(self.post_to_wire(&site, parts, body, ours)).await,
             Part::Endpoint => self.endpoint(site, parts, body, ours, outlet).await,
         }
@@ -175,7 +175,7 @@ impl Proxy {
             // A client that finds no Streamable HTTP here looks for HTTP+SSE with a GET (rule L-09).
             return match parts.method {
                 Method::GET if site.sse.is_some() => {
-                    Box::pin(self.open_wire(&site, parts, ours, outlet)).await
+                    Box::pin(self.open_wire(&site, parts, body, ours, outlet)).await
                 }
                 _ => text(
                     StatusCode::METHOD_NOT_ALLOWED,
@@ -362,22 +362,22 @@ impl Proxy {
     /// How a server is told that nobody waits for a request any more, where that can happen.
     fn canceller(
         &self,
-        site: &Arc<Site>,
+        site: &Site,
+        client: &Arc<Client>,
         request: &Request<RequestBody>,
     ) -> Option<exchange::Tell> {
         if !site.policy.gives_up() {
             return None;
         }
-        let site = Arc::clone(site);
+        let client = Arc::clone(client);
         let (uri, headers) = (request.uri().clone(), request.headers().clone());
         Some(Box::new(move |payload| {
-            let Some(target) = &site.endpoint else { return };
             let mut request = Request::new(RequestBody::from(payload.to_bytes()));
             *request.method_mut() = Method::POST;
             *request.uri_mut() = uri.clone();
             *request.headers_mut() = headers.clone();
             request.headers_mut().remove(header::CONTENT_LENGTH);
-            let client = Arc::clone(&target.client);
+            let client = Arc::clone(&client);
             tokio::spawn(async move {
                 if let Err(error) = client.send(request).await {
                     tracing::warn!(error = in_full(&error), "a request could not be cancelled");

@@ -35,6 +35,8 @@ struct Handover {
     head: http::response::Parts,
     stream: Stream,
     queue: VecDeque<Bytes>,
+    /// What came last may be a part of an event.
+    midway: bool,
 }
 
 /// A way to ask for a stream that is held.
@@ -103,7 +105,7 @@ impl Proxy {
         let mut quiet = silence(site);
         quiet.keep_alive = None;
         let stream = EventStream::new(listening(site, &asked), body, quiet, Outlet::default());
-        let mut held = Handover { head, stream, queue: VecDeque::new() };
+        let mut held = Handover { head, stream, queue: VecDeque::new(), midway: false };
         let mut ending = std::pin::pin!(self.ending.wait());
         loop {
             tokio::select! {
@@ -140,7 +142,7 @@ impl Proxy {
         let (sender, receiver) = oneshot::channel();
         claim.send(sender).await.ok()?;
         let Claimed(held) = receiver.await.ok()?;
-        let Handover { head, mut stream, queue } = *held;
+        let Handover { head, mut stream, queue, .. } = *held;
         stream.speak_to(outlet.clone());
         let counted = site.count()?;
         let body = self.stream_behind(queue, stream, counted);
@@ -161,9 +163,11 @@ impl Proxy {
 }
 
 impl Handover {
-    /// What the session has to say finds an open response, or waits.
+    /// What the session has to say finds an open response, or waits. What passes in pieces waits: on
+    /// another stream something might come between them.
     fn keep(&mut self, session: &Session, event: Bytes) {
-        if session.offer(&event) {
+        let midway = std::mem::replace(&mut self.midway, !self.stream.at_boundary());
+        if !midway && !self.midway && session.offer(self.stream.judge.stream(), &event) {
             return;
         }
         self.queue.push_back(event);

@@ -108,7 +108,7 @@ impl Post {
         let Some(counted) = self.site.count() else {
             return super::unavailable("too many streams are open on this route");
         };
-        let cancel = self.proxy.canceller(&self.site, &request);
+        let cancel = self.proxy.canceller(&self.site, &client, &request);
         let mut sending: Sending = async move { client.send(request).await }.boxed();
         let revision = self.revision();
         let mut exchange = Exchange::new(
@@ -180,6 +180,8 @@ impl Post {
         let listed = self.site.route.upgrade_methods.iter().any(|listed| *listed == *method);
         let proven = match &self.session {
             Some(session) => session.is_proven(),
+            // The server may have lost it, and says so with a status.
+            None if self.asked.session_id().is_some() => false,
             None => self.site.proven.contains(self.asked.caller),
         };
         let meta = json::member(&message.params().unwrap_or_default(), "_meta");

@@ -1,7 +1,7 @@
 //! What the requests of one session share: whose progress comes on which stream, tasks, and the
 //! revision. Everything else belongs to the requests themselves (`exchange`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Context;
@@ -13,7 +13,7 @@ use super::mailbox::{Mail, Mailbox};
 use super::now;
 use super::own_get::Claim;
 use crate::guarded::Guarded;
-use crate::jsonrpc::{Framing, Kind, Message};
+use crate::jsonrpc::{Framing, Key, Kind, Message};
 use crate::mcp::{self, Revision};
 use crate::progress::{
     Fate, Filter, Origin, Pacing, Policy, Reason, Record, StreamId, StreamKind, Verdict,
@@ -36,7 +36,7 @@ struct Shared {
     log: Connection,
     /// The open responses and listening streams.
     streams: BTreeMap<StreamId, Arc<Mailbox>>,
-    listening: usize,
+    listening: BTreeSet<StreamId>,
     next: u64,
     used: Instant,
     /// A response of the server was a success.
@@ -78,6 +78,8 @@ pub(super) struct Member {
     pub(super) session: Arc<Session>,
     pub(super) stream: StreamId,
     pub(super) mailbox: Arc<Mailbox>,
+    /// Tokens of its requests of which another stream tells.
+    pub(super) elsewhere: Vec<Key>,
 }
 
 impl Session {
@@ -91,7 +93,7 @@ impl Session {
             filter: Guarded::new(filter, Arc::clone(policy), NOWHERE),
             log: Connection::default(),
             streams: BTreeMap::new(),
-            listening: 0,
+            listening: BTreeSet::new(),
             next: 0,
             used: Instant::now(),
             proven: false,
@@ -123,13 +125,13 @@ impl Session {
 
     /// Whether a client listens on a stream of its own.
     pub(super) fn is_listening(&self) -> bool {
-        self.lock().listening > 0
+        !self.lock().listening.is_empty()
     }
 
     /// Opens a stream for the requests in `message`.
     pub(super) fn enter(self: &Arc<Self>, message: Option<&Message>) -> Member {
         let mut shared = self.lock();
-        let member = shared.join(self);
+        let mut member = shared.join(self);
         let stream = member.stream;
         shared.filter.ask(|filter| {
             filter.open_stream(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
@@ -137,6 +139,8 @@ impl Session {
         match message {
             Some(message) => {
                 shared.filter.client_message(now(), stream, message);
+                let elsewhere = shared.filter.ask(|filter| filter.tokens_elsewhere(stream));
+                member.elsewhere = elsewhere.unwrap_or_default();
             }
             None => {
                 shared.filter.ask(Filter::knows_not_all);
@@ -150,7 +154,7 @@ impl Session {
         let mut shared = self.lock();
         let member = shared.join(self);
         let stream = member.stream;
-        shared.listening += 1;
+        shared.listening.insert(stream);
         shared.filter.ask(|filter| {
             if replays {
                 filter.open_replay(stream);
@@ -166,7 +170,7 @@ impl Session {
         let mut shared = self.lock();
         if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id = crate::json::member(&message.params().unwrap_or_default(), "requestId");
-            let id = id.and_then(|id| crate::jsonrpc::Key::read(&id));
+            let id = id.and_then(|id| Key::read(&id));
             let stream =
                 id.and_then(|id| shared.filter.ask(|filter| filter.stream_of(&id)).flatten());
             if let Some(mailbox) = stream.and_then(|stream| shared.streams.get(&stream)) {
@@ -265,10 +269,16 @@ impl Session {
         self.lock().held.take()
     }
 
-    /// A place for what a session has to say while its client listens on no stream of its own.
-    pub(super) fn offer(&self, event: &bytes::Bytes) -> bool {
-        let shared = self.lock();
-        shared.streams.values().any(|mailbox| mailbox.put(Mail::Event(event.clone())))
+    /// A place for what a session has to say on a stream that has no client: another on which the
+    /// client listens, or a response that it waits for.
+    pub(super) fn offer(&self, from: StreamId, event: &bytes::Bytes) -> bool {
+        let mut shared = self.lock();
+        let Shared { filter, streams, listening, .. } = &mut *shared;
+        let mut others = streams.iter().filter(|(id, mailbox)| **id != from && mailbox.is_read());
+        others.any(|(id, mailbox)| {
+            let mut waits = || filter.ask(|filter| filter.has_calls_on(*id)) == Some(true);
+            (listening.contains(id) || waits()) && mailbox.put(Mail::Event(event.clone()))
+        })
     }
 
     /// When it was last used; `None` while it is.
@@ -284,7 +294,7 @@ impl Shared {
         let stream = StreamId(self.next);
         let mailbox = Arc::new(Mailbox::default());
         self.streams.insert(stream, Arc::clone(&mailbox));
-        Member { session: Arc::clone(session), stream, mailbox }
+        Member { session: Arc::clone(session), stream, mailbox, elsewhere: Vec::new() }
     }
 
     /// Gives a message to the stream of the call it is about.
@@ -343,7 +353,7 @@ impl Member {
     pub(super) fn stop_listening(&self) {
         let mut shared = self.session.lock();
         let stream = self.stream;
-        shared.listening = shared.listening.saturating_sub(1);
+        shared.listening.remove(&stream);
         shared.filter.ask(|filter| filter.close_stream(now(), stream, false));
         shared.note();
         shared.waiting.retain(|_, on| *on != stream);
@@ -416,8 +426,12 @@ impl Sessions {
         }
     }
 
+    /// The server knows it no longer.
     pub(super) fn forget(&self, id: &[u8]) {
-        self.lock(id).remove(id);
+        let session = self.lock(id).remove(id);
+        if let Some(session) = session {
+            session.let_go();
+        }
     }
 }
 

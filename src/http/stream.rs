@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::{Batch, Source};
@@ -36,8 +36,9 @@ const BLOCKED_FOR: Duration = Duration::from_millis(20);
 pub(super) trait Judge: Send {
     /// One event. What it comes to goes to `out` at once or in [`Judge::collect`].
     fn event(&mut self, event: &Event, out: &mut Batch);
-    /// The first piece of an event that is too large to be held.
-    fn passing(&mut self, piece: &Piece, out: &mut Batch);
+    /// The first piece of an event that is too large to be held: all that is ahead of its message,
+    /// and how that begins. True if it is no message, and passes as it is.
+    fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool;
     /// Another piece.
     fn piece(&mut self, piece: &Piece, out: &mut Batch);
     /// That event is over.
@@ -50,8 +51,10 @@ pub(super) trait Judge: Send {
     fn slow(&mut self, slow: bool);
     /// When to collect again if nothing happens before.
     fn timeout(&self) -> Option<std::time::Instant>;
-    /// Looks for what others have for this stream, and is woken for what comes later.
-    fn look_around(&mut self, cx: &mut Context<'_>, out: &mut Batch);
+    /// Is woken when others have something for this stream.
+    fn listen(&mut self, cx: &mut Context<'_>);
+    /// Takes what others have for it.
+    fn look_around(&mut self, out: &mut Batch);
     /// The server says nothing more. What the client is told of that goes to `out`.
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch);
     /// Whether comments may be written yet.
@@ -93,10 +96,26 @@ pub(super) struct Silence {
     pub(super) idle: Option<Duration>,
 }
 
+/// Bytes of lines ahead of the message of a large event that are held until it begins.
+const LEAD_MAX: usize = 64 << 10;
+
+/// An event that is too large to be held.
+enum Large {
+    /// There is none.
+    No,
+    /// What has come of it says nothing yet.
+    Ahead(BytesMut),
+    /// It passes through its judge.
+    Judged,
+    /// It passes as it is, and nothing else is written before it is over.
+    AsItIs,
+}
+
 pub(super) struct EventStream<J, U> {
     pub(super) judge: J,
     upstream: U,
     events: Events,
+    large: Large,
     out: Batch,
     timer: Option<Pin<Box<Sleep>>>,
     silence: Silence,
@@ -122,6 +141,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
             judge,
             upstream,
             events,
+            large: Large::No,
             out: Batch::default(),
             timer: None,
             silence,
@@ -151,24 +171,78 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     fn frame(&mut self, frame: Frame) {
         match frame {
             Frame::Event(event) => self.judge.event(&event, &mut self.out),
-            Frame::Start(piece) => self.judge.passing(&piece, &mut self.out),
-            Frame::Piece(piece) => self.judge.piece(&piece, &mut self.out),
-            Frame::End => self.judge.passed(&mut self.out),
+            Frame::Start(piece) => {
+                self.large = Large::Ahead(BytesMut::new());
+                self.piece(piece);
+            }
+            Frame::Piece(piece) => self.piece(piece),
+            Frame::End => {
+                if let Large::Ahead(ahead) = std::mem::replace(&mut self.large, Large::No) {
+                    // There is no message in it.
+                    self.judge.collect(&mut self.out);
+                    self.out.raw(&ahead.freeze());
+                } else {
+                    self.judge.passed(&mut self.out);
+                }
+            }
         }
+    }
+
+    /// A piece of a large event. Its judge gets the lines ahead of its message with the beginning of
+    /// that: alone they would say nothing of it.
+    fn piece(&mut self, piece: Piece) {
+        let Large::Ahead(ahead) = &mut self.large else {
+            return self.judge.piece(&piece, &mut self.out);
+        };
+        let before = ahead.len();
+        let begins = piece.data.as_ref().is_some_and(|data| !data.is_empty());
+        if !begins && before + piece.raw.len() < LEAD_MAX {
+            return ahead.extend_from_slice(&piece.raw);
+        }
+        let piece = if before == 0 {
+            piece
+        } else {
+            ahead.extend_from_slice(&piece.raw);
+            let data = piece.data.map(|data| data.start + before..data.end + before);
+            Piece { raw: ahead.split().freeze(), data }
+        };
+        let as_it_is = self.judge.passing(&piece, &mut self.out);
+        self.large = if as_it_is { Large::AsItIs } else { Large::Judged };
+    }
+
+    /// What is to be written now, if anything may be.
+    fn collect(&mut self) {
+        if !matches!(self.large, Large::AsItIs) {
+            self.judge.collect(&mut self.out);
+        }
+        if !self.out.is_empty() {
+            // Something may be ahead of all that the server has sent.
+            self.events.drop_mark();
+        }
+    }
+
+    /// Whether something of an event has been given out that is not over.
+    fn is_within(&self) -> bool {
+        matches!(self.large, Large::Judged | Large::AsItIs)
     }
 
     fn end(&mut self, error: Option<&UpstreamError>) {
         self.failure = error.filter(|error| error.is_the_servers()).map(|error| in_full(error));
-        let within_large = !self.events.at_boundary();
-        let rest = self.events.finish();
-        self.judge.collect(&mut self.out);
+        let within = self.is_within();
+        let rest = match std::mem::replace(&mut self.large, Large::No) {
+            Large::Ahead(ahead) => Some(ahead.freeze()),
+            _ => self.events.finish(),
+        };
+        if !within {
+            self.judge.collect(&mut self.out);
+        }
         let mut last = Batch::default();
         self.judge.ended(error, &mut last);
         self.judge.collect(&mut last);
         // What is left is no event, but it is the server's; nothing of ours may become a part of it.
         if last.is_empty() || self.events.at_boundary() {
             self.out.raw(&rest.unwrap_or_default());
-        } else if within_large {
+        } else if within {
             self.out.raw(&Bytes::from_static(b"\n\n"));
         }
         while let Some(bytes) = last.take() {
@@ -187,6 +261,11 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
         if !self.over {
             self.end(Some(&UpstreamError::BrokenOff(why)));
         }
+    }
+
+    /// Whether what has been given out ends between two events.
+    pub(super) fn at_boundary(&self) -> bool {
+        self.events.at_boundary() && !self.is_within()
     }
 
     /// The stream has a client now, which is kept from falling asleep.
@@ -222,14 +301,6 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
         self.collect();
     }
 
-    fn collect(&mut self) {
-        self.judge.collect(&mut self.out);
-        if !self.out.is_empty() {
-            // Something may be ahead of all that the server has sent.
-            self.events.drop_mark();
-        }
-    }
-
     /// Notices a client that reads too slowly, and one that does no more (rule G4). That its
     /// connection is full for a moment is nothing unusual.
     fn watch_client(&mut self) {
@@ -259,7 +330,8 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
 
     /// When something happens by itself next.
     fn next_due(&self) -> Option<Instant> {
-        let judged = self.judge.timeout().map(Instant::from_std);
+        let may_write = !matches!(self.large, Large::AsItIs);
+        let judged = self.judge.timeout().filter(|_| may_write).map(Instant::from_std);
         let comment = self.silence.keep_alive.map(|after| self.written + after);
         let idle = self.silence.idle.map(|after| self.heard + after);
         [judged, comment, idle].into_iter().flatten().min()
@@ -305,10 +377,11 @@ impl<J: Judge, U: Chunks<J>> Source for EventStream<J, U> {
         if std::mem::take(&mut self.greets) {
             self.out.raw(&Bytes::from_static(sse::COMMENT));
         }
+        self.judge.listen(cx);
         loop {
             self.watch_client();
-            if !self.over {
-                self.judge.look_around(cx, &mut self.out);
+            if !self.over && !self.is_within() {
+                self.judge.look_around(&mut self.out);
             }
             if self.is_stuck(Instant::now()) {
                 // What there is stays with the server. Who writes to the client does not say when
@@ -319,6 +392,7 @@ impl<J: Judge, U: Chunks<J>> Source for EventStream<J, U> {
                 }
                 continue;
             }
+            let was_within = self.is_within();
             self.read(cx);
             if let Some(bytes) = self.out.take() {
                 self.written = Instant::now();
@@ -327,6 +401,10 @@ impl<J: Judge, U: Chunks<J>> Source for EventStream<J, U> {
             }
             if self.over {
                 return Poll::Ready(None);
+            }
+            if was_within && !self.is_within() {
+                // Others may have had to wait for its end.
+                continue;
             }
             if !self.is_due(cx) {
                 return Poll::Pending;

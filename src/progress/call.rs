@@ -218,6 +218,8 @@ pub(super) struct Call {
     pub(super) pending: Waiting,
     pub(super) sent_at: Option<Instant>,
     pub(super) said: Option<(Said, Instant)>,
+    /// The last heartbeat, to know it by when another proxy sends the same.
+    pub(super) beaten: Option<(Said, Instant)>,
     /// The last words that the server found for this call, if they are others than those that were
     /// said last.
     pub(super) last_message: Option<Bytes>,

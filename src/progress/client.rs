@@ -173,6 +173,7 @@ impl Filter {
             pending: super::call::Waiting::default(),
             sent_at: None,
             said: None,
+            beaten: None,
             last_message: None,
             server_spoke: false,
             last_of: None,

@@ -183,7 +183,7 @@ impl Filter {
             stream.replays = false;
         }
         let repeats = |(last, at): &(Said, Instant)| *last == said && now < *at + DUPLICATE_WITHIN;
-        if !appends && call.said.as_ref().is_some_and(repeats) {
+        if !appends && [&call.said, &call.beaten].into_iter().flatten().any(repeats) {
             return Err(Reason::Duplicate);
         }
         let told = call.meter.take(pending.report.figure.as_ref(), policy.on_fall)?;
@@ -255,6 +255,9 @@ impl Filter {
         let message = words_allowed.then(|| json::quote(&words));
         let bytes =
             write(call, &told, &token, message.as_ref(), &super::dialect::Report::default());
+        let value = |text: &Bytes| json::number(text);
+        let total = told.total.as_ref().and_then(value);
+        call.beaten = Some((Said { value: value(&told.progress), total, message }, now));
         call.account.sent += 1;
         call.account.beats += 1;
         call.sent_at = Some(now);

@@ -152,6 +152,13 @@ impl Ledger {
         }
     }
 
+    /// A call goes on without its token.
+    pub(super) fn take_token(&mut self, id: CallId) {
+        if let Some(token) = self.calls.get_mut(&id).and_then(|call| call.token.take()) {
+            forget(&mut self.by_token, &token.server, id);
+        }
+    }
+
     pub(super) fn get(&self, id: CallId) -> Option<&Call> {
         self.calls.get(&id).map(|call| &**call)
     }

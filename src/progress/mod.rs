@@ -297,6 +297,11 @@ impl Filter {
         self.order
     }
 
+    /// Whether a request of a client stream is not answered yet.
+    pub fn has_calls_on(&self, stream: StreamId) -> bool {
+        self.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_none())
+    }
+
     fn calls_on(&self, stream: StreamId) -> Vec<CallId> {
         self.ledger.iter().filter(|(_, call)| call.stream == stream).map(|(id, _)| id).collect()
     }

@@ -120,6 +120,34 @@ impl Filter {
         self.ledger.get(call).map(|call| call.stream)
     }
 
+    /// The tokens of requests on `stream` that requests of other open streams had before them.
+    pub fn tokens_elsewhere(&self, stream: StreamId) -> Vec<Key> {
+        let own = self.ledger.iter().filter(|(_, call)| call.stream == stream);
+        let tokens = own.filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone()));
+        let elsewhere = |token: &Key| {
+            let first = self.ledger.by_token(token).and_then(|id| self.ledger.get(id));
+            let told = |first: &super::call::Call| {
+                first.stream != stream && self.streams.contains_key(&first.stream)
+            };
+            first.is_some_and(told)
+        };
+        tokens.filter(elsewhere).collect()
+    }
+
+    /// Another stream tells of these tokens. A client knows progress by its token, whatever request
+    /// it is for, and two streams could not agree on its figure.
+    pub fn leave_to_others(&mut self, tokens: &[Key]) {
+        let held = |call: &super::call::Call| {
+            call.token.as_ref().is_some_and(|token| tokens.contains(&token.server))
+        };
+        let calls: Vec<CallId> =
+            self.ledger.iter().filter(|(_, call)| held(call)).map(|(id, _)| id).collect();
+        for id in calls {
+            self.ledger.take_token(id);
+            self.schedule(id);
+        }
+    }
+
     /// A token that means nothing came on the stream of a request: it means that one, wherever it
     /// comes next.
     pub fn learn_from(&mut self, origin: Origin, message: &Message) {
@@ -177,9 +205,12 @@ impl Filter {
         }
     }
 
-    /// Every request of a stream is over, in whatever way.
+    /// Every request of a stream is over, in whatever way; tasks are not.
     pub fn settle_stream(&mut self, now: Instant, stream: StreamId) {
         for call in self.calls_on(stream) {
+            if self.ledger.get(call).is_some_and(|call| call.task.is_some()) {
+                continue;
+            }
             self.end_call(now, call, Tomb::Answered, super::Outcome::Result);
         }
     }

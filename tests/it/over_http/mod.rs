@@ -1,8 +1,14 @@
 //! The data path of HTTP, in memory and in virtual time: every byte of both sides is the test's own.
 
+mod chain;
+mod conversations;
+mod held_streams;
 mod requests;
 mod rig;
+mod sizes;
 mod streams;
 mod transcripts;
+mod upgrades;
 mod wire;
+mod wires;
 mod words;

@@ -72,6 +72,28 @@ async fn ec_25_tokens_that_a_server_invents_belong_to_the_stream_they_come_on() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn ec_24_a_token_that_two_requests_have_rises_on_one_stream() {
+    let mut rig = Rig::new("min_interval = \"0s\"");
+    rig.session("s", "2025-06-18").await;
+    let (first, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    let (second, two) = streamed(&mut rig, &[S], &call("2", "7")).await;
+    one.say(progress("7", "10"));
+    settle().await;
+    two.say(told("7", "5", "x"));
+    settle().await;
+    assert_eq!(first.messages(), [progress("7", "10"), told("7", "10.000001", "x")]);
+    pass(secs(30)).await;
+    assert!(second.messages().is_empty(), "one beat is enough");
+    one.say(ok("1"));
+    settle().await;
+    two.say(progress("7", "1"));
+    two.say(ok("2"));
+    settle().await;
+    assert_eq!(second.messages().last(), Some(&ok("2")));
+    check([&first, &second]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn ec_36_sessions_know_nothing_of_each_other() {
     const OTHER: &str = "Mcp-Session-Id: other";
     let mut rig = Rig::new("heartbeat.enabled = false");
