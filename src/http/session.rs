@@ -38,6 +38,8 @@ struct Shared {
     streams: BTreeMap<StreamId, Arc<Mailbox>>,
     listening: BTreeSet<StreamId>,
     next: u64,
+    /// How many requests have turned into tasks that go on.
+    tasks: usize,
     used: Instant,
     /// A response of the server was a success.
     proven: bool,
@@ -95,6 +97,7 @@ impl Session {
             streams: BTreeMap::new(),
             listening: BTreeSet::new(),
             next: 0,
+            tasks: 0,
             used: Instant::now(),
             proven: false,
             held: None,
@@ -170,7 +173,7 @@ impl Session {
         let mut shared = self.lock();
         if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id = crate::json::member(&message.params().unwrap_or_default(), "requestId");
-            let id = id.and_then(|id| crate::jsonrpc::Key::read(&id));
+            let id = id.and_then(|id| Key::read(&id));
             let stream =
                 id.and_then(|id| shared.filter.ask(|filter| filter.stream_of(&id)).flatten());
             if let Some(mailbox) = stream.and_then(|stream| shared.streams.get(&stream)) {
@@ -313,6 +316,15 @@ impl Shared {
     }
 
     fn note(&mut self) {
+        let tasks = self.filter.ask(|filter| filter.tasks()).unwrap_or_default();
+        if std::mem::replace(&mut self.tasks, tasks) > tasks {
+            let Self { filter, streams, .. } = self;
+            for (id, mailbox) in streams {
+                if filter.ask(|filter| filter.has_tasks_on(*id)) == Some(false) {
+                    mailbox.put(Mail::TasksOver);
+                }
+            }
+        }
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
             if let Record::Message { number, verdict, .. } = record
