@@ -32,6 +32,17 @@ const ORIGIN: Origin = Origin::Stream(OWN);
 /// Tells the server something that no client has said.
 pub(super) type Tell = Box<dyn Fn(Payload) + Send>;
 
+/// Where a message is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Judged {
+    /// Here, under its number.
+    Here,
+    /// On another stream, which has it now.
+    Elsewhere,
+    /// Nowhere: it has been passed on as it is.
+    AsItIs,
+}
+
 /// The requests of one POST, and what their client is told.
 pub(super) struct Exchange {
     filter: Guarded,
@@ -153,18 +164,21 @@ impl Exchange {
         id.is_some_and(|id| self.filter.ask(|filter| filter.stream_of(&id)).flatten() == Some(OWN))
     }
 
-    fn judge(&mut self, message: &Message, out: &mut Batch) {
+    fn judge(&mut self, message: &Message, out: &mut Batch) -> Judged {
         let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
         if fate == Fate::Stranger {
             let foreign =
                 |member: &Member| member.session.foreign(member.stream, message, self.modern);
             let known = self.member.as_ref().map(foreign);
             match known {
-                Some(Foreign::Moved) => return,
-                Some(Foreign::Passes) => return self.pass(message, out),
+                Some(Foreign::Moved) => return Judged::Elsewhere,
+                Some(Foreign::Passes) => {
+                    self.pass(message, out);
+                    return Judged::AsItIs;
+                }
                 Some(Foreign::OutOfPlace(reason)) => {
                     self.filter.ask(|filter| filter.out_of_place(reason));
-                    return;
+                    return Judged::Here;
                 }
                 Some(Foreign::Unknown) | None => {
                     fate = self.filter.server_message_here(self.heard, ORIGIN, message);
@@ -179,6 +193,7 @@ impl Exchange {
         {
             member.session.settled(message);
         }
+        Judged::Here
     }
 
     /// A message goes on as it is, behind what has been said before.
@@ -275,9 +290,18 @@ impl Judge for Exchange {
             }
             return;
         };
-        self.judge(&message, out);
-        let number = self.filter.ask(|filter| filter.last_number()).unwrap_or_default();
-        self.marks.put(number, event);
+        match self.judge(&message, out) {
+            Judged::Here => {
+                let number = self.filter.ask(|filter| filter.last_number()).unwrap_or_default();
+                self.marks.put(number, event);
+            }
+            Judged::AsItIs => self.marks.passed(event),
+            Judged::Elsewhere => {
+                let revision = self.filter.ask(|filter| filter.revision()).flatten();
+                self.collect(out);
+                self.marks.keep_the_rest(event, revision, out);
+            }
+        }
     }
 
     fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
@@ -345,6 +369,9 @@ impl Judge for Exchange {
                 }
                 Mail::Settled(message) => {
                     self.filter.ask(|filter| filter.settled(now(), &message));
+                }
+                Mail::TasksOver => {
+                    self.filter.ask(|filter| filter.end_tasks(now()));
                 }
                 Mail::Event(event) => {
                     self.collect(out);

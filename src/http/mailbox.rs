@@ -23,6 +23,8 @@ pub(super) enum Mail {
     Client(Message),
     /// Its request has been answered on another stream.
     Settled(Message),
+    /// The tasks that its requests have turned into are over.
+    TasksOver,
     /// Something for the client that has no stream of its own to go on.
     Event(Bytes),
 }

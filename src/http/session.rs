@@ -38,6 +38,8 @@ struct Shared {
     streams: BTreeMap<StreamId, Arc<Mailbox>>,
     listening: BTreeSet<StreamId>,
     next: u64,
+    /// How many requests have turned into tasks that go on.
+    tasks: usize,
     used: Instant,
     /// A response of the server was a success.
     proven: bool,
@@ -95,6 +97,7 @@ impl Session {
             streams: BTreeMap::new(),
             listening: BTreeSet::new(),
             next: 0,
+            tasks: 0,
             used: Instant::now(),
             proven: false,
             held: None,
@@ -313,6 +316,15 @@ impl Shared {
     }
 
     fn note(&mut self) {
+        let tasks = self.filter.ask(|filter| filter.tasks()).unwrap_or_default();
+        if std::mem::replace(&mut self.tasks, tasks) > tasks {
+            let Self { filter, streams, .. } = self;
+            for (id, mailbox) in streams {
+                if filter.ask(|filter| filter.has_tasks_on(*id)) == Some(false) {
+                    mailbox.put(Mail::TasksOver);
+                }
+            }
+        }
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
             if let Record::Message { number, verdict, .. } = record

@@ -245,6 +245,11 @@ impl Ledger {
         })
     }
 
+    /// How many calls end by themselves.
+    pub(super) fn expiring(&self) -> usize {
+        self.expiries.len()
+    }
+
     /// The call that ends by itself next.
     pub(super) fn next_expiry(&self) -> Option<(Instant, CallId)> {
         self.expiries.first().copied()

