@@ -300,7 +300,8 @@ impl Proxy {
             via: &self.via,
             rules: &site.route.request_headers,
             received: parts.version,
-            body_changes: false,
+            // The length of a body that stays here must not go on.
+            body_changes: matches!(body, RequestBody::Whole(None)),
         };
         let onward = Onward {
             host: Some(&target.host),

@@ -57,7 +57,7 @@ pub(super) fn listening(site: &Arc<Site>, asked: &Asked) -> Listening {
 
 impl Proxy {
     /// The session of `headers` has begun: if its client does not listen soon, we do.
-    pub(super) fn hold_get(self: &Arc<Self>, site: &Arc<Site>, headers: HeaderMap) {
+    pub(super) fn hold_get(self: &Arc<Self>, site: &Arc<Site>, caller: u64, headers: HeaderMap) {
         let session = headers.get(SESSION_ID).and_then(|id| site.sessions.find(id.as_bytes()));
         let Some(session) = session else { return };
         let (proxy, site) = (Arc::clone(self), Arc::clone(site));
@@ -65,7 +65,7 @@ impl Proxy {
             sleep(HOLD_AFTER).await;
             if !session.is_listening() {
                 let (claim, claims) = mpsc::channel(1);
-                if session.hold(claim) {
+                if session.hold(caller, claim) {
                     proxy.keep_get(&site, &session, headers, claims).await;
                     session.let_go();
                 }
@@ -138,7 +138,7 @@ impl Proxy {
         if !site.route.own_get || asked.resumes {
             return None;
         }
-        let claim = site.sessions.find(asked.session_id()?)?.claim()?;
+        let claim = site.sessions.find(asked.session_id()?)?.claim(asked.caller)?;
         let (sender, receiver) = oneshot::channel();
         claim.send(sender).await.ok()?;
         let Claimed(held) = receiver.await.ok()?;

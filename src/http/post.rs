@@ -83,7 +83,13 @@ impl Proxy {
         }
         let begins =
             post.message.as_ref().and_then(Message::method).as_deref() == Some(INITIALIZED);
-        let own = (begins && site.route.own_get).then(|| parts.headers.clone());
+        let own = (begins && site.route.own_get).then(|| {
+            let mut headers = parts.headers.clone();
+            if ours {
+                headers.remove(header::AUTHORIZATION);
+            }
+            headers
+        });
         let request = self.onward(site, target, parts, body, ours);
         Box::pin(post.tell(target, request, own)).await
     }
@@ -158,7 +164,7 @@ impl Post {
             Ok(response) => {
                 self.learn(response.status(), response.headers());
                 if let Some(headers) = own_get.filter(|_| response.status().is_success()) {
-                    self.proxy.hold_get(&self.site, headers);
+                    self.proxy.hold_get(&self.site, self.asked.caller, headers);
                 }
                 self.proxy.piped(&self.site, response, Some(open))
             }

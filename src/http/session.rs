@@ -43,8 +43,8 @@ struct Shared {
     used: Instant,
     /// A response of the server was a success.
     proven: bool,
-    /// A stream is held that the client may come for.
-    held: Option<Claim>,
+    /// A stream is held that the client may come for, and who that is.
+    held: Option<(u64, Claim)>,
     /// Messages on listening streams that are not judged yet, where that matters to their stream.
     waiting: BTreeMap<u64, StreamId>,
     /// Those that are: their number, and whether they were withheld.
@@ -253,12 +253,12 @@ impl Session {
         own.map(|(_, number, withheld)| (number, withheld)).collect()
     }
 
-    /// A stream is held that the client may come for; false if one is already.
-    pub(super) fn hold(&self, claim: Claim) -> bool {
+    /// A stream is held that `caller` may come for; false if one is already.
+    pub(super) fn hold(&self, caller: u64, claim: Claim) -> bool {
         let mut shared = self.lock();
         let free = shared.held.is_none();
         if free {
-            shared.held = Some(claim);
+            shared.held = Some((caller, claim));
         }
         free
     }
@@ -267,9 +267,12 @@ impl Session {
         self.lock().held = None;
     }
 
-    /// The way to a stream that is held.
-    pub(super) fn claim(&self) -> Option<Claim> {
-        self.lock().held.take()
+    /// The way to a stream that is held, for whom it is held: a session is no authentication, and the
+    /// server is not asked again (rule X-05).
+    pub(super) fn claim(&self, caller: u64) -> Option<Claim> {
+        let mut shared = self.lock();
+        let (_, claim) = shared.held.take_if(|(owner, _)| *owner == caller)?;
+        Some(claim)
     }
 
     /// A place for what a session has to say on a stream that has no client: another on which the

@@ -124,3 +124,16 @@ async fn a_client_that_resumes_gets_a_stream_of_its_own() {
     settle().await;
     assert_eq!(resumed.text(), event_with("e2", &log("m")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_held_for_one_caller_is_not_given_to_another() {
+    let (mut rig, listened) = held().await;
+    listened.chunk(event_with("g1", &log("secret")));
+    settle().await;
+    let stranger = rig.get(&[S, "Authorization: Bearer other"]);
+    // The server decides, as it does for every other request.
+    let asked = rig.asked().await;
+    assert_eq!(asked.what(), "GET /base/mcp");
+    settle().await;
+    assert!(!stranger.is_over());
+}
