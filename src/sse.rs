@@ -37,7 +37,8 @@ pub enum Frame {
 /// their payloads are its data but for the LF between lines, where JSON can have only space.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Piece {
-    /// The bytes: of one line at most, its end included.
+    /// The bytes: of one line at most, its end included. The first piece also has the lines ahead of
+    /// the first payload that is not empty.
     pub raw: Bytes,
     /// What of `raw` is the payload of a `data` line, if this is (a part of) one. It may be empty.
     pub data: Option<Range<usize>>,
@@ -262,11 +263,30 @@ impl Events {
         self.carry.extend_from_slice(&bytes);
     }
 
-    /// Gives up on holding this block.
+    /// Gives up on holding this block. What it is shows in its payload: the lines ahead of that are
+    /// of one piece with its beginning.
     fn start(&mut self) -> Option<Frame> {
         self.held = Bytes::from(mem::take(&mut self.carry));
         self.fields = Fields::default();
-        self.piece(Place::Name(0)).map(Frame::Start)
+        let (held, chunk) = (self.held.clone(), self.chunk.clone());
+        let mut first = self.piece(Place::Name(0))?;
+        let mut length = first.raw.len();
+        while first.data.as_ref().is_none_or(Range::is_empty)
+            && let Some(place) = self.long.filter(|place| *place != Place::Over)
+            && let Some(next) = self.piece(place)
+        {
+            let data = next.data.map(|data| length + data.start..length + data.end);
+            first.data = data.or(first.data);
+            length += next.raw.len();
+        }
+        first.raw = if held.is_empty() {
+            chunk.slice(..length)
+        } else if length <= held.len() {
+            held.slice(..length)
+        } else {
+            [&held, &chunk[..length - held.len()]].concat().into()
+        };
+        Some(Frame::Start(first))
     }
 
     /// As much as there is of one line of a long block.

@@ -8,7 +8,8 @@ use std::{env, fs, thread};
 
 use serde_json::Value;
 
-use crate::support::sdk::{CLIENTS, Report, client, wrapped};
+use crate::support::sdk::{CLIENTS, Proxy, Report, client, visit, wrapped};
+use crate::support::server::Server;
 use crate::support::{example, home};
 
 /// The least time for which a person can see something before the next thing takes its place.
@@ -26,11 +27,20 @@ const SESSION_SLACK: Duration = Duration::from_secs(1);
 /// Sessions at once. They mostly sleep.
 const AT_ONCE: usize = 5;
 
+/// How a server is reached, and then Milepost before it: `wrap` or `serve`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Stdio,
+    Http,
+}
+use Over::{Http, Stdio};
+
 /// A server and what is asked of it. The times between two steps are those of real tools, cut so
 /// that a call takes seconds and not minutes.
 struct Row {
     name: &'static str,
     server: &'static str,
+    over: Over,
     options: &'static [&'static str],
     calls: &'static [&'static str],
     /// More than any call takes, in seconds.
@@ -43,11 +53,12 @@ const KUZUMEM_CALLS: &[&str] = &[
     r#"get-component-dependencies={"componentId":"no-such-component"}"#,
 ];
 
-const ROWS: [Row; 14] = [
+const ROWS: [Row; 26] = [
     // First what takes longest.
     Row {
         name: "SwissArmyHammer s2, repeats itself",
         server: "swissarmyhammer",
+        over: Stdio,
         options: &["--generation", "s2", "--pace", "200ms", "--keep-alive", "1100ms"],
         calls: &["review"],
         timeout: "12",
@@ -55,6 +66,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "KuzuMem k3s",
         server: "kuzumem",
+        over: Stdio,
         options: &["--generation", "k3s", "--pace", "150ms"],
         calls: KUZUMEM_CALLS,
         timeout: "6",
@@ -62,6 +74,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "KuzuMem k1",
         server: "kuzumem",
+        over: Stdio,
         options: &["--generation", "k1", "--pace", "150ms"],
         calls: KUZUMEM_CALLS,
         timeout: "6",
@@ -69,6 +82,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "KuzuMem k4",
         server: "kuzumem",
+        over: Stdio,
         options: &["--generation", "k4", "--pace", "150ms"],
         calls: KUZUMEM_CALLS,
         timeout: "6",
@@ -76,6 +90,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "KuzuMem k6",
         server: "kuzumem",
+        over: Stdio,
         options: &["--generation", "k6", "--pace", "150ms"],
         calls: KUZUMEM_CALLS,
         timeout: "6",
@@ -83,6 +98,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "KuzuMem head",
         server: "kuzumem",
+        over: Stdio,
         options: &["--generation", "head", "--pace", "150ms"],
         calls: &["pagerank"],
         timeout: "6",
@@ -90,6 +106,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "SwissArmyHammer s0",
         server: "swissarmyhammer",
+        over: Stdio,
         options: &["--generation", "s0", "--pace", "200ms"],
         calls: &["shell", "flow", "web_search", r#"shell={"command":"false"}"#],
         timeout: "6",
@@ -97,6 +114,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "SwissArmyHammer s2",
         server: "swissarmyhammer",
+        over: Stdio,
         options: &["--generation", "s2", "--pace", "200ms"],
         calls: &["code_context"],
         timeout: "6",
@@ -104,6 +122,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "Plexus",
         server: "plexus",
+        over: Stdio,
         options: &["--pace", "200ms"],
         calls: &["claudecode.chat", "orcha.run_task"],
         timeout: "6",
@@ -111,6 +130,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "mcp-devtools, 5,000 lines",
         server: "mcp_devtools",
+        over: Stdio,
         options: &["--pace", "200ms"],
         calls: &["project_actions"],
         timeout: "6",
@@ -118,6 +138,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "mcp-devtools, late",
         server: "mcp_devtools",
+        over: Stdio,
         options: &["--pace", "200ms", "--lines", "100", "--late", "3"],
         calls: &["project_actions"],
         timeout: "6",
@@ -125,6 +146,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "Scout",
         server: "scout",
+        over: Stdio,
         options: &["--pace", "150ms"],
         calls: &["run_materialization"],
         timeout: "6",
@@ -132,6 +154,7 @@ const ROWS: [Row; 14] = [
     Row {
         name: "silent",
         server: "silent",
+        over: Stdio,
         options: &[],
         calls: &[r#"sleep={"seconds":3}"#, r#"echo={"text":"at once"}"#],
         timeout: "6",
@@ -139,6 +162,103 @@ const ROWS: [Row; 14] = [
     Row {
         name: "100 % with the answer",
         server: "silent",
+        over: Stdio,
+        options: &["--pace", "200ms"],
+        calls: &["burst", "burst", "burst", "burst", "burst"],
+        timeout: "6",
+    },
+    Row {
+        name: "silent, JSON, HTTP",
+        server: "silent",
+        over: Http,
+        options: &["--json"],
+        calls: &[r#"sleep={"seconds":7}"#, r#"echo={"text":"at once"}"#],
+        timeout: "12",
+    },
+    Row {
+        name: "KuzuMem k5, HTTP",
+        server: "kuzumem",
+        over: Http,
+        options: &["--generation", "k5", "--pace", "100ms"],
+        calls: KUZUMEM_CALLS,
+        timeout: "6",
+    },
+    Row {
+        name: "Plexus p0, HTTP",
+        server: "plexus",
+        over: Http,
+        options: &["--variant", "p0", "--pace", "200ms"],
+        calls: &["claudecode.chat", "orcha.run_task"],
+        timeout: "6",
+    },
+    Row {
+        name: "Plexus p1, HTTP",
+        server: "plexus",
+        over: Http,
+        options: &["--variant", "p1", "--pace", "200ms"],
+        calls: &["claudecode.chat", "orcha.run_task"],
+        timeout: "6",
+    },
+    Row {
+        name: "Plexus p1, invents tokens, HTTP",
+        server: "plexus",
+        over: Http,
+        options: &["--variant", "p1", "--pace", "200ms", "--invented-token"],
+        calls: &["claudecode.chat"],
+        timeout: "6",
+    },
+    Row {
+        name: "SwissArmyHammer s0, HTTP",
+        server: "swissarmyhammer",
+        over: Http,
+        options: &["--generation", "s0", "--pace", "150ms"],
+        calls: &["shell", "flow"],
+        timeout: "6",
+    },
+    Row {
+        name: "SwissArmyHammer s1, HTTP",
+        server: "swissarmyhammer",
+        over: Http,
+        options: &["--generation", "s1", "--pace", "150ms"],
+        calls: &["shell"],
+        timeout: "6",
+    },
+    Row {
+        name: "SwissArmyHammer s2, HTTP",
+        server: "swissarmyhammer",
+        over: Http,
+        options: &["--generation", "s2", "--pace", "150ms"],
+        calls: &["code_context"],
+        timeout: "6",
+    },
+    Row {
+        name: "mcp-devtools, 5,000 lines, HTTP",
+        server: "mcp_devtools",
+        over: Http,
+        options: &["--pace", "200ms", "--token-from", "meta"],
+        calls: &["project_actions"],
+        timeout: "6",
+    },
+    Row {
+        name: "mcp-devtools, as it is, HTTP",
+        server: "mcp_devtools",
+        over: Http,
+        options: &["--pace", "200ms", "--lines", "100"],
+        calls: &["project_actions"],
+        timeout: "6",
+    },
+    Row {
+        name: "Scout, HTTP",
+        server: "scout",
+        over: Http,
+        options: &["--pace", "150ms"],
+        calls: &["run_materialization"],
+        timeout: "6",
+    },
+    Row {
+        name: "100 % with the answer, HTTP",
+        server: "silent",
+        over: Http,
         options: &["--pace", "200ms"],
         calls: &["burst", "burst", "burst", "burst", "burst"],
         timeout: "6",
@@ -165,16 +285,28 @@ struct Side {
 
 impl Side {
     fn measure(row: &Row, name: &str, with: bool) -> Self {
-        let mut server = vec![example(row.server)];
-        server.extend(row.options.iter().map(|&word| word.to_owned()));
-        if with {
-            server = wrapped(&[], &server);
-        }
         let deadline = (row.timeout.parse::<u64>().unwrap() + 2).to_string();
         let mut options = vec!["--timeout", row.timeout, "--deadline", &deadline];
         options.extend(["--linger", "300"]);
         row.calls.iter().for_each(|call| options.extend(["--call", call]));
-        let report = client(name, &options, &server);
+        let report = match row.over {
+            Stdio => {
+                let mut server = vec![example(row.server)];
+                server.extend(row.options.iter().map(|&word| word.to_owned()));
+                client(name, &options, &if with { wrapped(&[], &server) } else { server })
+            }
+            Http => {
+                let server = Server::start(row.server, row.options);
+                let proxy = with.then(|| Proxy::to(server.url(), ""));
+                let url =
+                    proxy.as_ref().map_or_else(|| server.url().to_owned(), |all| all.url("/mcp"));
+                let mut report = visit(name, &options, &["--url", &url], &[]);
+                if let Some(proxy) = proxy {
+                    report.stderr += &proxy.log();
+                }
+                report
+            }
+        };
         // Calls that were not even made, as there was no connection, count as well.
         let calls = (0..row.calls.len()).map(|at| Call::read(report.calls().get(at))).collect();
         Self { calls, errors: report.errors(), report }
@@ -247,6 +379,12 @@ impl<'a> Cell<'a> {
         let mut complaints = Vec::new();
         if with.errors > without.errors {
             complaints.push(format!("errors {} -> {}", without.errors, with.errors));
+        }
+        // Where a stream is cut off or a request is refused.
+        let [before, after] = [without, with].map(|side| &side.report.json["http_error_count"]);
+        if after.as_u64() > before.as_u64() {
+            let what = &with.report.json["http_errors"];
+            complaints.push(format!("HTTP errors {before} -> {after}: {what}"));
         }
         let limit = without.report.took + without.report.took / 4 + SESSION_SLACK;
         if with.report.took > limit {

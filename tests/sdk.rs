@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod never_worse;
+mod sdk_conformance;
+mod sdk_http;
 mod support;
 
 use std::env;

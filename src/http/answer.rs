@@ -9,8 +9,9 @@ use futures::future::BoxFuture;
 use http::{HeaderMap, Response, StatusCode, header};
 
 use super::exchange::Exchange;
+use super::inflate::PlainBody;
 use super::post::Post;
-use super::stream::Upstream;
+use super::stream::Chunks;
 use super::upstream::{UpstreamBody, UpstreamError};
 use crate::jsonrpc::{Kind, Message};
 
@@ -30,13 +31,17 @@ pub(super) enum Content {
 
 impl Content {
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let encoded = headers
+        let packed = headers
             .get(header::CONTENT_ENCODING)
             .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+        if packed { Self::Other } else { Self::unpacked(headers) }
+    }
+
+    /// What it is once it is unpacked.
+    fn unpacked(headers: &HeaderMap) -> Self {
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
         match kind {
-            _ if encoded => Self::Other,
             kind if kind.eq_ignore_ascii_case("text/event-stream") => Self::Events,
             kind if kind.eq_ignore_ascii_case("application/json") => Self::Json,
             _ => Self::Other,
@@ -49,22 +54,24 @@ pub(super) enum Answer {
     /// Nothing yet.
     Head(Sending),
     Events(UpstreamBody),
+    /// The same, which may have been compressed.
+    Unpacked(PlainBody),
     /// JSON, which the client gets as an event.
     Json(JsonBody),
     /// A status that is no success, and the beginning of its body.
-    Failure(StatusCode, UpstreamBody, BytesMut),
+    Failure(StatusCode, PlainBody, BytesMut),
     Over,
 }
 
 /// A JSON body that becomes an event.
 pub(super) struct JsonBody {
-    body: UpstreamBody,
+    body: PlainBody,
     held: VecDeque<Bytes>,
     begun: bool,
 }
 
 impl JsonBody {
-    pub(super) fn new(body: UpstreamBody, held: Vec<Bytes>) -> Self {
+    pub(super) fn new(body: PlainBody, held: Vec<Bytes>) -> Self {
         Self { body, held: held.into(), begun: false }
     }
 }
@@ -84,8 +91,17 @@ impl PostUpstream {
                 post.begin(&parts.headers, exchange);
             }
         }
-        self.answer = match Content::of(&parts.headers) {
-            Content::Events if parts.status == StatusCode::OK => Answer::Events(body),
+        let Some(body) = PlainBody::new(body, &parts.headers) else {
+            tracing::warn!(
+                coding = ?parts.headers.get(header::CONTENT_ENCODING),
+                "the server compresses in a way that is not known; its answer cannot be read"
+            );
+            exchange.fail("the server compressed its answer although asked not to", None);
+            self.answer = Answer::Over;
+            return;
+        };
+        self.answer = match Content::unpacked(&parts.headers) {
+            Content::Events if parts.status == StatusCode::OK => Answer::Unpacked(body),
             Content::Json if parts.status == StatusCode::OK => {
                 Answer::Json(JsonBody::new(body, Vec::new()))
             }
@@ -102,7 +118,7 @@ fn on_one_line(chunk: Bytes) -> Bytes {
     chunk.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
 }
 
-impl Upstream<Exchange> for PostUpstream {
+impl Chunks<Exchange> for PostUpstream {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -112,6 +128,7 @@ impl Upstream<Exchange> for PostUpstream {
             match &mut self.answer {
                 Answer::Over => return Poll::Ready(None),
                 Answer::Events(body) => return body.poll_data(cx),
+                Answer::Unpacked(body) => return body.poll_data(cx),
                 Answer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
                     Ok(response) => self.begin(response, exchange),
                     Err(error) => {

@@ -21,6 +21,8 @@ pub(super) struct Asked {
     pub(super) revision: Option<Revision>,
     /// Whether it says in so many words that it reads events (rule U-01).
     pub(super) reads_events: bool,
+    /// It refuses events from a length on that a JSON answer may have.
+    pub(super) limits_events: bool,
     /// It has come back for what it missed.
     pub(super) resumes: bool,
 }
@@ -37,6 +39,7 @@ impl Asked {
             names_revision: headers.contains_key(REVISION),
             revision: date.and_then(Revision::from_date),
             reads_events: reads_events(headers),
+            limits_events: limits_events(headers),
             resumes: headers.contains_key("last-event-id"),
         }
     }
@@ -45,6 +48,12 @@ impl Asked {
     pub(super) fn session_id(&self) -> Option<&[u8]> {
         self.session.as_ref().map(HeaderValue::as_bytes)
     }
+}
+
+/// The Python SDK from 2.3 on takes JSON of any length and events of up to 1 MiB.
+fn limits_events(headers: &HeaderMap) -> bool {
+    let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes);
+    agent.is_some_and(|agent| agent.starts_with(b"python-httpx2"))
 }
 
 fn reads_events(headers: &HeaderMap) -> bool {

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::calls::OpenCall;
 use super::upstream::{UpstreamBody, UpstreamError};
 use crate::progress::{Form, Part, Payload, Transmit};
 use crate::sse;
@@ -86,17 +87,18 @@ pub(super) trait Source: Send {
 pub enum Body {
     /// All of it.
     Whole(Option<Bytes>),
-    /// The server's, as it comes: what was held of it, and the rest.
+    /// The server's, as it comes: what was held of it, and the rest. With the call that is open until
+    /// its end.
     #[expect(private_interfaces, reason = "made in here only")]
-    Piped(Option<Bytes>, Box<UpstreamBody>),
+    Piped(Option<Bytes>, Box<UpstreamBody>, Option<OpenCall>),
     /// A stream of events.
     #[expect(private_interfaces, reason = "made in here only")]
     Stream(Box<dyn Source>),
 }
 
 impl Body {
-    pub(super) fn piped(held: Option<Bytes>, rest: UpstreamBody) -> Self {
-        Self::Piped(held, Box::new(rest))
+    pub(super) fn piped(held: Option<Bytes>, rest: UpstreamBody, open: Option<OpenCall>) -> Self {
+        Self::Piped(held, Box::new(rest), open)
     }
 
     /// Nothing.
@@ -121,7 +123,7 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Piped(held, rest) => match held.take() {
+            Self::Piped(held, rest, _) => match held.take() {
                 Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
                 None => rest.poll_frame(cx),
             },
@@ -132,7 +134,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Piped(held, rest) => held.is_none() && rest.is_end(),
+            Self::Piped(held, rest, _) => held.is_none() && rest.is_end(),
             Self::Stream(_) => false,
         }
     }
@@ -140,7 +142,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Piped(held, rest) => {
+            Self::Piped(held, rest, _) => {
                 let held = held.as_ref().map_or(0, Bytes::len) as u64;
                 let rest = rest.size();
                 rest.exact().map_or_else(SizeHint::new, |rest| SizeHint::with_exact(held + rest))

@@ -1,9 +1,17 @@
 //! The moment at which the proxy ends, told to everyone who waits for something else.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
+use futures::FutureExt;
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use super::body::Source;
+use super::upstream::{UpstreamBody, UpstreamError};
 
 /// Waiting takes a lock for a moment; those who wait at the same time rarely take the same one.
 const SHARDS: usize = 16;
@@ -37,5 +45,26 @@ impl Ending {
         if !self.has_ended() {
             notified.await;
         }
+    }
+}
+
+/// A stream to listen on that passes as it is, until the proxy ends.
+pub(super) struct PipedStream {
+    body: UpstreamBody,
+    ending: Pin<Box<OwnedNotified>>,
+    over: bool,
+}
+
+impl PipedStream {
+    pub(super) fn new(body: UpstreamBody, ending: &Ending) -> Self {
+        let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
+        Self { body, ending: notified, over: ending.has_ended() }
+    }
+}
+
+impl Source for PipedStream {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        self.over = self.over || self.ending.poll_unpin(cx).is_ready();
+        if self.over { Poll::Ready(None) } else { self.body.poll_data(cx) }
     }
 }

@@ -56,6 +56,8 @@ pub(super) struct Exchange {
     resumable: bool,
     tell: Option<Tell>,
     open: Option<OpenCall>,
+    /// When the server said something last.
+    heard: std::time::Instant,
 }
 
 impl Exchange {
@@ -95,6 +97,7 @@ impl Exchange {
             resumable: false,
             tell: None,
             open: None,
+            heard: now(),
         }
     }
 
@@ -112,9 +115,10 @@ impl Exchange {
     }
 
     /// The requests will have no answer as far as progress goes: the server has refused them, or
-    /// answers in a way that is not read.
-    pub(super) fn release(mut self) {
+    /// answers in a way that is not read. The call is open as long as what is returned is there.
+    pub(super) fn release(mut self) -> Option<OpenCall> {
         self.settle_all();
+        self.open.take()
     }
 
     fn settle_all(&mut self) {
@@ -129,6 +133,7 @@ impl Exchange {
     /// body.
     pub(super) fn body(&mut self, body: &Bytes) -> Option<Bytes> {
         let message = Message::parse(body.clone());
+        self.heard = now();
         self.judge(&message, &mut Batch::default());
         let mut told: Vec<Payload> = Vec::new();
         drain(&mut self.filter, |Transmit { payload, .. }| told.push(payload));
@@ -160,7 +165,7 @@ impl Exchange {
     }
 
     fn judge(&mut self, message: &Message, out: &mut Batch) -> Judged {
-        let mut fate = self.filter.server_message(now(), ORIGIN, message);
+        let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
         if fate == Fate::Stranger {
             let foreign =
                 |member: &Member| member.session.foreign(member.stream, message, self.modern);
@@ -176,7 +181,7 @@ impl Exchange {
                     return Judged::Here;
                 }
                 Some(Foreign::Unknown) | None => {
-                    fate = self.filter.server_message_here(now(), ORIGIN, message);
+                    fate = self.filter.server_message_here(self.heard, ORIGIN, message);
                 }
             }
         }
@@ -272,7 +277,7 @@ impl Judge for Exchange {
         } else if event.is_message()
             && !event.has_id()
             && let Some(text) = event.data()
-            && self.filter.ask(|filter| filter.plain_progress(now(), OWN, &text)) == Some(true)
+            && self.filter.ask(|filter| filter.plain_progress(self.heard, OWN, &text)) == Some(true)
         {
             out.raw(&event.raw);
             return;
@@ -333,12 +338,12 @@ impl Judge for Exchange {
         self.note(Some(out));
     }
 
-    fn pile_up(&mut self) {
-        self.filter.ask(Filter::pile_up);
+    fn heard(&mut self, now: std::time::Instant) {
+        self.heard = now;
     }
 
-    fn collapse(&mut self) {
-        self.filter.ask(Filter::collapse);
+    fn slow(&mut self, slow: bool) {
+        self.filter.ask(|filter| filter.client_is_slow(slow));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {

@@ -12,7 +12,7 @@ use super::now;
 use super::session::{Heard, Member};
 use super::stream::Judge;
 use super::upstream::UpstreamError;
-use crate::progress::{Fate, Filter, Origin, StreamId};
+use crate::progress::{Fate, Origin, StreamId};
 use crate::sse::{Event, Piece};
 
 /// A stream on which the client listens.
@@ -107,8 +107,8 @@ impl Judge for Listening {
         }
     }
 
-    fn collapse(&mut self) {
-        self.member.session.ask(|filter| filter.ask(Filter::collapse));
+    fn slow(&mut self, slow: bool) {
+        self.member.session.ask(|filter| filter.ask(|filter| filter.client_is_slow(slow)));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {

@@ -19,7 +19,7 @@ use super::mailbox::Mailbox;
 use super::site::{Site, Target};
 use super::stream::{EventStream, Judge};
 use super::upstream::UpstreamError;
-use super::{Proxy, now, reading, refuse, silence, text, unavailable, unreachable};
+use super::{Outlet, Proxy, now, reading, refuse, silence, text, unavailable, unreachable};
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Kind, Message};
 use crate::progress::{Fate, Filter, Mode, Origin, Record, StreamId, StreamKind};
@@ -213,8 +213,8 @@ impl Judge for Speaking {
         state.count();
     }
 
-    fn collapse(&mut self) {
-        self.wire.lock().filter.ask(Filter::collapse);
+    fn slow(&mut self, slow: bool) {
+        self.wire.lock().filter.ask(|filter| filter.client_is_slow(slow));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {
@@ -270,6 +270,7 @@ impl Proxy {
         parts: Parts,
         body: Incoming,
         ours: bool,
+        outlet: Outlet,
     ) -> Response<Body> {
         let Some(target) = &site.sse else {
             return text(StatusCode::NOT_FOUND, "this route has no HTTP+SSE endpoint");
@@ -288,7 +289,7 @@ impl Proxy {
         };
         if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
         {
-            return self.piped(site, response);
+            return self.piped(site, response, None);
         }
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
@@ -304,7 +305,7 @@ impl Proxy {
             refused: false,
         };
         let (head, body) = response.into_parts();
-        let stream = EventStream::new(speaking, body, silence(site), false);
+        let stream = EventStream::new(speaking, body, silence(site), outlet);
         let body = self.stream(stream, counted);
         self.answered(site, head, true, body)
     }
@@ -352,11 +353,12 @@ impl Proxy {
     ) -> Response<Body> {
         let mut request = self.onward(site, target, parts, body, ours);
         *request.uri_mut() = target.at(endpoint.on_server.clone());
+        let open = self.calls.open();
         if let Some(tell) = self.canceller(site, &target.client, &request) {
             endpoint.wire.lock().tell = Some(tell);
         }
         match target.client.send(request).await {
-            Ok(response) => self.piped(site, response),
+            Ok(response) => self.piped(site, response, Some(open)),
             Err(error) => unreachable(site, &error, None),
         }
     }

@@ -23,10 +23,12 @@ mod ending;
 mod exchange;
 mod get;
 pub mod headers;
+mod inflate;
 mod legacy;
 mod mailbox;
 mod marks;
 mod mirrored;
+mod outlet;
 mod own_get;
 pub mod places;
 mod post;
@@ -54,19 +56,20 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::jsonrpc::own_error;
 use crate::progress::Policy;
-use crate::routes::{Route, Routes};
+use crate::routes::{Route, Routes, Upstream};
 use answer::Content;
 use asked::Asked;
 use body::{RequestBody, Source};
-use calls::Calls;
-use ending::Ending;
+use calls::{Calls, OpenCall};
+use ending::{Ending, PipedStream};
 use headers::{Onward, Passage};
 use places::{Part, Place};
 use site::{Counted, Site, Target};
-use stream::{EventStream, Judge, Silence, Upstream};
+use stream::{Chunks, EventStream, Judge, Silence};
 use upstream::{Client, UpstreamBody};
 
 pub use body::Body;
+pub use outlet::Outlet;
 pub use refusal::Refusal;
 pub use site::SiteError;
 pub use upstream::{InProcess, Io, UpstreamError, Wire};
@@ -140,16 +143,18 @@ impl Proxy {
         place: Place,
         request: Request<Incoming>,
         ours: bool,
+        outlet: Outlet,
     ) -> Response<Body> {
         let Some(site) = self.sites.get(place.route).cloned() else {
             return text(StatusCode::NOT_FOUND, "there is no such route");
         };
         let (parts, body) = request.into_parts();
         match place.part {
-            Part::WellKnown(path) => self.well_known(&site, parts, &path, ours).await,
-            Part::Sse => self.open_wire(&site, parts, body, ours).await,
-            Part::Messages(_) => self.post_to_wire(&site, parts, body, ours).await,
-            Part::Endpoint => self.endpoint(site, parts, body, ours).await,
+            // In boxes: what is rare must not make the way of a call larger.
+            Part::WellKnown(path) => Box::pin(self.well_known(&site, parts, &path, ours)).await,
+            Part::Sse => Box::pin(self.open_wire(&site, parts, body, ours, outlet)).await,
+            Part::Messages(_) => Box::pin(self.post_to_wire(&site, parts, body, ours)).await,
+            Part::Endpoint => self.endpoint(site, parts, body, ours, outlet).await,
         }
     }
 
@@ -159,11 +164,19 @@ impl Proxy {
         parts: Parts,
         body: Incoming,
         ours: bool,
+        outlet: Outlet,
     ) -> Response<Body> {
+        if let Upstream::Command { .. } = site.route.upstream {
+            let why =
+                "this route leads to a stdio server: milepost wrap --config FILE --route PATH";
+            return text(StatusCode::NOT_IMPLEMENTED, why);
+        }
         let Some(target) = &site.endpoint else {
             // A client that finds no Streamable HTTP here looks for HTTP+SSE with a GET (rule L-09).
             return match parts.method {
-                Method::GET if site.sse.is_some() => self.open_wire(&site, parts, body, ours).await,
+                Method::GET if site.sse.is_some() => {
+                    Box::pin(self.open_wire(&site, parts, body, ours, outlet)).await
+                }
                 _ => text(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "this route has no Streamable HTTP endpoint",
@@ -172,15 +185,15 @@ impl Proxy {
         };
         if site.route.opaque {
             let body = RequestBody::Passing(Default::default(), Box::new(body));
-            return self.forward(&site, target, parts, body, ours).await;
+            return Box::pin(self.forward(&site, target, parts, body, ours)).await;
         }
         match parts.method {
-            Method::POST => self.post(&site, target, parts, body, ours).await,
-            Method::GET => self.get(&site, target, parts, ours).await,
+            Method::POST => self.post(&site, target, parts, body, ours, outlet).await,
+            Method::GET => Box::pin(self.get(&site, target, parts, ours, outlet)).await,
             _ => {
                 let body = RequestBody::Passing(Default::default(), Box::new(body));
                 let asked = Asked::of(&site, &parts);
-                let response = self.forward(&site, target, parts, body, ours).await;
+                let response = Box::pin(self.forward(&site, target, parts, body, ours)).await;
                 let status = response.status();
                 if asked.method == Method::DELETE
                     && (status.is_success() || status == StatusCode::NOT_FOUND)
@@ -202,9 +215,18 @@ impl Proxy {
         body: RequestBody,
         ours: bool,
     ) -> Response<Body> {
+        // A GET may be a stream that never ends; nobody waits for that.
+        let open = (parts.method == Method::POST).then(|| self.calls.open());
         let request = self.onward(site, target, parts, body, ours);
         match target.client.send(request).await {
-            Ok(response) => self.piped(site, response),
+            Ok(response)
+                if open.is_none() && Content::of(response.headers()) == Content::Events =>
+            {
+                let (parts, body) = response.into_parts();
+                let piped = PipedStream::new(body, &self.ending);
+                self.answered(site, parts, false, Body::Stream(Box::new(piped)))
+            }
+            Ok(response) => self.piped(site, response, open),
             Err(error) => unreachable(site, &error, None),
         }
     }
@@ -224,7 +246,7 @@ impl Proxy {
         let mut request = self.onward(site, target, parts, RequestBody::empty(), ours);
         *request.uri_mut() = target.at(path);
         match target.client.send(request).await {
-            Ok(response) => self.piped(site, response),
+            Ok(response) => self.piped(site, response, None),
             Err(error) => unreachable(site, &error, None),
         }
     }
@@ -235,9 +257,10 @@ impl Proxy {
         target: &Target,
         parts: Parts,
         ours: bool,
+        outlet: Outlet,
     ) -> Response<Body> {
         let asked = Asked::of(site, &parts);
-        if let Some(held) = self.held_get(site, &asked).await {
+        if let Some(held) = self.held_get(site, &asked, &outlet).await {
             return held;
         }
         let Some(counted) = site.count() else {
@@ -255,11 +278,11 @@ impl Proxy {
         }
         if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
         {
-            return self.piped(site, response);
+            return self.piped(site, response, None);
         }
         let (head, body) = response.into_parts();
         let listening = own_get::listening(site, &asked);
-        let stream = EventStream::new(listening, body, silence(site), false);
+        let stream = EventStream::new(listening, body, silence(site), outlet);
         let body = self.stream(stream, counted);
         self.answered(site, head, true, body)
     }
@@ -292,9 +315,14 @@ impl Proxy {
     }
 
     /// The server's answer as it is.
-    fn piped(&self, site: &Site, response: Response<UpstreamBody>) -> Response<Body> {
+    fn piped(
+        &self,
+        site: &Site,
+        response: Response<UpstreamBody>,
+        open: Option<OpenCall>,
+    ) -> Response<Body> {
         let (parts, body) = response.into_parts();
-        self.answered(site, parts, false, Body::piped(None, body))
+        self.answered(site, parts, false, Body::piped(None, body, open))
     }
 
     /// The server's status and headers with a body. `changes`: it is not the one that came.
@@ -318,13 +346,13 @@ impl Proxy {
     }
 
     /// The body of a response of events, ended when the proxy ends.
-    fn stream<J: Judge + 'static, U: Upstream<J> + 'static>(
+    fn stream<J: Judge + 'static, U: Chunks<J> + 'static>(
         &self,
         stream: EventStream<J, U>,
         counted: Counted,
     ) -> Body {
         let ending = Box::pin(Arc::clone(self.ending.shard()).notified_owned());
-        let mut ended = Ended { stream, ending, _counted: counted };
+        let mut ended = Ended { stream, ending, counted };
         if self.ending.has_ended() {
             ended.end();
         }
@@ -367,13 +395,13 @@ fn silence(site: &Site) -> Silence {
 struct Ended<J, U> {
     stream: EventStream<J, U>,
     ending: std::pin::Pin<Box<OwnedNotified>>,
-    _counted: Counted,
+    counted: Counted,
 }
 
 /// Why calls are cut at the end.
 const SHUTTING_DOWN: &str = "the proxy is shutting down";
 
-impl<J: Judge, U: Upstream<J>> Ended<J, U> {
+impl<J: Judge, U: Chunks<J>> Ended<J, U> {
     fn end(&mut self) {
         self.stream.break_off(SHUTTING_DOWN);
         // It has come; nobody is to be told twice.
@@ -381,12 +409,17 @@ impl<J: Judge, U: Upstream<J>> Ended<J, U> {
     }
 }
 
-impl<J: Judge, U: Upstream<J>> Source for Ended<J, U> {
+impl<J: Judge, U: Chunks<J>> Source for Ended<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if self.ending.poll_unpin(cx).is_ready() {
             self.end();
         }
-        self.stream.poll(cx)
+        let polled = self.stream.poll(cx);
+        if let Some(error) = self.stream.failure() {
+            let route = self.counted.route();
+            tracing::warn!(route, error, "the stream of a server has broken off");
+        }
+        polled
     }
 }
 

@@ -19,7 +19,7 @@ use super::session::Session;
 use super::site::{SESSION_ID, Site};
 use super::stream::EventStream;
 use super::upstream::{UpstreamBody, UpstreamError};
-use super::{Proxy, silence};
+use super::{Outlet, Proxy, silence};
 use crate::progress::Mode;
 
 /// A client that opens its own stream does so at once.
@@ -104,7 +104,7 @@ impl Proxy {
         let (head, body) = response.into_parts();
         let mut quiet = silence(site);
         quiet.keep_alive = None;
-        let stream = EventStream::new(listening(site, &asked), body, quiet, false);
+        let stream = EventStream::new(listening(site, &asked), body, quiet, Outlet::default());
         let mut held = Handover { head, stream, queue: VecDeque::new(), midway: false };
         let mut ending = std::pin::pin!(self.ending.wait());
         loop {
@@ -129,7 +129,12 @@ impl Proxy {
     }
 
     /// The client comes for the stream that is held for it, if one is.
-    pub(super) async fn held_get(&self, site: &Arc<Site>, asked: &Asked) -> Option<Response<Body>> {
+    pub(super) async fn held_get(
+        &self,
+        site: &Arc<Site>,
+        asked: &Asked,
+        outlet: &Outlet,
+    ) -> Option<Response<Body>> {
         if !site.route.own_get || asked.resumes {
             return None;
         }
@@ -137,7 +142,8 @@ impl Proxy {
         let (sender, receiver) = oneshot::channel();
         claim.send(sender).await.ok()?;
         let Claimed(held) = receiver.await.ok()?;
-        let Handover { head, stream, queue, .. } = *held;
+        let Handover { head, mut stream, queue, .. } = *held;
+        stream.speak_to(outlet.clone());
         let counted = site.count()?;
         let body = self.stream_behind(queue, stream, counted);
         Some(self.answered(site, head, true, body))

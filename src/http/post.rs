@@ -2,6 +2,7 @@
 //! answers, or as a stream if it takes long (rules A3, A4, U).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -18,7 +19,7 @@ use super::session::Session;
 use super::site::{SESSION_ID, Site, Target};
 use super::stream::{EventStream, Silence};
 use super::upstream::{UpstreamBody, UpstreamError};
-use super::{Proxy, mirrored, reading, refuse};
+use super::{Outlet, Proxy, mirrored, reading, refuse};
 use crate::json;
 use crate::jsonrpc::{Kind, Message};
 use crate::mcp::{self, Revision};
@@ -26,6 +27,10 @@ use crate::mcp::{self, Revision};
 /// A JSON answer up to this length is held until it is whole, so that a fault in it can be mended. A
 /// longer one passes as it comes; clients read neither before its end.
 const JSON_HELD_MAX: usize = 256 << 10;
+
+/// A client that takes JSON of any length, but no long events, is given events only when it would give
+/// up otherwise: after 300 s without a byte.
+const LATE_UPGRADE: Duration = Duration::from_secs(240);
 
 /// What a client says when a session can begin.
 const INITIALIZED: &str = "notifications/initialized";
@@ -37,6 +42,7 @@ pub(super) struct Post {
     asked: Asked,
     session: Option<Arc<Session>>,
     message: Option<Message>,
+    outlet: Outlet,
 }
 
 impl Proxy {
@@ -47,6 +53,7 @@ impl Proxy {
         parts: Parts,
         body: Incoming,
         ours: bool,
+        outlet: Outlet,
     ) -> Response<Body> {
         let read = match reading::read(body, &parts.headers, site.route.max_request_bytes).await {
             Ok(read) => read,
@@ -68,6 +75,7 @@ impl Proxy {
             session: asked.session_id().and_then(|id| site.sessions.find(id)),
             asked,
             message,
+            outlet,
         };
         if asks(post.message.as_ref()) {
             let request = self.onward(site, target, parts, body, ours);
@@ -77,7 +85,7 @@ impl Proxy {
             post.message.as_ref().and_then(Message::method).as_deref() == Some(INITIALIZED);
         let own = (begins && site.route.own_get).then(|| parts.headers.clone());
         let request = self.onward(site, target, parts, body, ours);
-        post.tell(target, request, own).await
+        Box::pin(post.tell(target, request, own)).await
     }
 }
 
@@ -144,6 +152,7 @@ impl Post {
         if let (Some(session), Some(message)) = (&self.session, &self.message) {
             session.told(message);
         }
+        let open = self.proxy.calls.open();
         match target.client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
@@ -151,7 +160,7 @@ impl Post {
                 if let Some(headers) = own_get.filter(|_| response.status().is_success()) {
                     self.proxy.hold_get(&self.site, headers);
                 }
-                self.proxy.piped(&self.site, response)
+                self.proxy.piped(&self.site, response, Some(open))
             }
         }
     }
@@ -164,7 +173,7 @@ impl Post {
     }
 
     /// When the client gets a stream although the server has not answered (rule A4); `None`: never.
-    fn upgrades(&self) -> Option<std::time::Duration> {
+    fn upgrades(&self) -> Option<Duration> {
         let after = self.site.route.upgrade_after?;
         let message = self.message.as_ref().filter(|message| message.kind() == Kind::Request)?;
         let method = message.method()?;
@@ -179,6 +188,7 @@ impl Post {
         let token = meta.and_then(|meta| json::member(&meta, "progressToken"));
         let known = token.is_some() || self.asked.names_revision;
         let wanted = (listed || method == mcp::TOOLS_CALL) && proven && known;
+        let after = if self.asked.limits_events { after.max(LATE_UPGRADE) } else { after };
         (wanted && self.asked.reads_events && self.origin_headers().is_some()).then_some(after)
     }
 
@@ -244,8 +254,8 @@ impl Post {
     ) -> Response<Body> {
         self.learn(response.status(), response.headers());
         if response.status() != StatusCode::OK {
-            exchange.release();
-            return self.proxy.piped(&self.site, response);
+            let open = exchange.release();
+            return self.proxy.piped(&self.site, response, open);
         }
         self.begin(response.headers(), &mut exchange);
         let kind = Content::of(response.headers());
@@ -264,8 +274,8 @@ impl Post {
                         "the server compresses although asked not to; this answer is not looked at"
                     );
                 }
-                exchange.release();
-                self.proxy.piped(&self.site, Response::from_parts(parts, body))
+                let open = exchange.release();
+                self.proxy.piped(&self.site, Response::from_parts(parts, body), open)
             }
         }
     }
@@ -291,7 +301,7 @@ impl Post {
                     Some(at) => match timeout_at(at, next).await {
                         Ok(next) => next,
                         Err(_) => {
-                            let answer = Answer::Json(JsonBody::new(body, held));
+                            let answer = Answer::Json(JsonBody::new(body.into(), held));
                             return self.upgrade(exchange, answer, counted);
                         }
                     },
@@ -319,9 +329,9 @@ impl Post {
             }
         }
         // Nothing can be said behind it, and it ends its requests: it need not be looked at.
-        exchange.release();
+        let open = exchange.release();
         let held = (!held.is_empty()).then(|| joined(held));
-        let body = Body::piped(held, body);
+        let body = Body::piped(held, body, open);
         self.proxy.answered(&self.site, parts, false, body)
     }
 
@@ -352,11 +362,15 @@ impl Post {
     ) -> Body {
         let silence =
             Silence { keep_alive: self.site.route.keep_alive, idle: self.site.route.idle_timeout };
-        let proxy = Arc::clone(&self.proxy);
+        let (proxy, outlet) = (Arc::clone(&self.proxy), self.outlet.clone());
         // What an answer that has begun may yet teach needs no headers.
         let post = (!matches!(answer, Answer::Events(_))).then_some(self);
         let upstream = PostUpstream { answer, post };
-        proxy.stream(EventStream::new(exchange, upstream, silence, greets), counted)
+        let mut stream = EventStream::new(exchange, upstream, silence, outlet);
+        if greets {
+            stream.greet();
+        }
+        proxy.stream(stream, counted)
     }
 
     fn unreachable(&self, error: &UpstreamError) -> Response<Body> {

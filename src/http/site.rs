@@ -123,6 +123,13 @@ pub(super) struct Site {
 /// A stream that counts while it is there.
 pub(super) struct Counted(Arc<Site>);
 
+impl Counted {
+    /// The path of its route.
+    pub(super) fn route(&self) -> &str {
+        &self.0.route.path
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.streams.fetch_sub(1, Ordering::Relaxed);

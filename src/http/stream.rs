@@ -14,15 +14,23 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::{Batch, Source};
+use super::in_full;
+use super::outlet::Outlet;
 use super::upstream::{UpstreamBody, UpstreamError};
-use crate::lines::INSPECT_MAX;
 use crate::sse::{self, Event, Events, Frame, Piece};
 
-/// A client that has not taken what there was for so long reads too slowly (rule G4).
+/// A client that takes so long to ask for more could not take what there was (rule G4).
 const SLOW_AFTER: Duration = Duration::from_millis(50);
 
-/// Bytes that are read of the server before anything is written, when the client is slow.
-const CATCH_UP_BYTES: usize = 256 << 10;
+/// The longest event that is held whole, so that a fault in it can be mended; a longer one passes in
+/// pieces.
+const EVENT_HELD_MAX: usize = 1 << 20;
+
+/// How long such a client counts as slow.
+const SLOW_FOR: Duration = Duration::from_secs(1);
+
+/// How long nothing is read for a client that takes nothing.
+const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
 /// What decides what becomes of events.
 pub(super) trait Judge: Send {
@@ -37,10 +45,10 @@ pub(super) trait Judge: Send {
     fn passed(&mut self, out: &mut Batch);
     /// What is to be written now.
     fn collect(&mut self, out: &mut Batch);
-    /// The client is slow: progress that comes now waits until it is collapsed.
-    fn pile_up(&mut self) {}
-    /// Progress that waits gives way to newer progress.
-    fn collapse(&mut self);
+    /// Something has come from the server now.
+    fn heard(&mut self, _: std::time::Instant) {}
+    /// The client reads too slowly, or does no more: then all progress is thinned.
+    fn slow(&mut self, slow: bool);
     /// When to collect again if nothing happens before.
     fn timeout(&self) -> Option<std::time::Instant>;
     /// Is woken when others have something for this stream.
@@ -60,7 +68,7 @@ pub(super) trait Judge: Send {
 }
 
 /// Where the bytes of a stream come from.
-pub(super) trait Upstream<J>: Send {
+pub(super) trait Chunks<J>: Send {
     /// The next bytes of events; anything else is handled here, and told to `judge`.
     fn poll(
         &mut self,
@@ -69,7 +77,7 @@ pub(super) trait Upstream<J>: Send {
     ) -> Poll<Option<Result<Bytes, UpstreamError>>>;
 }
 
-impl<J> Upstream<J> for UpstreamBody {
+impl<J> Chunks<J> for UpstreamBody {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -113,20 +121,22 @@ pub(super) struct EventStream<J, U> {
     silence: Silence,
     written: Instant,
     heard: Instant,
-    /// When the client was last given all it could take while there was more.
-    behind: Option<Instant>,
+    /// When the client was last given something, unless it has asked for more since in vain.
+    given: Option<Instant>,
+    outlet: Outlet,
+    slow_until: Option<Instant>,
+    blocked_since: Option<Instant>,
     over: bool,
+    /// Why the server's stream broke off, until that is told.
+    failure: Option<String>,
     /// The stream begins with a comment, so that the client has a first byte.
     greets: bool,
 }
 
-impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
-    pub(super) fn new(judge: J, upstream: U, silence: Silence, greets: bool) -> Self {
+impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
+    pub(super) fn new(judge: J, upstream: U, silence: Silence, outlet: Outlet) -> Self {
         let now = Instant::now();
-        let mut events = Events::new(INSPECT_MAX);
-        if greets {
-            events.drop_mark();
-        }
+        let events = Events::new(EVENT_HELD_MAX);
         Self {
             judge,
             upstream,
@@ -137,10 +147,25 @@ impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
             silence,
             written: now,
             heard: now,
-            behind: None,
+            given: None,
+            outlet,
+            slow_until: None,
+            blocked_since: None,
             over: false,
-            greets,
+            failure: None,
+            greets: false,
         }
+    }
+
+    /// The client gets a comment at once.
+    pub(super) fn greet(&mut self) {
+        self.greets = true;
+        self.events.drop_mark();
+    }
+
+    /// The stream has a client now.
+    pub(super) fn speak_to(&mut self, outlet: Outlet) {
+        self.outlet = outlet;
     }
 
     fn frame(&mut self, frame: Frame) {
@@ -190,6 +215,10 @@ impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
         if !matches!(self.large, Large::AsItIs) {
             self.judge.collect(&mut self.out);
         }
+        if !self.out.is_empty() {
+            // Something may be ahead of all that the server has sent.
+            self.events.drop_mark();
+        }
     }
 
     /// Whether something of an event has been given out that is not over.
@@ -198,6 +227,7 @@ impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
     }
 
     fn end(&mut self, error: Option<&UpstreamError>) {
+        self.failure = error.filter(|error| error.is_the_servers()).map(|error| in_full(error));
         let within = self.is_within();
         let rest = match std::mem::replace(&mut self.large, Large::No) {
             Large::Ahead(ahead) => Some(ahead.freeze()),
@@ -221,6 +251,11 @@ impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
         self.over = true;
     }
 
+    /// Why the server's stream has broken off; told once.
+    pub(super) fn failure(&mut self) -> Option<String> {
+        self.failure.take()
+    }
+
     /// Ends the stream in the server's place.
     pub(super) fn break_off(&mut self, why: &'static str) {
         if !self.over {
@@ -239,48 +274,58 @@ impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
         self.written = Instant::now();
     }
 
-    /// Reads until there is enough to write or nothing more to read. True if there may be more.
-    fn read(&mut self, cx: &mut Context<'_>) -> bool {
-        let behind = self.behind.take().is_some_and(|since| since.elapsed() >= SLOW_AFTER);
-        let mut caught_up = 0;
-        if behind {
-            self.judge.pile_up();
-        }
-        while !self.over {
-            if !behind {
-                self.collect();
-                if !self.out.is_empty() {
-                    // Something may be ahead of all that the server has sent.
-                    self.events.drop_mark();
-                }
-                if self.out.is_full() {
-                    return true;
-                }
-            }
+    /// Reads until there is enough to write or nothing more to read.
+    fn read(&mut self, cx: &mut Context<'_>) {
+        while !self.over && !self.out.is_full() {
             if let Some(frame) = self.events.next() {
                 self.frame(frame);
                 self.over |= !self.judge.goes_on();
                 continue;
             }
-            if behind && (caught_up >= CATCH_UP_BYTES || self.out.is_full()) {
-                break;
+            // What is due may be all there is room for.
+            self.collect();
+            if self.out.is_full() {
+                return;
             }
             match self.upstream.poll(cx, &mut self.judge) {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(chunk))) => {
                     self.heard = Instant::now();
-                    caught_up += chunk.len();
+                    self.judge.heard(self.heard.into_std());
                     self.events.push(chunk);
                 }
                 Poll::Ready(Some(Err(error))) => self.end(Some(&error)),
                 Poll::Ready(None) => self.end(None),
             }
         }
-        if behind {
-            self.judge.collapse();
-            self.collect();
+        self.collect();
+    }
+
+    /// Notices a client that reads too slowly, and one that does no more (rule G4). That its
+    /// connection is full for a moment is nothing unusual.
+    fn watch_client(&mut self) {
+        let now = Instant::now();
+        let late = self.given.take().is_some_and(|since| now >= since + SLOW_AFTER);
+        self.blocked_since = match self.blocked_since {
+            _ if !self.outlet.is_blocked() => None,
+            None => Some(now),
+            since => since,
+        };
+        if late || self.is_stuck(now) {
+            if self.slow_until.is_none() {
+                self.judge.slow(true);
+            }
+            self.slow_until = Some(now + SLOW_FOR);
+        } else if self.slow_until.is_some_and(|until| now >= until) {
+            self.slow_until = None;
+            self.judge.slow(false);
         }
-        behind && caught_up >= CATCH_UP_BYTES
+    }
+
+    /// Whether the client has taken nothing for a while, or nothing just now and is slow.
+    fn is_stuck(&self, now: Instant) -> bool {
+        let patience = if self.slow_until.is_some() { Duration::ZERO } else { SLOW_AFTER };
+        self.blocked_since.is_some_and(|since| now >= since + patience)
     }
 
     /// When something happens by itself next.
@@ -294,7 +339,10 @@ impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
 
     /// Waits for what happens by itself; true if it is time.
     fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(due) = self.next_due() else { return false };
+        self.next_due().is_some_and(|due| self.is_due_at(due, cx))
+    }
+
+    fn is_due_at(&mut self, due: Instant, cx: &mut Context<'_>) -> bool {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
         if timer.deadline() != due {
             timer.as_mut().reset(due);
@@ -324,23 +372,31 @@ impl<J: Judge, U: Upstream<J>> EventStream<J, U> {
     }
 }
 
-impl<J: Judge, U: Upstream<J>> Source for EventStream<J, U> {
+impl<J: Judge, U: Chunks<J>> Source for EventStream<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if std::mem::take(&mut self.greets) {
             self.out.raw(&Bytes::from_static(sse::COMMENT));
         }
         self.judge.listen(cx);
         loop {
+            self.watch_client();
             if !self.over && !self.is_within() {
                 self.judge.look_around(&mut self.out);
             }
+            if self.is_stuck(Instant::now()) {
+                // What there is stays with the server. Who writes to the client does not say when
+                // that goes on.
+                let retry = Instant::now() + BLOCKED_FOR;
+                if !self.is_due_at(retry, cx) {
+                    return Poll::Pending;
+                }
+                continue;
+            }
             let was_within = self.is_within();
-            let more = self.read(cx);
+            self.read(cx);
             if let Some(bytes) = self.out.take() {
                 self.written = Instant::now();
-                if more || !self.out.is_empty() {
-                    self.behind = Some(self.written);
-                }
+                self.given = Some(self.written);
                 return Poll::Ready(Some(Ok(bytes)));
             }
             if self.over {

@@ -89,12 +89,22 @@ pub enum UpstreamError {
     /// The connection failed, or what came over it is no HTTP.
     #[error("the connection to the server failed")]
     Http(#[from] hyper::Error),
+    /// What it compressed cannot be read.
+    #[error("what the server compressed cannot be read")]
+    Compressed(#[source] io::Error),
     /// We ended it.
     #[error("{0}")]
     BrokenOff(&'static str),
     /// It said nothing for too long.
     #[error("the server said nothing for {0:?}")]
     Idle(Duration),
+}
+
+impl UpstreamError {
+    /// Whether it is none of our own doing.
+    pub(super) fn is_the_servers(&self) -> bool {
+        !matches!(self, Self::BrokenOff(_))
+    }
 }
 
 type Connection = http1::Connection<TokioIo<Io>, RequestBody>;
@@ -156,7 +166,8 @@ impl Client {
             let reused = idle.is_some();
             let connected = match idle {
                 Some(link) => Connected::One(Box::new(link)),
-                None => self.connect().await?,
+                // In a box: it is large, and rare.
+                None => Box::pin(self.connect()).await?,
             };
             let mut link = match connected {
                 Connected::One(link) => link,
@@ -165,6 +176,12 @@ impl Client {
                     return Ok(response.map(UpstreamBody::shared));
                 }
             };
+            // HTTP/2 has been offered, and this is none: a server is asked for a path then.
+            if request.uri().scheme().is_some()
+                && let Some(path) = request.uri().path_and_query().cloned()
+            {
+                *request.uri_mut() = path.into();
+            }
             let mut sent = Box::pin(link.sender.try_send_request(request));
             let answered = poll_fn(|cx| {
                 link.drive(cx);

@@ -12,7 +12,7 @@ use super::ledger::Tomb;
 use super::meter::Told;
 use super::notification::{self, Parts};
 use super::policy::{BeatValue, Messages};
-use super::stream::{Guard, Item, ItemKind, Payload, Stream, StreamId, Transmit};
+use super::stream::{Guard, Item, ItemKind, Payload, StreamId, Transmit};
 use super::verdict::{Reason, Repair, Verdict};
 use super::{Filter, Mode, Record, pulse, transmit};
 use crate::json;
@@ -22,6 +22,9 @@ use crate::mcp::Revision;
 
 /// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Progress for a client that reads too slowly comes no closer than this, whatever the route says.
+const SLOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Progress that could not be written for this long gives way to newer progress of the same call:
 /// the client reads too slowly (rule G4).
@@ -63,7 +66,7 @@ impl Filter {
 
     /// When [`Filter::poll_transmit`] is to be asked again, if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let streams = self.streams.values().filter_map(Stream::timeout).min();
+        let streams = self.streams.values().filter_map(|stream| stream.timeout()).min();
         let expiry = self.ledger.next_expiry().map(|(at, _)| at);
         [streams, expiry].into_iter().flatten().min()
     }
@@ -95,8 +98,14 @@ impl Filter {
         said
     }
 
+    /// Thinned notifications of one call come no closer than this.
+    pub(super) fn min_interval(&self) -> Duration {
+        let slow = if self.client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
+        self.policy.min_interval.max(slow)
+    }
+
     fn say_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        let min_interval = self.policy.min_interval;
+        let min_interval = self.min_interval();
         let call = self.ledger.get_mut(id)?;
         let first = call.pending.first().filter(|first| first.due <= now)?;
         if first.thin
@@ -346,7 +355,7 @@ impl Filter {
         let (target, key) = (call.stream, Key::read(&call.id.client));
         // Of a large answer pieces may have been written before its id was known; and what another
         // request with the same token has to say may be written first and would have to say less.
-        let passing = self.streams.get(&target).is_some_and(Stream::is_passing);
+        let passing = self.streams.get(&target).is_some_and(|stream| stream.is_passing());
         let shared = self.ledger.holders(id).len() > 1;
         if passing || shared || self.is_paced(Some(target)) {
             return;

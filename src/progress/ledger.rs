@@ -65,7 +65,8 @@ impl Tombstones {
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    calls: BTreeMap<CallId, Call>,
+    /// In boxes: a node of the map has room for eleven.
+    calls: BTreeMap<CallId, Box<Call>>,
     by_id: BTreeMap<Key, Vec<CallId>>,
     by_token: BTreeMap<Key, Vec<CallId>>,
     by_alias: BTreeMap<Key, CallId>,
@@ -99,12 +100,12 @@ impl Ledger {
         if let Some(expires) = call.expires {
             self.expiries.insert((expires, id));
         }
-        self.calls.insert(id, call);
+        self.calls.insert(id, Box::new(call));
         Some(id)
     }
 
     /// Strikes a call out and keeps its names as tombstones.
-    pub(super) fn close(&mut self, id: CallId, tomb: Tomb) -> Option<Call> {
+    pub(super) fn close(&mut self, id: CallId, tomb: Tomb) -> Option<Box<Call>> {
         let call = self.calls.remove(&id)?;
         forget(&mut self.by_id, &call.id.server, id);
         self.tombs.add(call.id.server.clone(), tomb);
@@ -159,22 +160,22 @@ impl Ledger {
     }
 
     pub(super) fn get(&self, id: CallId) -> Option<&Call> {
-        self.calls.get(&id)
+        self.calls.get(&id).map(|call| &**call)
     }
 
     pub(super) fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
-        self.calls.get_mut(&id)
+        self.calls.get_mut(&id).map(|call| &mut **call)
     }
 
     /// The only call there is.
     pub(super) fn sole_mut(&mut self) -> Option<(CallId, &mut Call)> {
         let mut calls = self.calls.iter_mut();
         let (id, call) = calls.next()?;
-        calls.next().is_none().then_some((*id, call))
+        calls.next().is_none().then_some((*id, &mut **call))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (CallId, &Call)> {
-        self.calls.iter().map(|(id, call)| (*id, call))
+        self.calls.iter().map(|(id, call)| (*id, &**call))
     }
 
     /// The oldest unanswered request with this id.

@@ -130,24 +130,19 @@ impl Meter {
 
     /// Takes a figure that rises and needs no repair; false if it is any other, and then nothing has
     /// happened.
-    pub fn rise(&mut self, progress: &[u8], total: Option<&[u8]>) -> bool {
-        let Some(value) = json::number(progress) else { return false };
-        let said = total.map(json::number);
-        if said == Some(None)
-            || !self.would_rise(value)
-            || self.claimed.is_some_and(|claimed| value < claimed)
-        {
+    pub fn rise(&mut self, value: f64, total: Option<(&[u8], f64)>) -> bool {
+        if !self.would_rise(value) || self.claimed.is_some_and(|claimed| value < claimed) {
             return false;
         }
         self.told = Some(value);
         self.claimed = Some(value);
         self.highest = Some(self.highest.map_or(value, |highest| highest.max(value)));
         self.past_one |= value >= 1.0;
-        let same = |known: &Number| total.is_some_and(|text| *known.text == *text);
+        let same = |known: &Number| total.is_some_and(|(text, _)| *known.text == *text);
         if !self.total.as_ref().is_some_and(same) {
-            let number = total.zip(said.flatten());
-            self.total =
-                number.map(|(text, value)| Number { value, text: Bytes::copy_from_slice(text) });
+            let copy =
+                |(text, value): (&[u8], f64)| Number { value, text: Bytes::copy_from_slice(text) };
+            self.total = total.map(copy);
         }
         true
     }

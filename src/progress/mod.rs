@@ -131,7 +131,7 @@ pub struct Filter {
     policy: Arc<Policy>,
     part: parts::Part,
     ledger: Ledger,
-    streams: BTreeMap<StreamId, Stream>,
+    streams: BTreeMap<StreamId, Box<Stream>>,
     /// Where messages go that belong to no request.
     home: Option<StreamId>,
     revision: Option<Revision>,
@@ -140,7 +140,7 @@ pub struct Filter {
     alive: bool,
     /// The clients have said their last word.
     left: bool,
-    /// Progress is to pile up, so that newer may take the place of older.
+    /// The client reads too slowly.
     client_is_slow: bool,
     token_is: correlate::Evidence,
     messages: u64,
@@ -186,7 +186,7 @@ impl Filter {
         if kind == StreamKind::Shared {
             self.home.get_or_insert(id);
         }
-        self.streams.insert(id, Stream::new(kind, pacing));
+        self.streams.insert(id, Box::new(Stream::new(kind, pacing)));
     }
 
     /// Ends a client stream. Its open calls stay (the client may come back for the answer);

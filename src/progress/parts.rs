@@ -54,7 +54,7 @@ impl Filter {
     }
 
     /// Whether another filter of the session may know better what a message is about.
-    pub(super) fn is_stranger(&mut self, message: &Message) -> bool {
+    pub(super) fn is_stranger(&self, message: &Message) -> bool {
         if self.part != Part::Request {
             return false;
         }
@@ -185,25 +185,9 @@ impl Filter {
         self.messages
     }
 
-    /// The client reads too slowly: what comes now is to wait until it is collapsed.
-    pub fn pile_up(&mut self) {
-        self.client_is_slow = true;
-    }
-
-    /// The client reads too slowly: of the progress that waits only the newest of each call is kept
-    /// (rule G4).
-    pub fn collapse(&mut self) {
-        self.client_is_slow = false;
-        let calls: Vec<CallId> = self.ledger.iter().map(|(id, _)| id).collect();
-        for id in calls {
-            while let Some(call) = self.ledger.get_mut(id)
-                && call.pending.second().is_some()
-                && let Some(old) = call.pending.pop_front()
-            {
-                self.supersede(id, old, Reason::Superseded);
-            }
-            self.schedule(id);
-        }
+    /// Whether the client reads too slowly: then compliant progress is thinned too (rule G4).
+    pub fn client_is_slow(&mut self, slow: bool) {
+        self.client_is_slow = slow;
     }
 
     /// The server has refused a request that was passed on.
@@ -268,7 +252,7 @@ impl Filter {
 
     /// When [`Filter::poll_transmit`] is to be asked again for one stream.
     pub fn poll_stream_timeout(&self, id: StreamId) -> Option<Instant> {
-        let own = self.streams.get(&id).and_then(super::stream::Stream::timeout);
+        let own = self.streams.get(&id).and_then(|stream| stream.timeout());
         let expiry = self.ledger.next_expiry().map(|(at, _)| at);
         [own, expiry].into_iter().flatten().min()
     }

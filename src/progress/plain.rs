@@ -21,8 +21,8 @@ const LENGTH_MAX: usize = 4 << 10;
 #[derive(Debug, Default)]
 struct Plain<'a> {
     token: &'a [u8],
-    progress: &'a [u8],
-    total: Option<&'a [u8]>,
+    progress: f64,
+    total: Option<(&'a [u8], f64)>,
     message: Option<&'a [u8]>,
 }
 
@@ -46,11 +46,15 @@ impl Filter {
             return false;
         }
         call.tell(now, &plain);
+        let is_unplanned = call.wake.is_none();
         self.heard_at = Some(now);
         self.messages += 1;
         let number = self.messages;
         self.record(number, Some(id), Verdict::Forwarded);
-        self.schedule(id);
+        // A beat that is put off is looked at when it would have been due.
+        if is_unplanned {
+            self.schedule(id);
+        }
         true
     }
 
@@ -86,10 +90,9 @@ impl Call {
         self.account.sent += 1;
         self.server_spoke = true;
         self.sent_at = Some(now);
-        let number = |text: &[u8]| json::number(text);
         let said = Said {
-            value: number(plain.progress),
-            total: plain.total.and_then(number),
+            value: Some(plain.progress),
+            total: plain.total.map(|(_, value)| value),
             message: plain.message.map(bytes::Bytes::copy_from_slice),
         };
         self.remember(said, now);
@@ -120,7 +123,10 @@ impl<'a> Reader<'a> {
         let start = self.at - 1;
         loop {
             let rest = self.text.get(self.at..)?;
-            let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
+            let length = memchr::memchr2(b'"', b'\\', rest)?;
+            if rest[..length].iter().any(|byte| *byte < b' ') {
+                return None;
+            }
             self.at += length + 1;
             match rest[length] {
                 b'"' => return Some(&self.text[start..self.at]),
@@ -177,6 +183,10 @@ impl<'a> Reader<'a> {
     }
 }
 
+fn finite(value: &f64) -> bool {
+    value.is_finite()
+}
+
 /// Puts what is there for the first time; a second time is a fault.
 fn once<'a>(place: &mut Option<&'a [u8]>, found: &'a [u8]) -> Option<()> {
     place.replace(found).is_none().then_some(())
@@ -224,6 +234,11 @@ impl<'a> Plain<'a> {
             br#""message""# => once(&mut message, reader.string()?),
             _ => None,
         })?;
-        Some(Self { token: token?, progress: progress?, total, message })
+        let value = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok().filter(finite);
+        let total = match total {
+            Some(text) => Some((text, value(text)?)),
+            None => None,
+        };
+        Some(Self { token: token?, progress: value(progress?)?, total, message })
     }
 }

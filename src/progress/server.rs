@@ -304,7 +304,7 @@ impl Filter {
         mut report: Report,
     ) {
         let order = self.next_order();
-        let min_interval = self.policy.min_interval;
+        let min_interval = self.min_interval();
         let Some(call) = self.ledger.get_mut(id) else { return };
         let Some(stream) = self.streams.get(&call.stream) else {
             if let Some(number) = number {
@@ -319,7 +319,8 @@ impl Filter {
                 call.meter.would_rise(figure.value.value)
                     && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
             });
-        let thin = !rises || self.policy.coalesce == Coalesce::All;
+        let thin = (!rises || self.client_is_slow || self.policy.coalesce == Coalesce::All)
+            && !min_interval.is_zero();
         let opened = call.opened + pacing.first_after;
         let mut due = (now + pacing.hold).max(opened);
         if thin {

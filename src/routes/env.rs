@@ -83,7 +83,8 @@ pub(super) fn expand(
             DeValue::String(written) if written.contains("${") => {
                 let meant =
                     fill(written, environment).map_err(|fault| fault.at(text, span.clone()))?;
-                if meant.has_variables {
+                // Nothing is hidden of an empty value, and every empty string looks like it.
+                if meant.has_variables && !meant.text.is_empty() {
                     taken.written.insert(meant.text.clone(), written.clone().into_owned());
                     taken.places.insert(span.start, meant.text.clone());
                 }

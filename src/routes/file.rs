@@ -61,7 +61,10 @@ pub(super) struct Server {
 
 /// A certificate and its key. Paths are relative to the route file.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { certificate = \"certificate.pem\", key = \"key.pem\" }"
+)]
 pub(super) struct Certificate {
     /// PEM file with the certificate and those that lead to its root.
     #[schemars(with = "String")]
@@ -82,7 +85,7 @@ pub(super) struct Admin {
 
 /// What stands behind a route.
 #[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table such as { command = [\"server\"] }")]
 pub(super) struct Upstream {
     /// The embedded legacy server.
     #[schemars(with = "Option<bool>")]
@@ -113,7 +116,11 @@ pub(super) struct Upstream {
 
 /// What is done to headers.
 #[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a table such as { request = { remove = [\"cookie\"] } }"
+)]
 pub(super) struct Headers {
     /// Those of requests, on their way to the upstream.
     pub(super) request: HeaderRules,
@@ -123,7 +130,11 @@ pub(super) struct Headers {
 
 /// What is done to the headers of one direction.
 #[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a table such as { set = { x-team = \"core\" }, remove = [\"cookie\"] }"
+)]
 pub(super) struct HeaderRules {
     /// Headers that are set, whatever they were.
     #[schemars(with = "BTreeMap<String, String>")]

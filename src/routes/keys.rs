@@ -28,7 +28,7 @@ fn put<T>(place: &mut T, said: Option<T>) {
 
 /// When silences of a call are broken (only calls of tools, only with a progress token).
 #[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table such as { enabled = false }")]
 pub(super) struct Heartbeat {
     /// Whether they are broken at all. Default: true.
     enabled: Option<bool>,
@@ -59,7 +59,7 @@ impl Heartbeat {
 
 /// CORS, answered in the place of the upstream.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { origins = [\"*\"] }")]
 pub(super) struct Cors {
     /// The origins that may read answers; "*" stands for each that is admitted.
     pub(super) origins: Vec<Text<OriginOrAny>>,
@@ -71,9 +71,9 @@ pub(super) struct Cors {
 /// have are written once, in a macro, and put into each.
 macro_rules! with_tool_keys {
     ($(#[$attribute:meta])* struct $name:ident { $($own:tt)* }) => {
-        $(#[$attribute])*
         #[derive(Default, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields, default)]
+        $(#[$attribute])*
         pub(super) struct $name {
             $($own)*
             /// When silences of a call are broken.
@@ -155,8 +155,8 @@ macro_rules! with_route_keys {
                 words_in_2024: Option<bool>,
                 /// How long connecting to the upstream may take. Default: "10s".
                 connect_timeout: Option<Text<Period>>,
-                /// Silence of an upstream, progress included, after which its stream is given up.
-                /// Default: "off".
+                /// Time without a byte of an upstream, progress included, after which its stream is given
+                /// up. Default: "off".
                 idle_timeout: Option<Text<TimeOrOff>>,
                 /// Time without an answer after which a POST is answered with a stream of events.
                 /// Default: "5s".
@@ -228,12 +228,13 @@ with_route_keys! {
 
 with_route_keys! {
     /// A server, where clients find it and how its progress is treated.
+    #[schemars(extend("required" = ["path", "upstream"]))]
     struct RouteTable {
         /// Where clients find it; its name. HTTP+SSE clients find it at PATH/sse.
-        #[schemars(with = "Text<RoutePath>", required)]
+        #[schemars(with = "Text<RoutePath>")]
         pub(super) path: Option<Spanned<Text<RoutePath>>>,
         /// What stands behind it: `demo`, `command`, or `url` and `sse`.
-        #[schemars(with = "Upstream", required)]
+        #[schemars(with = "Upstream")]
         pub(super) upstream: Option<Spanned<Upstream>>,
         /// Whether it is only piped: nothing of it is read or changed. Default: false.
         #[schemars(with = "Option<bool>")]

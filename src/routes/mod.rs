@@ -80,7 +80,7 @@ impl RoutesError {
             path: path.to_owned(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
-            what: wrong::discreet(key.as_deref(), wrong.what),
+            what: wrong::at_key(key.as_deref(), wrong.what),
             key,
         }
     }

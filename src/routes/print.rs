@@ -16,7 +16,10 @@ use crate::progress::{CallPolicy, Policy, Scale};
 use crate::settings::{ANSWER_REPAIRS, OFF, Word};
 
 /// What is shown of a secret.
-const HIDDEN: &str = "\"***\"";
+const HIDDEN: &str = "***";
+
+/// The longest destination in a list of routes, in characters. A command may be a whole script.
+const DESTINATION_MAX: usize = 100;
 
 impl Routes {
     /// Every setting as it is in effect.
@@ -64,11 +67,13 @@ impl Page<'_> {
     }
 
     /// A string as it is written in a file: what the environment gave is shown by its name.
+    fn written(&self, text: &str) -> String {
+        let written = self.taken.written(text).map(str::to_owned);
+        written.unwrap_or_else(|| text.replace("${", "$${"))
+    }
+
     fn text(&self, text: &str) -> String {
-        match self.taken.written(text) {
-            Some(written) => quote(written),
-            None => quote(&text.replace("${", "$${")),
-        }
+        quote(&self.written(text))
     }
 
     fn texts<'a>(&self, texts: impl IntoIterator<Item = &'a String>) -> String {
@@ -85,7 +90,7 @@ impl Page<'_> {
             self.key("tls", certificate(tls));
         }
         if server.bearer.is_some() {
-            self.key("bearer", HIDDEN);
+            self.key("bearer", quote(HIDDEN));
         }
         self.key("drain", time(server.drain));
         self.key("max_connections", server.max_connections);
@@ -147,13 +152,13 @@ impl Page<'_> {
         match upstream {
             Upstream::Demo => self.key("upstream.demo", true),
             Upstream::Command { command, env } => {
-                self.key("upstream.command", list(self.command(command)));
+                self.key("upstream.command", list(self.command(command).map(|part| quote(&part))));
                 if env.is_empty() {
                     return;
                 }
                 let variables = env.iter().map(|(name, value)| {
                     let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-                    format!("{} = {}", key(&name), self.discreet(&name, &value))
+                    format!("{} = {}", key(&name), quote(&self.discreet(&name, &value)))
                 });
                 self.key("upstream.env", table(variables));
             }
@@ -164,7 +169,7 @@ impl Page<'_> {
     fn http(&mut self, http: &HttpUpstream) {
         for (name, url) in [("upstream.url", &http.url), ("upstream.sse", &http.sse)] {
             if let Some(url) = url {
-                self.key(name, self.url(url));
+                self.key(name, quote(&self.url(url)));
             }
         }
         self.key("upstream.http2", http.http2);
@@ -190,12 +195,12 @@ impl Page<'_> {
     /// A string that goes by a name, unless both look like a secret.
     fn discreet(&self, name: &str, text: &str) -> String {
         let is_shown = self.taken.written(text).is_some() || !is_secret(name, text);
-        if is_shown { self.text(text) } else { HIDDEN.to_owned() }
+        if is_shown { self.written(text) } else { HIDDEN.to_owned() }
     }
 
     fn url(&self, url: &Url) -> String {
         if self.taken.written(url.as_str()).is_some() {
-            return self.text(url.as_str());
+            return self.written(url.as_str());
         }
         let mut shown = url.clone();
         if url.query_pairs().any(|(name, value)| is_secret(&name, &value)) {
@@ -207,13 +212,13 @@ impl Page<'_> {
             let pairs: Vec<(String, String)> = url.query_pairs().map(hide).collect();
             shown.query_pairs_mut().clear().extend_pairs(pairs);
         }
-        self.text(shown.as_str())
+        self.written(shown.as_str())
     }
 
     fn headers(&mut self, direction: &str, rules: &HeaderRules) {
         let value = |value: &HeaderValue| match value.to_str() {
             Ok(text) if !value.is_sensitive() && !is_secret_value(text) => self.text(text),
-            _ => HIDDEN.to_owned(),
+            _ => quote(HIDDEN),
         };
         let set = rules.set.iter().map(|(name, text)| format!("{name} = {}", value(text)));
         let remove = list(rules.remove.iter().map(|name| quote(name.as_str())));
@@ -265,18 +270,23 @@ impl Page<'_> {
     }
 
     fn destination(&self, route: &Route) -> String {
-        let bare = |text: String| text.trim_matches(['"', '\'']).to_owned();
         let place = match &route.upstream {
             Upstream::Demo => "the embedded legacy server".to_owned(),
             Upstream::Command { command, .. } => {
-                self.command(command).map(bare).collect::<Vec<_>>().join(" ")
+                self.command(command).collect::<Vec<_>>().join(" ")
             }
             Upstream::Http(http) => {
                 let urls = [&http.url, &http.sse].into_iter().flatten();
-                urls.map(|url| bare(self.url(url))).collect::<Vec<_>>().join(" and ")
+                urls.map(|url| self.url(url)).collect::<Vec<_>>().join(" and ")
             }
         };
-        if route.opaque { format!("{place} (piped)") } else { place }
+        let place = place.replace(char::is_control, " ");
+        let mut line: String = place.split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some((end, _)) = line.char_indices().nth(DESTINATION_MAX) {
+            line.truncate(end);
+            line.push('…');
+        }
+        if route.opaque { line + " (piped)" } else { line }
     }
 }
 

@@ -1,13 +1,60 @@
 //! The JSON Schema of route files, for editors.
 
+use schemars::Schema;
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use serde_json::{Value, json};
 
 use super::file::File;
 
 /// The JSON Schema of route files, made from the types that read them.
 pub fn schema() -> String {
-    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<File>();
+    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(tidy));
+    let schema = settings.into_generator().into_root_schema_for::<File>();
     // A schema is JSON and always has a text.
     let text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text + "\n"
+}
+
+/// The tables that have a key.
+pub(super) fn tables_with(key: &str) -> Vec<String> {
+    let schema: Value = serde_json::from_str(&schema()).unwrap_or_default();
+    let tables = [
+        ("Server", "[server]"),
+        ("Admin", "[admin]"),
+        ("Defaults", "[defaults]"),
+        ("RouteTable", "[[route]]"),
+        ("Upstream", "`upstream`"),
+        ("DialectTable", "[[dialect]]"),
+    ];
+    let has = |name: &str| schema["$defs"][name]["properties"].get(key).is_some();
+    tables.iter().filter(|(name, _)| has(name)).map(|(_, table)| (*table).to_owned()).collect()
+}
+
+/// Takes out what serde knows and TOML does not: null, for keys that are not there.
+fn tidy(schema: &mut Schema) {
+    let null = json!({ "type": "null" });
+    if schema.get("default").is_some_and(Value::is_null) {
+        schema.remove("default");
+    }
+    if let Some(Value::Array(kinds)) = schema.get_mut("type") {
+        kinds.retain(|kind| kind != "null");
+        if let [only] = &kinds[..] {
+            let only = only.clone();
+            schema.insert("type".to_owned(), only);
+        }
+    }
+    if let Some(Value::Array(choices)) = schema.get_mut("anyOf") {
+        choices.retain(|choice| *choice != null);
+        if let [Value::Object(only)] = &choices[..] {
+            let only = only.clone();
+            schema.remove("anyOf");
+            for (key, value) in only {
+                schema.insert(key, value);
+            }
+        }
+    }
+    if let Some(Value::String(description)) = schema.get_mut("description") {
+        *description = description.replace('\n', " ");
+    }
 }

@@ -24,6 +24,10 @@ pub(super) trait Spelling {
     type Value;
     /// What is expected, with an example.
     const EXPECTED: &'static str;
+    /// What is expected, where that takes more to say.
+    fn expected() -> String {
+        Self::EXPECTED.to_owned()
+    }
     /// Reads it, or says what would be right.
     fn read(text: &str) -> Result<Self::Value, String>;
     /// What an editor is told of it.
@@ -39,7 +43,7 @@ impl<'de, S: Spelling> Deserialize<'de> for Text<S> {
         impl<S: Spelling> Visitor<'_> for Reader<S> {
             type Value = Text<S>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(S::EXPECTED)
+                f.write_str(&S::expected())
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<Text<S>, E> {
                 S::read(text).map(Text).map_err(E::custom)
@@ -108,7 +112,12 @@ pub(super) struct OneOf<T>(PhantomData<T>);
 
 impl<T: Word> Spelling for OneOf<T> {
     type Value = T;
-    const EXPECTED: &'static str = "a word";
+    const EXPECTED: &'static str = "one of a few words";
+
+    fn expected() -> String {
+        let words: Vec<String> = T::WORDS.iter().map(|(word, _)| format!("{word:?}")).collect();
+        format!("one of {}", words.join(", "))
+    }
 
     fn read(text: &str) -> Result<T, String> {
         T::read(text)

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
+use super::schema;
 use crate::settings::nearest;
 
 /// What is wrong, and where in the text.
@@ -38,7 +39,12 @@ fn reword(message: &str) -> String {
         let known: Vec<&str> = quoted.collect();
         return match nearest(unknown, known.iter().copied()) {
             Some(near) => format!("unknown key; did you mean `{near}`?"),
-            None => format!("unknown key; known here: {}", known.join(", ")),
+            None => match schema::tables_with(unknown) {
+                tables if tables.is_empty() => {
+                    format!("unknown key; known here: {}", known.join(", "))
+                }
+                tables => format!("unknown key here; it belongs to {}", tables.join(" or ")),
+            },
         };
     }
     if message.starts_with("missing field") {
@@ -62,7 +68,12 @@ fn kind(name: &str) -> &str {
 }
 
 /// What is wrong at `key`, without the value that stands there if it may be a secret.
-pub(super) fn discreet(key: Option<&str>, what: String) -> String {
+pub(super) fn at_key(key: Option<&str>, what: String) -> String {
+    if let Some(table @ ("route" | "dialect")) = key
+        && what.ends_with(", not a table")
+    {
+        return format!("[[{table}]] is expected, not [{table}]: there may be several");
+    }
     match what.split_once(" is expected, not ") {
         Some((expected, _)) if key.is_some_and(is_secret) => format!("{expected} is expected"),
         _ => what,

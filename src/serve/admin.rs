@@ -67,7 +67,12 @@ mod tests {
         let request = http::Request::builder().method(method).uri(path).header("host", host);
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let here = "127.0.0.1:7333".parse().unwrap();
-        let client = Client { remote: here, local: here, secure: false };
+        let client = Client {
+            remote: here,
+            local: here,
+            secure: false,
+            outlet: crate::http::Outlet::default(),
+        };
         let response = answer(&Server::default(), &Via::named(1), client, ready, &parts);
         assert_eq!(response.status(), status, "{method} {path}");
     }

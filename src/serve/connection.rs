@@ -17,6 +17,8 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use crate::http::Outlet;
+
 /// How long a client may take for the head of a request, and for its choice between HTTP/1.1 and
 /// HTTP/2. A connection of HTTP/1.1 without a request lives as long.
 pub(super) const HEAD: Duration = Duration::from_secs(10);
@@ -125,6 +127,7 @@ impl Http {
     pub(super) async fn converse<I, A, F, B>(
         &self,
         io: I,
+        outlet: Outlet,
         answer: A,
         stop: impl Future<Output = ()>,
     ) -> Ended
@@ -135,10 +138,11 @@ impl Http {
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
         let service = service_fn(|request| {
-            let answer = answer(request);
+            // In a box: the connection keeps room for one, also while there is none.
+            let answer = Box::pin(answer(request));
             async { Ok::<_, Infallible>(answer.await) }
         });
-        let io = TokioIo::new(Impatient::new(io));
+        let io = TokioIo::new(Impatient::new(io, outlet));
         let mut connection = pin!(self.0.serve_connection(io, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
@@ -157,11 +161,12 @@ struct Impatient<I> {
     io: I,
     /// The limit, and what of the preface of HTTP/2 has been read before it.
     undecided: Option<(Pin<Box<Sleep>>, usize)>,
+    outlet: Outlet,
 }
 
 impl<I> Impatient<I> {
-    fn new(io: I) -> Self {
-        Self { io, undecided: Some((Box::pin(sleep(HEAD)), 0)) }
+    fn new(io: I, outlet: Outlet) -> Self {
+        Self { io, undecided: Some((Box::pin(sleep(HEAD)), 0)), outlet }
     }
 }
 
@@ -200,7 +205,10 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Impatient<I> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write(context, bytes)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.io).poll_write(context, bytes);
+        this.outlet.block(written.is_pending());
+        written
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -216,7 +224,10 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Impatient<I> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write_vectored(context, slices)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.io).poll_write_vectored(context, slices);
+        this.outlet.block(written.is_pending());
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

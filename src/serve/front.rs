@@ -81,7 +81,7 @@ impl<H: Handler> Front<H> {
         let method = parts.method.clone();
         let origin = parts.headers.get(ORIGIN).cloned();
         let mut route = None;
-        let mut response = match self.course(client, &parts, &mut route) {
+        let mut response = match self.course(&client, &parts, &mut route) {
             Ok(Course::Handle(admitted)) => {
                 let request = Request::from_parts(parts, body);
                 // Its state is dropped with it: nobody sees what a panic has left half done.
@@ -96,7 +96,7 @@ impl<H: Handler> Front<H> {
             }
             Ok(Course::Answered(answer)) => answer.map(|()| Either::Left(Full::default())),
             Err(refusal) => {
-                note(refusal, &parts, client);
+                note(refusal, &parts, &client);
                 read_some(&parts, body).await;
                 refusal.response(&method).map(Either::Left)
             }
@@ -110,7 +110,7 @@ impl<H: Handler> Front<H> {
     /// Where a request goes. `route` is the one whose CORS headers the answer gets.
     fn course(
         &self,
-        client: Client,
+        client: &Client,
         parts: &Parts,
         route: &mut Option<usize>,
     ) -> Result<Course, Refusal> {
@@ -132,12 +132,12 @@ impl<H: Handler> Front<H> {
         if matches!(place.part, Part::WellKnown(_)) && !reads {
             return Err(Refusal::ReadOnly);
         }
-        Ok(Course::Handle(Admitted { place, client, authorization_was_ours }))
+        Ok(Course::Handle(Admitted { place, client: client.clone(), authorization_was_ours }))
     }
 }
 
 /// One log line about a refused request. Paths and queries may hold what is nobody's business.
-fn note(refusal: Refusal, parts: &Parts, client: Client) {
+fn note(refusal: Refusal, parts: &Parts, client: &Client) {
     let told = |name: HeaderName| {
         let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
         value.map(|text| text.chars().take(TOLD_MAX).collect::<String>())

@@ -10,11 +10,11 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use crate::http::Proxy;
 use crate::http::places::Place;
+use crate::http::{Outlet, Proxy};
 
 /// Who has connected, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Client {
     /// The address that it came from.
     pub remote: SocketAddr,
@@ -22,10 +22,12 @@ pub struct Client {
     pub local: SocketAddr,
     /// Whether it speaks TLS.
     pub secure: bool,
+    /// Whether it takes what is written.
+    pub outlet: Outlet,
 }
 
 /// What is known of a request that was let in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Admitted {
     /// What it is for.
     pub place: Place,
@@ -42,8 +44,8 @@ impl Handler for Routed {
     type Body = crate::http::Body;
 
     async fn handle(&self, request: Request<Incoming>, admitted: Admitted) -> Response<Self::Body> {
-        let Admitted { place, authorization_was_ours, .. } = admitted;
-        Arc::clone(&self.0).handle(place, request, authorization_was_ours).await
+        let Admitted { place, authorization_was_ours, client } = admitted;
+        Arc::clone(&self.0).handle(place, request, authorization_was_ours, client.outlet).await
     }
 
     async fn calls_done(&self) {
@@ -63,7 +65,8 @@ pub trait Handler: Send + Sync + 'static {
         + Unpin
         + 'static;
 
-    /// Answers one request. It is dropped when its client leaves, as is the body of the answer.
+    /// Answers one request. The future is dropped when its client leaves, as is the body of the
+    /// answer.
     fn handle(
         &self,
         request: Request<Incoming>,

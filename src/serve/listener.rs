@@ -21,6 +21,7 @@ use tracing::{debug, error, warn};
 
 use super::connection::{Ended, HEAD, Http};
 use super::handler::Client;
+use crate::http::Outlet;
 use crate::http::Refusal;
 
 /// A silent client is asked whether it is there after this long, ...
@@ -193,22 +194,23 @@ impl Connection {
         // Gone already.
         let Ok(local) = stream.local_addr() else { return };
         tune(&stream);
-        let client = Client { remote, local, secure: tls.is_some() };
-        let answer = |request| answer(client, request);
+        let outlet = Outlet::default();
+        let client = Client { remote, local, secure: tls.is_some(), outlet: outlet.clone() };
+        let answer = |request| answer(client.clone(), request);
         let ended = match tls {
             None => {
                 let stop = reached(&mut phase, Phase::Draining);
-                http.converse(stream, answer, stop).await
+                Box::pin(http.converse(stream, outlet, answer, stop)).await
             }
             Some(tls) => {
                 let agreed = tokio::select! {
-                    agreed = timeout(HEAD, tls.accept(stream)) => agreed,
+                    agreed = Box::pin(timeout(HEAD, tls.accept(stream))) => agreed,
                     () = reached(&mut phase, Phase::Draining) => return,
                 };
                 match agreed {
                     Ok(Ok(stream)) => {
                         let stop = reached(&mut phase, Phase::Draining);
-                        http.converse(stream, answer, stop).await
+                        Box::pin(http.converse(stream, outlet, answer, stop)).await
                     }
                     Ok(Err(error)) => {
                         debug!(%error, from = %remote.ip(), "no TLS");

@@ -63,7 +63,7 @@ async fn tick() {
 }
 
 /// Serves routes until SIGTERM or SIGINT, and answers with the exit code: 0, or 1 if a request had
-/// to be cut at the end. See [`Site::serve`] for how it ends.
+/// to be cut at the end. See [`Site::serve`] for how it ends. SIGHUP has its default meaning.
 ///
 /// `via` is the name that `handler` uses for us too.
 ///

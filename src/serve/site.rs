@@ -89,7 +89,7 @@ impl<H: Handler> Site<H> {
     ///
     /// # Errors
     /// If an address cannot be listened on, other machines could connect though no names are
-    /// allowed, or the certificate cannot be used.
+    /// allowed and it is not `insecure`, or the certificate cannot be used.
     pub async fn bind<'a>(
         server: &Server,
         admin: &Admin,
@@ -101,7 +101,8 @@ impl<H: Handler> Site<H> {
         let socket = passed_socket(&mut passed, 0, "server")?;
         let own = socket.as_ref().and_then(|socket| socket.local_addr().ok());
         let address = own.unwrap_or(server.listen);
-        if !address.ip().to_canonical().is_loopback() && server.allowed_hosts.is_empty() {
+        let named = server.insecure || !server.allowed_hosts.is_empty();
+        if !address.ip().to_canonical().is_loopback() && !named {
             return Err(ServeError::Exposed { address });
         }
         let tls = server.tls.as_ref().map(tls::load).transpose()?;

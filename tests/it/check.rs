@@ -74,6 +74,11 @@ fn a_file_is_checked_line_by_line() {
         path = "/a"
         upstream.command = ["node", "a.js", "--token", "${TOKEN}"]
         [[route]]
+        path = "/script"
+        upstream.command = ["sh", "-c", """
+            echo "${TOKEN}"
+            sleep 1"""]
+        [[route]]
         path = "/longer"
         upstream.url = "https://example.com/mcp"
         opaque = true
@@ -83,6 +88,7 @@ fn a_file_is_checked_line_by_line() {
     "#;
     let (code, out, error) = check(text, &[]);
     let expected = "/a       node a.js --token ${TOKEN}\n\
+        /script  sh -c echo \"${TOKEN}\" sleep 1\n\
         /longer  https://example.com/mcp (piped)\n\
         /demo    the embedded legacy server\n";
     assert_eq!((code, &*out, &*error), (Some(0), expected, ""));
@@ -208,6 +214,18 @@ fn the_examples_of_the_repository_can_be_used() {
     let text = text.replace("\"certs/", &format!("\"{}/", folder().display()));
     let routes = Routes::parse(&path, &text, &environment()).unwrap_or_else(|e| panic!("{e}"));
     assert!(routes.iter().count() > 2);
+}
+
+#[test]
+fn what_the_readme_shows_is_true() {
+    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let example = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(parse(example).unwrap().iter().count(), 1);
+    Validator::new().check(example).unwrap();
+    let slip = "[[route]]\npath = \"/a\"\nupstream.comand = []\n";
+    let error = parse(slip).unwrap_err().to_string();
+    let (_, error) = error.split_once("proxy.toml:").unwrap();
+    assert!(text.contains(&format!("proxy.toml:{error}\n")), "{error}");
 }
 
 #[test]

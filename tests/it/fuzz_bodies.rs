@@ -8,10 +8,11 @@ use milepost::json;
 use milepost::jsonrpc::{Key, Kind, Message};
 use milepost::lines::{Frame, Lines};
 use milepost::mcp::PROGRESS;
-use milepost::progress::{Coalesce, Mode, OnFall, Pacing, Part, Policy, Transmit, dialect};
+use milepost::progress::{Coalesce, Mode, OnFall, Pacing, Part, Policy, Transmit};
 
 use crate::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together};
 use crate::sse_rig;
+use crate::talk::dialects;
 
 /// A conversation, one step a line, in the signs of the wire transcripts:
 ///
@@ -97,7 +98,7 @@ fn policy(settings: &[u8]) -> Policy {
         policy.call.on_fall = OnFall::Rebase;
     }
     if on(b'a') {
-        policy.dialects = dialect::ALL.to_vec();
+        policy.dialects = dialects();
     }
     if on(b't') {
         policy.coalesce = Coalesce::All;

@@ -18,12 +18,14 @@ mod rig;
 mod routes;
 mod script;
 mod serve;
+mod serving;
 mod sse;
 mod sse_rig;
 mod talk;
 mod through_wrap;
 mod tidy;
 mod wrap;
+mod wrap_config;
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -5,14 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use milepost::jsonrpc::{Kind, Message};
 use milepost::progress::{
-    Coalesce, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict, dialect,
+    Coalesce, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict,
 };
 use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::checker::Checker;
 use crate::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together, bare};
-use crate::talk::{Said, Step, TOKENS, Talk, cut, steps};
+use crate::talk::{Said, Step, TOKENS, Talk, cut, dialects, steps};
 
 /// Longer than anything waits, but for a heartbeat.
 const AGES: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ fn policies() -> impl Strategy<Value = Policy> {
         policy.call.on_fall = on_fall;
         policy.call.figures_in_text = dice[0];
         if dice[1] {
-            policy.dialects = dialect::ALL.to_vec();
+            policy.dialects = dialects();
         }
         if dice[2] && dice[3] {
             policy.mode = Mode::Enforce;
@@ -83,7 +83,7 @@ fn is_progress(bytes: &Bytes) -> bool {
     message.kind() == Kind::Notification
         && message
             .method()
-            .is_some_and(|method| dialect::ALL.iter().any(|dialect| dialect.claims(&method)))
+            .is_some_and(|method| dialects().iter().any(|dialect| dialect.claims(&method)))
 }
 
 proptest! {

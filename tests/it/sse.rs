@@ -275,8 +275,8 @@ fn a_longer_event_comes_line_by_line() {
     assert_eq!(
         pieces(&mut events),
         [
-            Some(piece("id: 1\r\n", None)),
-            Some(piece("data:ab", Some("ab"))),
+            // What it is shows in its payload: the lines ahead come with that.
+            Some(piece("id: 1\r\ndata:ab", Some("ab"))),
             Some(piece("cdef\r", Some("cdef"))),
         ]
     );

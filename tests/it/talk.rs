@@ -1,8 +1,13 @@
 //! Conversations between a client and a legacy server, made from numbers: whatever either may say,
 //! with a liking for the ugly.
 
+use std::path::Path;
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use milepost::jsonrpc::Key;
+use milepost::progress::dialect::{self, Dialect};
+use milepost::routes::{Environment, Routes};
 use proptest::prelude::*;
 
 /// One step of a conversation. The numbers pick from lists, so that they shrink towards the plain.
@@ -383,7 +388,7 @@ impl Talk {
         let extra = EXTRAS[more % EXTRAS.len()];
         let extra = if extra.is_empty() { String::new() } else { format!(",{extra}") };
         let id = call.id;
-        Some(match dialect % 16 {
+        Some(match dialect % 18 {
             0..8 => format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{about},"progress":{figure}{}{}{extra}{last}}}}}"#,
                 member("total", total),
@@ -395,11 +400,7 @@ impl Talk {
             ),
             9 => format!(
                 r#"{{"jsonrpc":"2.0","method":"tools/progress","params":{{"id":{id},"content":[{{"type":"text","text":{}}}],"isFinal":{}}}}}"#,
-                if words.is_empty() {
-                    r#""{\"status\":\"in_progress\",\"percentComplete\":15}""#
-                } else {
-                    words
-                },
+                Some(words).filter(|words| !words.is_empty()).unwrap_or(STATUS),
                 more % 7 == 6,
             ),
             10 => format!(
@@ -418,9 +419,16 @@ impl Talk {
             14 => format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/tools/stream","params":{{"toolName":"fix","text":"t{more}"}}}}"#
             ),
-            _ => format!(
+            15 => format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/tasks/progress","params":{{"taskId":"T{}","progress":{figure}}}}}"#,
                 call.task.unwrap_or(0)
+            ),
+            16 => format!(
+                r#"{{"method":"acme/status","params":{{"job":{about},"pct":{figure}{}}}}}"#,
+                member("text", words)
+            ),
+            _ => format!(
+                r#"{{"method":"acme/status","params":{{"id":{id},"text":"{{\"state\":\"done\"}}"}}}}"#
             ),
         })
     }
@@ -433,6 +441,31 @@ impl Talk {
             r#"{{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{{"taskId":"T{task}","status":"{status}"}}}}"#
         )))
     }
+}
+
+/// What a server says of its work in a string.
+const STATUS: &str = r#""{\"status\":\"in_progress\",\"percentComplete\":15}""#;
+
+/// Every dialect that is built in, and one that a route file may describe.
+pub(crate) fn dialects() -> Vec<Dialect> {
+    static ALL: LazyLock<Vec<Dialect>> = LazyLock::new(read_dialects);
+    ALL.clone()
+}
+
+fn read_dialects() -> Vec<Dialect> {
+    let text = r#"
+        [[dialect]]
+        name = "acme"
+        method = "acme/status"
+        request_id = "/params/id"
+        token = "/params/job"
+        progress = "/params/pct"
+        message = "/params/text"
+        final = { pointer = "/params/text#/state", equals = "done" }
+        scale = "percent"
+    "#;
+    let routes = Routes::parse(Path::new(""), text, &Environment::default()).unwrap();
+    dialect::ALL.iter().chain(routes.dialects()).cloned().collect()
 }
 
 /// The other spelling that a careless server gives back.

@@ -1,14 +1,15 @@
 //! The drivers of the official SDKs (see tests/sdk/README.md) and what they report.
 
-use std::io::Read;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use super::{MILEPOST, home, wait};
+use super::{MILEPOST, STUCK, home, wait};
 
 /// Every client there is a driver for.
 pub(crate) const CLIENTS: [&str; 5] = ["ts1", "ts2", "py1", "py2", "rmcp"];
@@ -53,13 +54,25 @@ pub(crate) struct Report {
 /// Lets an SDK's client talk to a server.
 #[track_caller]
 pub(crate) fn client(name: &str, options: &[&str], server: &[String]) -> Report {
+    let target: Vec<_> = ["--"].into_iter().chain(server.iter().map(String::as_str)).collect();
+    visit(name, options, &target, &[])
+}
+
+/// Lets an SDK's client talk to whom it finds at `target`, in an environment with these variables.
+#[track_caller]
+pub(crate) fn visit(
+    name: &str,
+    options: &[&str],
+    target: &[&str],
+    variables: &[(&str, &str)],
+) -> Report {
     set_up();
     let began = Instant::now();
     let mut child = Command::new(home().join("tests/sdk/run"))
         .args([name, "client"])
         .args(options)
-        .arg("--")
-        .args(server)
+        .args(target)
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -79,7 +92,7 @@ pub(crate) fn client(name: &str, options: &[&str], server: &[String]) -> Report 
 
 /// Reads all of a pipe, for as long as the driver runs and a little longer: one that is left behind
 /// may keep it open.
-fn collect(mut pipe: impl Read + Send + 'static) -> impl FnOnce() -> String {
+pub(crate) fn collect(mut pipe: impl Read + Send + 'static) -> impl FnOnce() -> String {
     let text = Arc::new(Mutex::new(Vec::new()));
     let (all, (end, ended)) = (Arc::clone(&text), mpsc::channel::<()>());
     thread::spawn(move || {
@@ -123,4 +136,151 @@ impl Report {
             assert_eq!(call["is_error"], false, "{call}\n{stderr}");
         }
     }
+
+    /// Panics unless the figures that the callback of each call got rise.
+    #[track_caller]
+    pub(crate) fn expect_rising(&self) {
+        for call in self.calls() {
+            let updates = call["progress"].as_array().unwrap().iter();
+            let figures: Vec<_> = updates.map(|update| update[0].as_f64().unwrap()).collect();
+            assert!(figures.windows(2).all(|two| two[0] < two[1]), "{call}");
+        }
+    }
+
+    /// What the callback of that call got, without the times.
+    pub(crate) fn progress(&self, call: usize) -> Vec<Value> {
+        let updates = self.calls()[call]["progress"].as_array().unwrap().iter();
+        updates.map(|update| json!([update[0].as_f64(), update[1].as_f64(), update[2]])).collect()
+    }
+}
+
+/// A process that says where it listens and ends when its standard input does: when this is dropped,
+/// and when the process of the test is gone.
+struct Listener {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    address: String,
+    said: Arc<Mutex<String>>,
+}
+
+impl Listener {
+    /// `address` finds the address in a line of its standard output (or error, if that is `loud`).
+    #[track_caller]
+    fn start(command: &mut Command, loud: bool, address: fn(&str) -> Option<&str>) -> Self {
+        let (on, off) = (Stdio::piped(), Stdio::null());
+        let (stdout, stderr) = if loud { (off, on) } else { (on, off) };
+        command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        let pipe: Box<dyn Read + Send> = match child.stdout.take() {
+            Some(stdout) => Box::new(stdout),
+            None => Box::new(child.stderr.take().unwrap()),
+        };
+        let said = Arc::new(Mutex::new(String::new()));
+        let (text, (tell, told)) = (Arc::clone(&said), mpsc::channel());
+        thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                if let Some(address) = address(&line) {
+                    let _ = tell.send(address.to_owned());
+                }
+                *text.lock().unwrap() += &(line + "\n");
+            }
+        });
+        let mut listener = Self { child, stdin, address: String::new(), said };
+        match told.recv_timeout(STUCK) {
+            Ok(address) => listener.address = address,
+            Err(_) => panic!("nobody listens: {command:?}\n{}", listener.said.lock().unwrap()),
+        }
+        listener
+    }
+
+    /// Its exit code, or nothing if it had to be killed.
+    fn end(&mut self) -> Option<i32> {
+        self.stdin = None;
+        wait(&mut self.child, STUCK).and_then(|status| status.code())
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// An SDK's server that listens on a port of its own.
+pub(crate) struct Upstream(Listener);
+
+impl Upstream {
+    /// Starts the server of that name with these options: `--sse` makes it one of HTTP+SSE.
+    #[track_caller]
+    pub(crate) fn start(name: &str, options: &[&str]) -> Self {
+        set_up();
+        let mut command = Command::new(home().join("tests/sdk/run"));
+        command.args([name, "server", "--http", "0"]).args(options);
+        Self(Listener::start(&mut command, false, |line| line.strip_prefix("listening on ")))
+    }
+
+    /// Its endpoint.
+    pub(crate) fn url(&self) -> &str {
+        &self.0.address
+    }
+}
+
+/// `milepost serve` with a route file of its own, on a port of its own.
+pub(crate) struct Proxy {
+    listener: Listener,
+    _folder: TempDir,
+}
+
+impl Proxy {
+    /// `routes`: what stands in the file beside the address.
+    #[track_caller]
+    pub(crate) fn start(routes: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("proxy.toml");
+        let server = "[server]\nlisten = \"127.0.0.1:0\"\ndrain = \"5s\"\n\n";
+        fs::write(&file, format!("{server}{routes}")).unwrap();
+        // It has no interest in its standard input.
+        let script = r#""$0" serve "$1" & cat >/dev/null; kill $!; wait $!"#;
+        let mut command = Command::new("sh");
+        command.args(["-c", script, MILEPOST]).arg(&file);
+        if env::var_os("MILEPOST_TEST_LOG").is_none() {
+            command.env_remove("MILEPOST_LOG");
+        }
+        let listener = Listener::start(&mut command, true, |line| {
+            let (_, address) = line.split_once("listening address=\"")?;
+            address.split('"').next()
+        });
+        Self { listener, _folder: folder }
+    }
+
+    /// With a route to an endpoint of Streamable HTTP and these lines in it, at `/mcp`.
+    #[track_caller]
+    pub(crate) fn to(url: &str, lines: &str) -> Self {
+        Self::start(&route("/mcp", "url", url, lines))
+    }
+
+    /// Where clients find what stands under that path in the route file.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.listener.address)
+    }
+
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        self.listener.said.lock().unwrap().clone()
+    }
+
+    /// Ends it; panics unless it ends well and had nothing to complain of.
+    #[track_caller]
+    pub(crate) fn finish(mut self) {
+        let code = self.listener.end();
+        let log = self.log();
+        assert_eq!(code, Some(0), "{log}");
+        assert!(!log.contains(" ERROR ") && !log.contains("panicked"), "{log}");
+    }
+}
+
+/// A route for a file: `kind` is `url` or `sse`.
+pub(crate) fn route(path: &str, kind: &str, url: &str, lines: &str) -> String {
+    format!("[[route]]\npath = \"{path}\"\nupstream.{kind} = \"{url}\"\n{lines}\n")
 }

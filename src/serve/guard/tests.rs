@@ -106,6 +106,15 @@ fn away_from_loopback_only_our_address_and_the_names_we_were_given_are_answered(
 }
 
 #[test]
+fn a_listener_that_is_told_to_answers_every_name() {
+    let server = Server { insecure: true, ..Server::default() };
+    for name in ["evil.example", "192.168.1.5:7332", "tools.example:80"] {
+        host(&server, HERE, name, true);
+    }
+    host(&server, HERE, "localhost evil.example", false);
+}
+
+#[test]
 fn a_request_names_one_host() {
     let server = Server::default();
     let row = |head: &str, expected| check(&server, HERE, head, expected);

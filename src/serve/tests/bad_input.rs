@@ -153,6 +153,24 @@ async fn whoever_is_slow_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_no_http_2_ends_its_connection() {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    for (what, bytes) in [
+        ("HTTP/1.1", &b"POST /a HTTP/1.1\r\nhost: localhost\r\n\r\n"[..]),
+        ("a frame beyond all", &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]),
+        ("data of no stream", &[0, 0, 1, 0, 1, 0, 0, 0, 1, b'x']),
+        ("settings of a stream", &[0, 0, 0, 4, 0, 0, 0, 0, 1]),
+        ("a head that is no HPACK", &[0, 0, 2, 1, 5, 0, 0, 0, 1, 0xff, 0xff]),
+        ("a stream of the server's", &[0, 0, 1, 1, 5, 0, 0, 0, 2, 0x82]),
+        ("a window that never was", &[0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    ] {
+        let spoken = speak_in_pieces(Server::default(), &[PREFACE, SETTINGS, bytes]).await;
+        assert_eq!((spoken.name(), &spoken.handled[..]), ("broken", &[][..]), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_may_come_in_any_pieces() {
     let bytes =
         format!("POST /a HTTP/1.1\r\n{HOST}connection: close\r\ncontent-length: 2\r\n\r\n{{}}");

@@ -5,16 +5,19 @@ mod requests;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::time::timeout;
 
 use super::connection::{Ended, Http};
 use super::front::Front;
 use super::handler::{Admitted, Client, Handler};
+use crate::http::Outlet;
 use crate::http::Via;
 use crate::routes::{Cors, HttpUpstream, Route, Server, Upstream};
 
@@ -100,10 +103,11 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
     let front = Arc::new(Front::new(server, via, &routes(), Arc::clone(&handler)));
     let (ours, theirs) = duplex(1 << 20);
     let local: SocketAddr = "127.0.0.1:7332".parse().unwrap();
-    let client = Client { remote: local, local, secure: false };
-    let answer = move |request| Arc::clone(&front).answer(client, request);
-    let connection =
-        tokio::spawn(async move { http.converse(theirs, answer, std::future::pending()).await });
+    let client = Client { remote: local, local, secure: false, outlet: Outlet::default() };
+    let answer = move |request| Arc::clone(&front).answer(client.clone(), request);
+    let connection = tokio::spawn(async move {
+        http.converse(theirs, Outlet::default(), answer, std::future::pending()).await
+    });
     let (mut read, mut write) = tokio::io::split(ours);
     for piece in pieces {
         // A connection that is closed already has said enough.
@@ -111,7 +115,8 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
         tokio::task::yield_now().await;
     }
     let mut answer = Vec::new();
-    read.read_to_end(&mut answer).await.unwrap();
+    // An hour that takes no time.
+    timeout(Duration::from_secs(3600), read.read_to_end(&mut answer)).await.unwrap().unwrap();
     let ended = connection.await.unwrap();
     let handled = std::mem::take(&mut *handler.handled.lock().unwrap());
     Spoken { answer: String::from_utf8_lossy(&answer).into_owned(), ended, handled }

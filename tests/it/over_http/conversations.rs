@@ -198,7 +198,7 @@ impl Streams {
                     asked.accept();
                 } else {
                     // Some answers come as JSON, and progress for them elsewhere.
-                    if !json || die % 4 != 0 {
+                    if !json || !die.is_multiple_of(4) {
                         asked.events(&[]);
                         self.begun.push(self.all.len());
                     }
@@ -221,7 +221,7 @@ impl Streams {
         let answers = text.contains("\"result\"") || text.contains("\"error\"");
         let own = id(text).filter(|_| answers).and_then(|id| self.by_id.get(&id));
         let streams: Vec<usize> = self.by_id.values().copied().chain([0]).collect();
-        let stream = own.copied().unwrap_or(streams[usize::from(die) % streams.len()]);
+        let stream = own.copied().unwrap_or_else(|| streams[usize::from(die) % streams.len()]);
         let asked = &self.all[stream].1;
         if self.begun.contains(&stream) {
             asked.say(text);

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use milepost::http::places::Places;
-use milepost::http::{InProcess, Io, Proxy, Via};
+use milepost::http::{InProcess, Io, Outlet, Proxy, Via};
 use milepost::routes::{Environment, Routes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::{Notify, mpsc};
@@ -217,7 +217,7 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<Places>) {
         let proxy = Arc::clone(&proxy);
         async move {
             let place = place.unwrap_or_else(|| panic!("no place for {}", request.uri()));
-            Ok::<_, Infallible>(proxy.handle(place, request, false).await)
+            Ok::<_, Infallible>(proxy.handle(place, request, false, Outlet::default()).await)
         }
     });
     let mut connection = hyper::server::conn::http1::Builder::new();

@@ -134,7 +134,7 @@ async fn each_event_reaches_the_client_as_soon_as_its_blank_line() {
         let (line, blank) = end.split_at(end.len() / 2);
         server.chunk(format!("data: {}{line}", progress("7", figure)));
         settle().await;
-        assert!(answer.messages().len().to_string() < figure.to_owned());
+        assert!(*answer.messages().len().to_string() < *figure);
         server.chunk(blank);
         settle().await;
         assert_eq!(answer.messages().len().to_string(), figure);

@@ -74,7 +74,10 @@ export function addTools(server, z, sdk) {
         return text('burst done');
     });
 
-    tool('big', { bytes: z.number().default(1000) }, async ({ bytes }) => text('x'.repeat(bytes)));
+    tool('big', { bytes: z.number().default(1000), ms: z.number().default(0) }, async ({ bytes, ms }) => {
+        await sleep(ms);
+        return text('x'.repeat(bytes));
+    });
 
     tool('ask', {}, async (_args, context) => {
         await sdk.ping(context);

@@ -69,7 +69,8 @@ def add_tools(server, Context):
         return "burst done"
 
     @server.tool()
-    async def big(bytes: int = 1000) -> str:
+    async def big(bytes: int = 1000, ms: float = 0) -> str:
+        await anyio.sleep(ms / 1000)
         return "x" * bytes
 
     @server.tool()

@@ -26,7 +26,7 @@ const TOOLS: [(&str, &[&str]); 5] = [
     ("steps", &["count", "ms", "total"]),
     ("quiet", &["ms"]),
     ("burst", &[]),
-    ("big", &["bytes"]),
+    ("big", &["bytes", "ms"]),
     ("ask", &[]),
 ];
 
@@ -82,7 +82,10 @@ impl ServerHandler for Tools {
                 report(&context, 100.0, Some(100.0), "done".to_owned()).await;
                 "burst done".to_owned()
             }
-            "big" => "x".repeat(number("bytes").unwrap_or(1000.0) as usize),
+            "big" => {
+                pause(number("ms").unwrap_or(0.0)).await;
+                "x".repeat(number("bytes").unwrap_or(1000.0) as usize)
+            }
             "ask" => {
                 let ping = ServerRequest::PingRequest(PingRequest::default());
                 let answer = context.peer.send_request(ping).await;

@@ -1,0 +1,124 @@
+//! What passes byte for byte, and what that costs.
+
+use std::thread;
+
+use super::proxy::Start;
+use super::*;
+
+const LARGE: usize = 10 << 20;
+
+/// What the memory may grow by, in KiB.
+const GROWTH_KIB: u64 = 64 << 10;
+
+/// Text in which a piece that is lost, doubled or moved is noticed.
+fn text(bytes: usize) -> String {
+    (0..).map(|number| format!("{number:08} ")).take(bytes / 9).collect()
+}
+
+/// An answer that passes on a route, and what its client gets.
+#[track_caller]
+fn passes_in_little_memory(kind: &str, body: &str) {
+    let upstream = Upstream::start();
+    let proxy = Proxy::before(&upstream.url());
+    let mut before = post(&proxy, &call("1", Some("1")));
+    upstream.asked().json(&result("1"));
+    assert_eq!(before.rest(), result("1"));
+    let memory = proxy.memory("VmRSS");
+    let mut asked = post(&proxy, &call("7", Some("1")));
+    let (mut server, owned) = (upstream.asked(), body.to_owned());
+    let head = format!("content-type: {kind}\r\n");
+    let told = thread::spawn(move || server.answer("200 OK", &head, owned));
+    let heard = asked.rest();
+    told.join().unwrap();
+    assert_eq!(heard.len(), body.len(), "{}", &heard[heard.len() - 200..]);
+    assert!(heard == body);
+    let growth = proxy.memory("VmHWM") - memory;
+    assert!(growth < GROWTH_KIB, "{growth} KiB");
+}
+
+#[test]
+fn ten_megabytes_of_json_pass_in_little_memory() {
+    let body = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"text":"{}"}}}}"#, text(LARGE));
+    passes_in_little_memory("application/json", &body);
+}
+
+#[test]
+fn an_event_of_ten_megabytes_passes_in_little_memory() {
+    // What stands ahead of the message in its event makes no difference.
+    for ahead in ["", "event: message\n", ": comment\r\nid: 9\r\n", "\u{feff}id:\ndata:\n"] {
+        let body = format!(
+            "{ahead}data: {{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{{\"text\":\"{}\"}}}}\n\n",
+            text(LARGE)
+        );
+        passes_in_little_memory("text/event-stream", &body);
+    }
+}
+
+#[test]
+fn a_request_of_ten_megabytes_passes_in_little_memory() {
+    let upstream = Upstream::start();
+    let proxy = Proxy::before(&upstream.url());
+    let memory = proxy.memory("VmRSS");
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"x":"{}"}}}}"#,
+        text(LARGE)
+    );
+    let mut asked = post(&proxy, &body);
+    let mut server = upstream.asked();
+    assert!(server.body == body);
+    server.json(&result("7"));
+    assert_eq!(asked.rest(), result("7"));
+    let growth = proxy.memory("VmHWM") - memory;
+    assert!(growth < GROWTH_KIB, "{growth} KiB");
+}
+
+#[test]
+fn an_opaque_route_changes_nothing_not_even_wrong_progress() {
+    let upstream = Upstream::start();
+    let route = format!("upstream.url = \"{}\"\nopaque = true", upstream.url());
+    let defaults = r#"heartbeat = { after = "50ms", every = "50ms" }
+        upgrade_after = "50ms"
+        keep_alive = "1s""#;
+    let proxy = Proxy::with(&Start { defaults, ..Start::default() }, &route);
+    let said = [
+        "\u{feff}: hello\r\n\r\n".to_owned(),
+        legacy_progress("7", "in words of its own"),
+        "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":\"?\",\"progress\":null}}\n\n".to_owned(),
+        "event: progress\nid: 4\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":1,\"progress\":\"5\"}}\n\n".to_owned(),
+        "data: {\"jsonrpc\":\"2.0\",\"id\":\"7\",\"result\":{}}\r\r".to_owned(),
+        result_event("7"),
+        legacy_progress("7", "after the answer"),
+        "data: half an event".to_owned(),
+    ];
+    let body = format!(" {} \n", call("7", Some("1")));
+    let headers = [POST[0], POST[1], ("accept-encoding", "gzip"), ("x-own", "1")];
+    let mut asked = Exchange::send(proxy.address(), "POST", "/a?x=%20y", &headers, &body);
+    let mut server = upstream.asked();
+    assert_eq!(server.body, body);
+    assert!(server.head.starts_with("POST /mcp?x=%20y HTTP/1.1\r\n"), "{}", server.head);
+    for line in ["accept-encoding: gzip\r\n", "x-own: 1\r\n"] {
+        assert!(server.head.contains(line), "{}", server.head);
+    }
+    server.events();
+    assert_eq!(asked.status(), 200);
+    // Longer than any silence that would be broken elsewhere.
+    assert!(asked.is_quiet(std::time::Duration::from_millis(1200)));
+    for piece in &said {
+        server.say(piece);
+    }
+    server.end();
+    assert_eq!(asked.rest(), said.concat());
+
+    // Answers that would be mended elsewhere.
+    let wrong = r#"{"jsonrpc":"2.0","id":"7","result":{}}"#;
+    let mut asked = post(&proxy, &call("7", Some("1")));
+    upstream.asked().json(wrong);
+    assert_eq!(asked.rest(), wrong);
+    // No message at all, in either direction.
+    let mut asked = post(&proxy, "no JSON");
+    let mut server = upstream.asked();
+    assert_eq!(server.body, "no JSON");
+    server.answer("418 I'm a teapot", "content-type: image/png\r\nx-own: 2\r\n", "\u{1}\u{2}");
+    assert_eq!((asked.status(), asked.header("x-own").as_deref()), (418, Some("2")));
+    assert_eq!(asked.rest(), "\u{1}\u{2}");
+}

@@ -1,0 +1,162 @@
+//! SIGTERM: who may finish, who is told, and the exit code.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::proxy::Start;
+use super::*;
+
+/// Heartbeats often enough not to wait for them.
+const BEATS: &str = r#"heartbeat = { after = "100ms", every = "100ms" }"#;
+
+fn route(upstream: &Upstream) -> String {
+    format!("upstream.url = \"{}\"", upstream.url())
+}
+
+#[test]
+fn open_calls_go_on_with_their_heartbeats_and_finish() {
+    let upstream = Upstream::start();
+    let mut proxy = Proxy::with(&Start { defaults: BEATS, ..Start::default() }, &route(&upstream));
+    assert_eq!(proxy.probe("/readyz"), (200, "ready\n".to_owned()));
+    let mut asked = post(&proxy, &call("7", Some("\"t\"")));
+    let mut server = upstream.asked();
+    server.events();
+    assert_eq!(json(&asked.event().unwrap())["params"]["progressToken"], "t");
+    let mut silent = post(&proxy, &call("8", None));
+    let mut not_begun = upstream.asked();
+    let line = proxy.stop();
+    assert!(line.contains("open=2 drain_s=30"), "{line}");
+    assert_eq!(proxy.probe("/readyz"), (503, "stopping\n".to_owned()));
+    assert_eq!(proxy.probe("/livez"), (200, "alive\n".to_owned()));
+    // As many as would never have been on their way already.
+    for _ in 0..5 {
+        let beat = json(&asked.event().unwrap());
+        assert_eq!(beat["params"]["progressToken"], "t");
+    }
+    server.say(legacy_progress("7", "nearly"));
+    while json(&asked.event().unwrap())["params"]["message"] != "nearly" {}
+    server.say(result_event("7")).end();
+    assert_eq!(asked.events().last(), Some(&result_event("7")));
+    not_begun.json(&result("8"));
+    assert_eq!(silent.rest(), result("8"));
+    assert_eq!(proxy.code(), Some(0));
+    proxy.logged(&["stopped", "code=0"]);
+}
+
+#[test]
+fn calls_that_do_not_finish_in_time_are_answered_with_an_error() {
+    let upstream = Upstream::start();
+    let start = Start { server: r#"drain = "300ms""#, ..Start::default() };
+    let mut proxy = Proxy::with(&start, &route(&upstream));
+    let mut begun = post(&proxy, &call("7", Some("1")));
+    let mut server = upstream.asked();
+    server.events().say(legacy_progress("7", "half way"));
+    assert_eq!(json(&begun.event().unwrap())["params"]["message"], "half way");
+    let mut not_begun = post(&proxy, &call("8", Some("1")));
+    let mut other = upstream.asked();
+    let stopped = Instant::now();
+    proxy.terminate();
+    let events = begun.events();
+    assert!(stopped.elapsed().as_millis() >= 300);
+    assert_eq!(events.len(), 1, "{events:?}");
+    let error = json(&events[0]);
+    assert_eq!(error["id"], 7);
+    assert_eq!(error["error"]["message"], "the proxy is shutting down");
+    assert_eq!(not_begun.status(), 503);
+    let error = json(&not_begun.rest());
+    assert_eq!(error["id"], 8);
+    assert_eq!(error["error"]["message"], "the proxy is shutting down");
+    // Nothing had to be cut.
+    assert_eq!(proxy.code(), Some(0));
+    server.closing();
+    other.closing();
+    proxy.logged(&["call tool=\"work\"", "outcome=\"server gone\""]);
+    assert!(!proxy.log().contains("broken off"), "{}", proxy.log());
+}
+
+#[test]
+fn streams_that_only_listen_end_at_once() {
+    for opaque in [false, true] {
+        let upstream = Upstream::start();
+        let route = format!("{}\nopaque = {opaque}", route(&upstream));
+        let mut proxy = Proxy::with(&Start::default(), &route);
+        let headers = [("accept", "text/event-stream"), ("mcp-session-id", "s")];
+        let mut listening = Exchange::send(proxy.address(), "GET", "/a", &headers, "");
+        let mut server = upstream.asked();
+        server.events().say(": hello\n\n");
+        assert_eq!(listening.event().as_deref(), Some(": hello\n\n"));
+        let begun = Instant::now();
+        proxy.terminate();
+        assert_eq!(listening.events(), Vec::<String>::new());
+        server.closing();
+        assert_eq!(proxy.code(), Some(0), "opaque: {opaque}");
+        assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let upstream = Upstream::start();
+    let mut proxy = Proxy::with(&Start::default(), &route(&upstream));
+    let mut asked = post(&proxy, &call("7", Some("1")));
+    let mut server = upstream.asked();
+    server.events();
+    assert_eq!(asked.status(), 200);
+    proxy.stop();
+    let begun = Instant::now();
+    proxy.terminate();
+    assert_eq!(proxy.code(), Some(1));
+    // Long before `drain` is over, which is 30 s.
+    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+    server.closing();
+    proxy.logged(&["WARN cut what was still open", "requests=1"]);
+    proxy.logged(&["stopped", "code=1"]);
+}
+
+#[test]
+fn without_calls_it_ends_at_once() {
+    let upstream = Upstream::start();
+    let mut proxy = Proxy::with(&Start::default(), &route(&upstream));
+    let mut asked = post(&proxy, &call("7", None));
+    upstream.asked().json(&result("7"));
+    assert_eq!(asked.rest(), result("7"));
+    // The connection of this client stays open, and is closed.
+    let begun = Instant::now();
+    proxy.terminate();
+    assert_eq!(proxy.code(), Some(0));
+    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_is_only_piped_may_finish_too() {
+    // An answer that is not looked at, a large one, and one of a route that is opaque. Each takes
+    // longer than streams are given for their end.
+    let large = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"x":"{}"}}}}"#, "x".repeat(1 << 20));
+    let finishes = |(opaque, kind, body): (bool, &str, &str)| {
+        let upstream = Upstream::start();
+        let route = format!("{}\nopaque = {opaque}", route(&upstream));
+        let mut proxy = Proxy::with(&Start::default(), &route);
+        let mut asked = post(&proxy, &call("7", Some("1")));
+        let mut server = upstream.asked();
+        let length = body.len();
+        server.raw(format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
+        ));
+        server.raw(&body[..10]);
+        assert_eq!(asked.status(), 200);
+        proxy.stop();
+        thread::sleep(Duration::from_millis(2500));
+        server.raw(&body[10..]);
+        assert!(asked.rest() == body, "{kind}");
+        assert_eq!(proxy.code(), Some(0), "{kind}");
+    };
+    thread::scope(|scope| {
+        for answer in [
+            (false, "text/plain", "some text that is no message"),
+            (false, "application/json", &*large),
+            (true, "text/event-stream", "data: {}\n\n: the end\n\n"),
+        ] {
+            scope.spawn(move || finishes(answer));
+        }
+    });
+}

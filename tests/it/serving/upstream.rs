@@ -1,0 +1,150 @@
+//! A server that does and says what a test wants, byte for byte.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+use crate::support::STUCK;
+
+/// A server on a port of its own. Each of its connections serves one request, which the test takes.
+pub(super) struct Upstream {
+    address: String,
+    requests: Receiver<Asked>,
+}
+
+/// A request, and the connection on which it is answered.
+pub(super) struct Asked {
+    pub(super) head: String,
+    pub(super) body: String,
+    stream: TcpStream,
+}
+
+impl Upstream {
+    pub(super) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (asked, requests) = mpsc::channel();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, asked) = (stream.unwrap(), asked.clone());
+                thread::spawn(move || read(stream).map(|request| asked.send(request)));
+            }
+        });
+        Self { address, requests }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// The next request.
+    #[track_caller]
+    pub(super) fn asked(&self) -> Asked {
+        self.requests.recv_timeout(STUCK).unwrap()
+    }
+
+    /// Whether nobody has asked.
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests.try_recv().is_err()
+    }
+}
+
+fn read(stream: TcpStream) -> Option<Asked> {
+    stream.set_read_timeout(Some(STUCK)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut reader = BufReader::new(&stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let length = head.to_ascii_lowercase();
+    let length = length.split("content-length: ").nth(1);
+    let length = length.map_or(0, |rest| rest.lines().next().unwrap().parse().unwrap());
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(Asked { head, body: String::from_utf8(body).unwrap(), stream })
+}
+
+impl Asked {
+    /// Bytes as they are.
+    #[track_caller]
+    pub(super) fn raw(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
+        self.stream.write_all(text.as_ref()).unwrap();
+        self
+    }
+
+    /// The head of an answer of events.
+    #[track_caller]
+    pub(super) fn events(&mut self) -> &mut Self {
+        self.raw(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+             transfer-encoding: chunked\r\nconnection: close\r\n\r\n",
+        )
+    }
+
+    /// A piece of an answer.
+    #[track_caller]
+    pub(super) fn say(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
+        let text = text.as_ref();
+        let mut chunk = format!("{:x}\r\n", text.len()).into_bytes();
+        chunk.extend_from_slice(text);
+        chunk.extend_from_slice(b"\r\n");
+        self.raw(chunk)
+    }
+
+    /// The end of an answer.
+    #[track_caller]
+    pub(super) fn end(&mut self) {
+        self.raw("0\r\n\r\n");
+    }
+
+    /// All of an answer.
+    #[track_caller]
+    pub(super) fn answer(&mut self, status: &str, headers: &str, body: impl AsRef<[u8]>) {
+        let body = body.as_ref();
+        self.raw(format!(
+            "HTTP/1.1 {status}\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        ));
+        self.raw(body);
+    }
+
+    /// All of an answer of JSON.
+    #[track_caller]
+    pub(super) fn json(&mut self, body: &str) {
+        self.answer("200 OK", "content-type: application/json\r\n", body);
+    }
+
+    /// Dies so that the other side hears of it at once.
+    pub(super) fn reset(self) {
+        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
+    /// How long it takes until the other side has closed the connection.
+    #[track_caller]
+    pub(super) fn closing(&mut self) -> Duration {
+        let begun = Instant::now();
+        match self.stream.read(&mut [0]) {
+            Ok(1) => panic!("it says something"),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                panic!("it is not closed")
+            }
+            _ => begun.elapsed(),
+        }
+    }
+}
+
+/// An address at which connections are refused, as long as this is held.
+pub(super) fn dead() -> (Socket, String) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    socket.bind(&SockAddr::from(any)).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap().to_string();
+    (socket, address)
+}

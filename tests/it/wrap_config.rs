@@ -1,0 +1,121 @@
+//! `milepost wrap --config`: the command, the environment and the settings of a route.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+/// The routes of these tests; their servers are shell scripts.
+const ROUTES: &str = r##"
+[defaults]
+heartbeat = { enabled = false }
+guard = "0"
+hold = "0"
+first_after = "0"
+
+[[dialect]]
+name = "acme"
+method = "acme/status"
+request_id = "/params/id"
+progress = "/params/text#/pct"
+scale = "percent"
+
+[[route]]
+path = "/env"
+upstream.command = ["sh", "-c", 'echo "{\"method\":\"m\",\"params\":\"$DB\"}"']
+upstream.env = { DB = "at ${PLACE}" }
+
+[[route]]
+path = "/report"
+upstream.command = ["sh", "-c", '''
+    read -r _
+    echo '{"jsonrpc":"2.0","method":"acme/status","params":{"id":1,"text":"{\"pct\":40}"}}'
+    sleep 0.2
+    echo '{"jsonrpc":"2.0","id":1,"result":{}}'
+''']
+dialects = ["defaults", "acme"]
+
+[[route]]
+path = "/remote"
+upstream.url = "https://example.com/mcp"
+dialects = ["acme"]
+"##;
+
+const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":"p"}}}"#;
+const PROGRESS: &str = r#""progressToken":"p","progress":40,"total":100"#;
+
+/// Exit code, standard output and standard error of `milepost wrap --config FILE ARGS` for a client
+/// that makes one call.
+fn wrap(args: &[&str]) -> (Option<i32>, String, String) {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("proxy.toml");
+    std::fs::write(&file, ROUTES).unwrap();
+    let mut proxy = Command::new(env!("CARGO_BIN_EXE_milepost"))
+        .args(["wrap", "--log-level", "error", "--config"])
+        .arg(&file)
+        .args(args)
+        .env("PLACE", "home")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A proxy that refuses its arguments does not read.
+    let _ = proxy.stdin.take().unwrap().write_all(format!("{CALL}\n").as_bytes());
+    let output = proxy.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let place = format!("{}/", folder.path().display());
+    (output.status.code(), text(output.stdout), text(output.stderr).replace(&place, ""))
+}
+
+#[test]
+fn the_command_has_the_environment_of_its_route() {
+    let (code, out, error) = wrap(&["--route", "/env"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(out.starts_with(r#"{"method":"m","params":"at home"}"#), "{out}");
+}
+
+#[test]
+fn a_dialect_of_the_file_is_understood() {
+    let (code, out, error) = wrap(&["--route", "/report"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(out.contains(PROGRESS) && !out.contains("acme"), "{out}");
+}
+
+#[test]
+fn a_flag_can_name_a_dialect_of_the_file() {
+    let (_, out, _) = wrap(&["--route", "/report", "--dialect", "standard"]);
+    assert!(out.contains("acme/status") && !out.contains("progressToken"), "{out}");
+    let (_, out, _) = wrap(&["--route", "/report", "--dialect", "lsp,acme"]);
+    assert!(out.contains(PROGRESS), "{out}");
+    let (code, _, error) = wrap(&["--route", "/report", "--dialect", "acne"]);
+    let expected = "milepost: --dialect: \"acne\" is not known; did you mean \"acme\"?\n";
+    assert_eq!((code, &*error), (Some(2), expected));
+}
+
+#[test]
+fn a_route_without_a_command_needs_one() {
+    let (code, out, error) = wrap(&["--route", "/remote"]);
+    let expected = "milepost: proxy.toml: the route /remote has no `upstream.command`; the server's \
+        command is expected after `--`\n";
+    assert_eq!((code, &*out, &*error), (Some(2), "", expected));
+    let line =
+        r#"{"jsonrpc":"2.0","method":"acme/status","params":{"id":1,"text":"{\"pct\":40}"}}"#;
+    let server = format!("read -r _; echo '{line}'; sleep 0.2");
+    let (_, out, error) = wrap(&["--route", "/remote", "--", "sh", "-c", &server]);
+    assert!(out.contains(PROGRESS), "{out}{error}");
+}
+
+#[test]
+fn the_route_has_to_be_said_and_known() {
+    let (code, _, error) = wrap(&[]);
+    assert_eq!(code, Some(2));
+    let expected = "say which route is meant with --route; the file has /env, /report, /remote\n";
+    assert!(error.ends_with(expected), "{error}");
+    let (code, _, error) = wrap(&["--route", "/reports"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        error.ends_with("there is no route \"/reports\"; did you mean \"/report\"?\n"),
+        "{error}"
+    );
+}

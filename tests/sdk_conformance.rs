@@ -1,0 +1,31 @@
+//! The conformance suite of the protocol sees no difference between a server and Milepost before it,
+//! nor between a client and Milepost behind it.
+
+use std::process::{Command, Stdio};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crate::support::{MILEPOST, home, wait};
+
+/// Beside its own limit. It takes a minute and a half.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+#[test]
+
+fn every_check_of_the_conformance_suite_says_the_same_with_milepost() {
+    let _quiet = crate::QUIET.write().unwrap_or_else(PoisonError::into_inner);
+    let mut child = Command::new(home().join("tests/sdk/conformance"))
+        .args(["--deadline", "840"])
+        .env("MILEPOST", MILEPOST)
+        .env_remove("MILEPOST_LOG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = crate::support::sdk::collect(child.stdout.take().unwrap());
+    let status = wait(&mut child, PATIENCE);
+    let table = stdout();
+    println!("{table}");
+    assert!(status.is_some_and(|status| status.success()), "{status:?}\n{table}");
+    assert!(table.matches(" yes").count() > 100, "too few scenarios:\n{table}");
+}
