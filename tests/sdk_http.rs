@@ -14,6 +14,9 @@ use crate::{aside, for_each};
 /// Every client, the adapters of an application framework among them.
 const CLIENTS: [&str; 6] = ["ts1", "ts2", "py1", "py2", "rmcp", "langchain"];
 
+/// On a busy machine a short call may be silent for long.
+const NO_HEARTBEATS: &str = "heartbeat = { enabled = false }";
+
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
 
 /// What clients report that is no fault: some servers offer no stream or know no newest version, and
@@ -96,7 +99,7 @@ mod servers_of_the_sdks {
             for group in SERVERS.chunks(2) {
                 for_each(group, |(name, options, reports)| {
                     let upstream = Upstream::start(name, options);
-                    let proxy = Proxy::to(upstream.url(), "");
+                    let proxy = Proxy::to(upstream.url(), NO_HEARTBEATS);
                     let what = format!("{name} {}", options.join(" "));
                     for pair in CLIENTS.chunks(2) {
                         for_each(pair, |client| {
@@ -114,7 +117,7 @@ mod servers_of_the_sdks {
         aside(|| {
             for_each(["ts1", "py1"], |name| {
                 let upstream = Upstream::start(name, &["--sse"]);
-                let proxy = Proxy::start(&route("/old", "sse", upstream.url(), ""));
+                let proxy = Proxy::start(&route("/old", "sse", upstream.url(), NO_HEARTBEATS));
                 let url = proxy.url("/old/sse");
                 for_each(["ts1", "py1", "langchain"], |client| {
                     talk(client, &["--sse", &url], true, name);
@@ -131,7 +134,8 @@ mod servers_of_the_sdks {
             let (new, old) = (&[][..], &["--sse"][..]);
             let upstreams = [new, old].map(|options| Upstream::start("everything", options));
             let [new, old] = &upstreams;
-            let routes = route("/new", "url", new.url(), "") + &route("/old", "sse", old.url(), "");
+            let routes = route("/new", "url", new.url(), NO_HEARTBEATS)
+                + &route("/old", "sse", old.url(), NO_HEARTBEATS);
             let proxy = Proxy::start(&routes);
             let (new, old) = (proxy.url("/new"), proxy.url("/old/sse"));
             let visits = CLIENTS.map(|client| (client, ["--url", &new])).into_iter();
@@ -179,8 +183,8 @@ mod servers_of_the_sdks {
         aside(|| {
             for_each(upstreams, |name| {
                 let upstream = Upstream::start(name, &[]);
-                let inner = Proxy::to(upstream.url(), "");
-                let outer = Proxy::to(&inner.url("/mcp"), "");
+                let inner = Proxy::to(upstream.url(), NO_HEARTBEATS);
+                let outer = Proxy::to(&inner.url("/mcp"), NO_HEARTBEATS);
                 for client in ["ts1", "py2", "rmcp"] {
                     let [one, two] = [&inner, &outer]
                         .map(|proxy| visit(client, &options, &["--url", &proxy.url("/mcp")], &[]));
@@ -201,7 +205,7 @@ mod progress_on_the_session_stream {
     fn of_the_python_sdk_reaches_every_client_and_ends_with_the_answer() {
         aside(|| {
             let upstream = Upstream::start("py128", &[]);
-            let proxy = Proxy::to(upstream.url(), "");
+            let proxy = Proxy::to(upstream.url(), NO_HEARTBEATS);
             let options = ["--call", r#"steps={"count":4,"ms":150,"total":4}"#, "--linger", "1000"];
             for pair in CLIENTS.chunks(3) {
                 for_each(pair, |client| {
@@ -219,7 +223,8 @@ mod progress_on_the_session_stream {
     fn moves_to_the_stream_of_its_call() {
         aside(|| {
             let upstream = Upstream::start("py128", &[]);
-            let proxy = Proxy::to(upstream.url(), "own_get = true");
+            let lines = format!("own_get = true\n{NO_HEARTBEATS}");
+            let proxy = Proxy::to(upstream.url(), &lines);
             let client = Raw::new(&proxy);
             // The stream that the proxy holds is opened when the client has had time to open its own.
             std::thread::sleep(Duration::from_secs(3));
@@ -384,7 +389,7 @@ mod a_server_that_answers_with_json_after_a_while {
 fn invented_tokens_of_two_calls_at_once_move_each_its_own() {
     aside(|| {
         let plexus = Server::start("plexus", &["--variant", "p0", "--pace", "200ms"]);
-        let proxy = Proxy::to(plexus.url(), "");
+        let proxy = Proxy::to(plexus.url(), NO_HEARTBEATS);
         let options = ["--concurrent", "--call", "claudecode.chat", "--call", "orcha.run_task"];
         for group in CLIENTS.chunks(3) {
             for_each(group, |name| {
