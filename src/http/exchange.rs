@@ -12,7 +12,7 @@ use super::mailbox::Mail;
 use super::marks::Marks;
 use super::now;
 use super::session::{Foreign, Member, Session};
-use super::stream::Judge;
+use super::stream::{Judge, passed_on};
 use super::upstream::UpstreamError;
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Framing, Kind, Message};
@@ -308,14 +308,14 @@ impl Judge for Exchange {
         let text = text_of(piece);
         self.collect(out);
         let fate = self.filter.server_passing(now(), ORIGIN, piece.raw.clone(), text);
-        self.passed_on(&fate, piece, out);
+        passed_on(self, self.observing, &fate, piece, out);
         matches!(fate, Fate::Noise(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         let text = text_of(piece);
         let fate = self.filter.server_piece(now(), ORIGIN, piece.raw.clone(), text);
-        self.passed_on(&fate, piece, out);
+        passed_on(self, self.observing, &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
@@ -392,18 +392,6 @@ impl Judge for Exchange {
             Some(error) => super::in_full(error),
         };
         self.fail(&why, None);
-    }
-}
-
-impl Exchange {
-    fn passed_on(&mut self, fate: &Fate, piece: &Piece, out: &mut Batch) {
-        let is_message = !matches!(fate, Fate::Noise(_));
-        if self.observing || !is_message {
-            out.raw(&piece.raw);
-        }
-        if is_message {
-            self.collect(out);
-        }
     }
 }
 

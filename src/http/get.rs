@@ -10,7 +10,7 @@ use super::mailbox::Mail;
 use super::marks::{Marks, matters};
 use super::now;
 use super::session::{Heard, Member};
-use super::stream::Judge;
+use super::stream::{Judge, passed_on};
 use super::upstream::UpstreamError;
 use crate::progress::{Fate, Origin, StreamId};
 use crate::sse::{Event, Piece};
@@ -36,14 +36,6 @@ impl Listening {
 
     fn origin(&self) -> Origin {
         Origin::Stream(self.member.stream)
-    }
-
-    fn passed_on(&mut self, fate: &Fate, piece: &Piece, out: &mut Batch) {
-        if matches!(fate, Fate::Noise(_)) {
-            out.raw(&piece.raw);
-        } else {
-            self.collect(out);
-        }
     }
 }
 
@@ -80,7 +72,7 @@ impl Judge for Listening {
         let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
         let fate =
             self.member.session.ask(|filter| filter.server_passing(now(), origin, raw, text));
-        self.passed_on(&fate, piece, out);
+        passed_on(self, false, &fate, piece, out);
         matches!(fate, Fate::Noise(_))
     }
 
@@ -90,7 +82,7 @@ impl Judge for Listening {
         }
         let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
         let fate = self.member.session.ask(|filter| filter.server_piece(now(), origin, raw, text));
-        self.passed_on(&fate, piece, out);
+        passed_on(self, false, &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
@@ -101,8 +93,12 @@ impl Judge for Listening {
 
     fn collect(&mut self, out: &mut Batch) {
         let session = &self.member.session;
+        let judged = session.collect(self.member.stream, out);
+        if judged.is_empty() {
+            return;
+        }
         let revision = session.revision();
-        for (number, withheld) in session.collect(self.member.stream, out) {
+        for (number, withheld) in judged {
             self.marks.judged(number, withheld, revision, Some(out));
         }
     }

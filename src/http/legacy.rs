@@ -11,15 +11,14 @@ use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 use url::Url;
 
-use super::answer::Content;
 use super::body::{Batch, Body, RequestBody};
 use super::calls::{Calls, OpenCall};
 use super::exchange::{Tell, message_in, text_of};
 use super::mailbox::Mailbox;
 use super::site::{Site, Target};
-use super::stream::{EventStream, Judge};
+use super::stream::{EventStream, Judge, passed_on};
 use super::upstream::UpstreamError;
-use super::{Outlet, Proxy, now, reading, refuse, silence, text, unavailable, unreachable};
+use super::{Outlet, Proxy, now, reading, refuse, silence, text, unreachable};
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Kind, Message};
 use crate::progress::{Fate, Filter, Mode, Origin, Record, StreamId, StreamKind};
@@ -133,16 +132,6 @@ impl Speaking {
         self.key = Some(key);
         out.raw(&event.into());
     }
-
-    fn passed_on(&mut self, fate: &Fate, piece: &Piece, out: &mut Batch) {
-        let is_message = !matches!(fate, Fate::Noise(_));
-        if self.observing || !is_message {
-            out.raw(&piece.raw);
-        }
-        if is_message {
-            self.collect(out);
-        }
-    }
 }
 
 /// The path of an endpoint on its server, if that is the server of the stream (rules L-02, L-03).
@@ -178,14 +167,14 @@ impl Judge for Speaking {
         let (text, raw) = (text_of(piece), piece.raw.clone());
         self.collect(out);
         let fate = self.wire.lock().filter.server_passing(now(), Origin::Wire, raw, text);
-        self.passed_on(&fate, piece, out);
+        passed_on(self, self.observing, &fate, piece, out);
         matches!(fate, Fate::Noise(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         let (text, raw) = (text_of(piece), piece.raw.clone());
         let fate = self.wire.lock().filter.server_piece(now(), Origin::Wire, raw, text);
-        self.passed_on(&fate, piece, out);
+        passed_on(self, self.observing, &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
@@ -279,18 +268,10 @@ impl Proxy {
             let body = RequestBody::Passing(Default::default(), Box::new(body));
             return self.forward(site, target, parts, body, ours).await;
         }
-        let Some(counted) = site.count() else {
-            return unavailable("too many streams are open on this route");
+        let (head, body, counted) = match self.open_events(site, target, parts, ours).await {
+            Ok(opened) => opened,
+            Err(response) => return *response,
         };
-        let request = self.onward(site, target, parts, RequestBody::empty(), ours);
-        let response = match target.client.send(request).await {
-            Ok(response) => response,
-            Err(error) => return unreachable(site, &error, None),
-        };
-        if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
-        {
-            return self.piped(site, response, None);
-        }
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
         let filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
@@ -304,7 +285,6 @@ impl Proxy {
             observing: site.route.opaque || site.policy.mode == Mode::Observe,
             refused: false,
         };
-        let (head, body) = response.into_parts();
         let stream = EventStream::new(speaking, body, silence(site), outlet);
         let body = self.stream(stream, counted);
         self.answered(site, head, true, body)

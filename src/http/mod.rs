@@ -263,28 +263,45 @@ impl Proxy {
         if let Some(held) = self.held_get(site, &asked, &outlet).await {
             return held;
         }
-        let Some(counted) = site.count() else {
-            return unavailable("too many streams are open on this route");
+        let (head, body, counted) = match self.open_events(site, target, parts, ours).await {
+            Ok(opened) => opened,
+            Err(response) => {
+                if let Some(id) = asked.session_id()
+                    && response.status() == StatusCode::NOT_FOUND
+                {
+                    site.sessions.forget(id);
+                }
+                return *response;
+            }
         };
-        let request = self.onward(site, target, parts, RequestBody::empty(), ours);
-        let response = match target.client.send(request).await {
-            Ok(response) => response,
-            Err(error) => return unreachable(site, &error, None),
-        };
-        if let Some(id) = asked.session_id()
-            && response.status() == StatusCode::NOT_FOUND
-        {
-            site.sessions.forget(id);
-        }
-        if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
-        {
-            return self.piped(site, response, None);
-        }
-        let (head, body) = response.into_parts();
         let listening = own_get::listening(site, &asked);
         let stream = EventStream::new(listening, body, silence(site), outlet);
         let body = self.stream(stream, counted);
         self.answered(site, head, true, body)
+    }
+
+    /// Asks the server for a stream of events with a GET; what the client is answered if there is none.
+    async fn open_events(
+        &self,
+        site: &Arc<Site>,
+        target: &Target,
+        parts: Parts,
+        ours: bool,
+    ) -> Result<(http::response::Parts, UpstreamBody, Counted), Box<Response<Body>>> {
+        let Some(counted) = site.count() else {
+            return Err(Box::new(unavailable("too many streams are open on this route")));
+        };
+        let request = self.onward(site, target, parts, RequestBody::empty(), ours);
+        let response = match target.client.send(request).await {
+            Ok(response) => response,
+            Err(error) => return Err(Box::new(unreachable(site, &error, None))),
+        };
+        let is_events = Content::of(response.headers()) == Content::Events;
+        if response.status() != StatusCode::OK || !is_events {
+            return Err(Box::new(self.piped(site, response, None)));
+        }
+        let (head, body) = response.into_parts();
+        Ok((head, body, counted))
     }
 
     /// The request as it goes to the server.

@@ -10,13 +10,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::{Batch, Source};
 use super::in_full;
 use super::outlet::Outlet;
 use super::upstream::{UpstreamBody, UpstreamError};
+use crate::progress::Fate;
 use crate::sse::{self, Event, Events, Frame, Piece};
 
 /// A client that takes so long to ask for more could not take what there was (rule G4).
@@ -67,6 +68,24 @@ pub(super) trait Judge: Send {
     }
 }
 
+/// What becomes of a piece of a large event once it has been judged: as it is, where it is no message or
+/// `observing`; what the judge's filter has for it, where it is one.
+pub(super) fn passed_on<J: Judge>(
+    judge: &mut J,
+    observing: bool,
+    fate: &Fate,
+    piece: &Piece,
+    out: &mut Batch,
+) {
+    let is_message = !matches!(fate, Fate::Noise(_));
+    if observing || !is_message {
+        out.raw(&piece.raw);
+    }
+    if is_message {
+        judge.collect(out);
+    }
+}
+
 /// Where the bytes of a stream come from.
 pub(super) trait Chunks<J>: Send {
     /// The next bytes of events; anything else is handled here, and told to `judge`.
@@ -96,15 +115,10 @@ pub(super) struct Silence {
     pub(super) idle: Option<Duration>,
 }
 
-/// Bytes of lines ahead of the message of a large event that are held until it begins.
-const LEAD_MAX: usize = 64 << 10;
-
 /// An event that is too large to be held.
 enum Large {
     /// There is none.
     No,
-    /// What has come of it says nothing yet.
-    Ahead(BytesMut),
     /// It passes through its judge.
     Judged,
     /// It passes as it is, and nothing else is written before it is over.
@@ -136,11 +150,10 @@ pub(super) struct EventStream<J, U> {
 impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     pub(super) fn new(judge: J, upstream: U, silence: Silence, outlet: Outlet) -> Self {
         let now = Instant::now();
-        let events = Events::new(EVENT_HELD_MAX);
         Self {
             judge,
             upstream,
-            events,
+            events: Events::new(EVENT_HELD_MAX),
             large: Large::No,
             out: Batch::default(),
             timer: None,
@@ -172,42 +185,15 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
         match frame {
             Frame::Event(event) => self.judge.event(&event, &mut self.out),
             Frame::Start(piece) => {
-                self.large = Large::Ahead(BytesMut::new());
-                self.piece(piece);
+                let as_it_is = self.judge.passing(&piece, &mut self.out);
+                self.large = if as_it_is { Large::AsItIs } else { Large::Judged };
             }
-            Frame::Piece(piece) => self.piece(piece),
+            Frame::Piece(piece) => self.judge.piece(&piece, &mut self.out),
             Frame::End => {
-                if let Large::Ahead(ahead) = std::mem::replace(&mut self.large, Large::No) {
-                    // There is no message in it.
-                    self.judge.collect(&mut self.out);
-                    self.out.raw(&ahead.freeze());
-                } else {
-                    self.judge.passed(&mut self.out);
-                }
+                self.large = Large::No;
+                self.judge.passed(&mut self.out);
             }
         }
-    }
-
-    /// A piece of a large event. Its judge gets the lines ahead of its message with the beginning of
-    /// that: alone they would say nothing of it.
-    fn piece(&mut self, piece: Piece) {
-        let Large::Ahead(ahead) = &mut self.large else {
-            return self.judge.piece(&piece, &mut self.out);
-        };
-        let before = ahead.len();
-        let begins = piece.data.as_ref().is_some_and(|data| !data.is_empty());
-        if !begins && before + piece.raw.len() < LEAD_MAX {
-            return ahead.extend_from_slice(&piece.raw);
-        }
-        let piece = if before == 0 {
-            piece
-        } else {
-            ahead.extend_from_slice(&piece.raw);
-            let data = piece.data.map(|data| data.start + before..data.end + before);
-            Piece { raw: ahead.split().freeze(), data }
-        };
-        let as_it_is = self.judge.passing(&piece, &mut self.out);
-        self.large = if as_it_is { Large::AsItIs } else { Large::Judged };
     }
 
     /// What is to be written now, if anything may be.
@@ -223,16 +209,14 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
 
     /// Whether something of an event has been given out that is not over.
     fn is_within(&self) -> bool {
-        matches!(self.large, Large::Judged | Large::AsItIs)
+        !matches!(self.large, Large::No)
     }
 
     fn end(&mut self, error: Option<&UpstreamError>) {
         self.failure = error.filter(|error| error.is_the_servers()).map(|error| in_full(error));
         let within = self.is_within();
-        let rest = match std::mem::replace(&mut self.large, Large::No) {
-            Large::Ahead(ahead) => Some(ahead.freeze()),
-            _ => self.events.finish(),
-        };
+        self.large = Large::No;
+        let rest = self.events.finish();
         if !within {
             self.judge.collect(&mut self.out);
         }
