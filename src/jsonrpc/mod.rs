@@ -260,6 +260,11 @@ impl Message {
         self.versioned && !self.odd
     }
 
+    /// Whether a key of the envelope is there twice: readers may differ on which one counts.
+    pub fn repeats_a_key(&self) -> bool {
+        self.odd
+    }
+
     /// The elements of a batch, or of several objects on one line, each read on its own when it is
     /// asked for.
     pub fn elements(&self) -> impl Iterator<Item = Self> + use<> {
