@@ -1,6 +1,5 @@
 //! `milepost wrap -- CMD`: a child process behind our own standard streams.
 
-use std::ffi::OsString;
 use std::future::pending;
 use std::io;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::lines::{Frame, INSPECT_MAX, Lines};
 use crate::progress::Policy;
 use crate::relay::{Legs, Relay, Step};
 use crate::telemetry::Connection;
-use crate::transport::child::{self, Child, EXIT_GRACE, Exit, TERM_GRACE};
+use crate::transport::child::{self, Child, EXIT_GRACE, Exit, Launch, Stderr, TERM_GRACE};
 use crate::transport::stdio;
 
 /// How long what a child has left in its pipe is read after its exit; a grandchild that holds the
@@ -36,16 +35,10 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 /// How long a client's first request is waited for to tell it that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// Runs `command` behind the filter until it ends, and answers with its exit code. `env` is what its
-/// environment has besides ours.
-pub async fn run(
-    policy: Policy,
-    command: &[OsString],
-    env: &[(OsString, OsString)],
-) -> Result<u8, child::SpawnError> {
-    let Some((program, args)) = command.split_first() else { return Ok(2) };
+/// Runs a server behind the filter until it ends, and answers with its exit code.
+pub async fn run(policy: Policy, server: &Launch) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
-    let (child, pipes) = match child::spawn(program, args, env) {
+    let (child, pipes) = match child::spawn(server, Stderr::Inherit) {
         Ok(started) => started,
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;
