@@ -129,7 +129,7 @@ fn is_bare(command: &OsStr) -> bool {
 }
 
 fn exists(launch: &Launch, command: &OsStr) -> bool {
-    let base = launch.cwd.as_deref().unwrap_or(Path::new(""));
+    let base = launch.cwd.as_deref().unwrap_or_else(|| Path::new(""));
     if !is_bare(command) {
         return base.join(command).exists();
     }
