@@ -13,7 +13,7 @@ use crate::probe::{Era, Probing};
 use crate::relay::{Aside, Clients, Pipe, Relay, Step};
 use crate::telemetry::Connection;
 use crate::transport::child::{
-    self, Child, EXIT_GRACE, Exit, Launch, Pipes, SpawnError, Stderr, TERM_GRACE,
+    self, Child, EXIT_GRACE, Exit, Pipes, Program, SpawnError, Stderr, TERM_GRACE,
 };
 use crate::transport::stdio::{Reader, Writer};
 
@@ -71,7 +71,7 @@ enum Stop {
 pub struct Host<C> {
     relay: Relay<C, Probing<Pipe>>,
     child: Child,
-    launch: Launch,
+    program: Program,
     log: Connection,
     stop: Option<Stop>,
     /// The client has said its last word.
@@ -87,18 +87,18 @@ impl<C: Clients> Host<C> {
     /// # Errors
     /// If it does not start.
     pub fn start(
-        launch: Launch,
+        program: Program,
         era: Arc<Era>,
         noise: Writer,
         relay: impl FnOnce(Probing<Pipe>, Aside) -> Relay<C, Probing<Pipe>>,
     ) -> Result<Self, SpawnError> {
-        let (child, pipes) = child::spawn(&launch, Stderr::Piped)?;
+        let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
         let (server, errors) = legs(pipes);
         let relay = relay(Probing::new(server, era), Aside::new(noise, errors));
         Ok(Self {
             relay,
             child,
-            launch,
+            program,
             log: Connection::default(),
             stop: None,
             client_done: false,
@@ -159,7 +159,7 @@ impl<C: Clients> Host<C> {
         }
         self.child.signal(child::Signal::SIGKILL);
         self.child.sweep().await;
-        match child::spawn(&self.launch, Stderr::Piped) {
+        match child::spawn(&self.program, Stderr::Piped) {
             Err(error) => {
                 tracing::error!(%error, "the server does not start again");
                 false

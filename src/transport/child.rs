@@ -79,7 +79,7 @@ pub struct Child {
 
 /// What is started as a server.
 #[derive(Clone, Default)]
-pub struct Launch {
+pub struct Program {
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// What its environment has besides ours.
@@ -88,16 +88,16 @@ pub struct Launch {
     pub cwd: Option<PathBuf>,
 }
 
-impl Launch {
-    fn program(&self) -> &OsStr {
+impl Program {
+    fn name(&self) -> &OsStr {
         self.command.first().map_or_else(|| OsStr::new(""), OsString::as_os_str)
     }
 }
 
 /// Arguments and variables may be secrets: only what is run is shown.
-impl fmt::Debug for Launch {
+impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Launch").field(&self.program()).finish()
+        f.debug_tuple("Program").field(&self.name()).finish()
     }
 }
 
@@ -195,23 +195,23 @@ impl Default for Grace {
 /// # Errors
 ///
 /// If there is no such program or folder, it cannot be executed, or the system refuses.
-pub fn spawn(launch: &Launch, stderr: Stderr) -> Result<(Child, Pipes), SpawnError> {
-    start(launch, stderr).map_err(|source| SpawnError::new(launch, source))
+pub fn spawn(program: &Program, stderr: Stderr) -> Result<(Child, Pipes), SpawnError> {
+    start(program, stderr).map_err(|source| SpawnError::new(program, source))
 }
 
-fn start(launch: &Launch, stderr: Stderr) -> io::Result<(Child, Pipes)> {
+fn start(program: &Program, stderr: Stderr) -> io::Result<(Child, Pipes)> {
     let ended = listen()?;
-    let mut command = Command::new(launch.program());
+    let mut command = Command::new(program.name());
     command
-        .args(launch.command.iter().skip(1))
-        .envs(launch.env.iter().map(|(name, value)| (name, value)))
+        .args(program.command.iter().skip(1))
+        .envs(program.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .process_group(0);
     if stderr == Stderr::Piped {
         command.stderr(Stdio::piped());
     }
-    if let Some(folder) = &launch.cwd {
+    if let Some(folder) = &program.cwd {
         command.current_dir(folder);
     }
     let (mut leader, family) = family::spawn(&mut command)?;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use milepost::transport::child::{
-    Child, Exit, Grace, Launch, Pipes, Signal, SpawnError, Stderr, adopt_orphans, spawn,
+    Child, Exit, Grace, Pipes, Program, Signal, SpawnError, Stderr, adopt_orphans, spawn,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -33,8 +33,8 @@ const LONG: Grace = Grace { exit: Duration::from_secs(30), term: Duration::from_
 const STUCK: Duration = Duration::from_secs(20);
 
 /// What runs `script`.
-fn sh(script: &str) -> Launch {
-    Launch { command: vec!["sh".into(), "-c".into(), script.into()], ..Launch::default() }
+fn sh(script: &str) -> Program {
+    Program { command: vec!["sh".into(), "-c".into(), script.into()], ..Program::default() }
 }
 
 struct Server {
@@ -49,7 +49,7 @@ impl Server {
         Self::start(&sh(script))
     }
 
-    fn start(launch: &Launch) -> Self {
+    fn start(launch: &Program) -> Self {
         let (child, pipes) = spawn(launch, Stderr::Inherit).expect("sh starts");
         let Pipes { stdin, stdout, .. } = pipes;
         Self { child, stdin, stdout: BufReader::new(stdout) }
@@ -470,7 +470,7 @@ fn size_of(mark: &str) -> usize {
 /// A server with the whole family.
 async fn family(mark: String) -> Server {
     let env = vec![("MARK".into(), mark.clone().into())];
-    let mut server = Server::start(&Launch { env, ..sh(FAMILY) });
+    let mut server = Server::start(&Program { env, ..sh(FAMILY) });
     server.line().await;
     // The shell, `cat`, and six more.
     until(|| size_of(&mark) == 8);
@@ -651,7 +651,7 @@ impl Drop for Folder {
     }
 }
 
-fn refusal(launch: &Launch) -> (SpawnError, String) {
+fn refusal(launch: &Program) -> (SpawnError, String) {
     let error = run(async { spawn(launch, Stderr::Piped) }).expect_err("it cannot start");
     let mut text = error.to_string();
     let mut source = error.source();
@@ -664,12 +664,12 @@ fn refusal(launch: &Launch) -> (SpawnError, String) {
 
 #[track_caller]
 fn check_refusal(command: impl AsRef<Path>, words: &[&str]) {
-    let launch = Launch { command: vec![command.as_ref().into()], ..Launch::default() };
+    let launch = Program { command: vec![command.as_ref().into()], ..Program::default() };
     check_refusal_of(&launch, words);
 }
 
 #[track_caller]
-fn check_refusal_of(launch: &Launch, words: &[&str]) {
+fn check_refusal_of(launch: &Program, words: &[&str]) {
     let (error, text) = refusal(launch);
     let name = launch.command[0].to_string_lossy();
     for word in words.iter().copied().chain([&*format!("`{name}`")]) {
@@ -697,10 +697,10 @@ fn a_folder_that_it_cannot_run_in_is_told_from_a_program_that_is_not_there() {
     let folder = Folder::new("folders");
     let plain = folder.file("plain", "", 0o644);
     let program = folder.file("program", "#!/bin/sh\n", 0o755);
-    let launch = |command: &str, cwd: &Path| Launch {
+    let launch = |command: &str, cwd: &Path| Program {
         command: vec![command.into()],
         cwd: Some(cwd.to_owned()),
-        ..Launch::default()
+        ..Program::default()
     };
     let none = folder.0.join("none");
     check_refusal_of(&launch("sh", &none), &["no such folder", &none.to_string_lossy()]);
@@ -721,7 +721,7 @@ fn a_folder_that_it_cannot_run_in_is_told_from_a_program_that_is_not_there() {
 fn it_runs_in_its_folder_with_its_variables() {
     let folder = Folder::new("folder");
     run(async {
-        let mut server = Server::start(&Launch {
+        let mut server = Server::start(&Program {
             env: vec![("FROM".into(), "home".into())],
             cwd: Some(folder.0.clone()),
             ..sh("pwd -P; echo $FROM $HOME")

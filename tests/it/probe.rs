@@ -39,7 +39,7 @@ fn a_server_that_ends_over_the_question_is_started_afresh() {
 #[test]
 fn what_was_said_behind_the_question_is_said_again() {
     let mut session = Session::wrap(&[], &["sh", "-c", BRITTLE]);
-    session.say(&format!("{DISCOVER}\n{INITIALIZE}\n"));
+    session.say(format!("{DISCOVER}\n{INITIALIZE}\n"));
     assert!(session.line().contains("-32601"));
     assert_eq!(session.line(), AGREED);
     assert_eq!(session.finish().1, Some(0));
