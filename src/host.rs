@@ -238,11 +238,11 @@ impl<C: Clients> Host<C> {
     async fn end(&mut self, exit: Exit) {
         self.relay.stop_beating();
         let open = self.relay.open_calls();
+        self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
+        self.relay.finish(LAST_WORDS).await;
         if open > 0 || !self.client_done || exit.code() != 0 {
             tracing::warn!(open_calls = open, "the server ended ({exit})");
         }
-        self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
-        self.relay.finish(LAST_WORDS).await;
         self.note();
         self.log.finish();
         self.child.sweep().await;
