@@ -75,7 +75,7 @@ impl Wire {
         records.filter_map(verdict).collect()
     }
 
-    fn to_server(&mut self) -> Vec<String> {
+    fn said_to_server(&mut self) -> Vec<String> {
         let sent = std::iter::from_fn(|| self.filter.poll_to_server());
         sent.map(|sent| String::from_utf8(sent.to_bytes().to_vec()).unwrap()).collect()
     }
@@ -99,7 +99,7 @@ fn calls_end_on_time_though_nobody_reads() {
     assert_eq!(at, wire.now + Duration::from_secs(4));
     wire.now = at;
     wire.filter.expire(at);
-    assert_eq!(wire.to_server().len(), 1);
+    assert_eq!(wire.said_to_server().len(), 1);
     assert_eq!(wire.filter.open_calls(), 0);
     assert_eq!(wire.filter.poll_expiry(), None);
     assert!(wire.told(1)[0].contains("-32603"));
@@ -113,7 +113,7 @@ fn one_call_fails_and_no_other() {
         wire.client(1, &call("1", "7", "a"));
         wire.client(2, &call("\"1\"", "8", "a"));
         let error = own_error(b"\"1\"", "the connection broke", None);
-        wire.server(&String::from_utf8(error.to_vec()).unwrap());
+        wire.server(std::str::from_utf8(&error).unwrap());
         assert_eq!(wire.told(2), [String::from_utf8(error.to_vec()).unwrap()]);
         assert_eq!((wire.told(1), wire.told(0)), (vec![], vec![]));
         assert!(wire.filter.has_calls_on(StreamId(1)) && !wire.filter.has_calls_on(StreamId(2)));
@@ -350,7 +350,7 @@ impl Clients {
             return;
         }
         let number = self.calls.len();
-        let listens = how % 8 == 0;
+        let listens = how.is_multiple_of(8);
         let method = if listens { "subscriptions/listen" } else { "tools/call" };
         let token = NAMES[usize::from(token) % NAMES.len()];
         let meta = if how % 8 < 2 { String::new() } else { format!(r#""progressToken":{token}"#) };
@@ -554,7 +554,7 @@ impl Clients {
         let call = call.unwrap_or_else(|| panic!("nobody asked on {stream}: {text}"));
         if let Some(meta) = told["result"].get("_meta") {
             let again = &meta["io.modelcontextprotocol/subscriptionId"];
-            assert!(!call.listens || again.to_string() == id, "{text}");
+            assert!(!call.listens || *again == told["id"], "{text}");
         }
         call.state = State::Answered;
         call.answers += 1;
