@@ -161,6 +161,8 @@ pub struct Filter {
     many: bool,
     /// Requests pair with upstream streams.
     pairs: bool,
+    /// When a client has last given up a request.
+    given_up_at: Option<Instant>,
 }
 
 impl Filter {
@@ -187,6 +189,7 @@ impl Filter {
             records: VecDeque::new(),
             at_work: None,
             pairs: false,
+            given_up_at: None,
         }
     }
 
