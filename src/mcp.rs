@@ -35,6 +35,10 @@ impl Revision {
 
 /// A client's first request up to 2025-11-25.
 pub const INITIALIZE: &str = "initialize";
+/// A request of 2026-07-28 that asks a server what it knows; nothing depends on it.
+pub const DISCOVER: &str = "server/discover";
+/// The tools of a server.
+pub const TOOLS_LIST: &str = "tools/list";
 /// A call of a tool.
 pub const TOOLS_CALL: &str = "tools/call";
 /// Progress as the specification has it.

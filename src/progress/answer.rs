@@ -93,8 +93,8 @@ impl Filter {
         self.speaks_on(origin, id);
         let guard = self.guard_of(id);
         let Some(call) = self.ledger.get(id) else { return JudgedAnswer::forwarded(message) };
-        let (stream, client_id, bare) =
-            (call.stream, call.id.client.clone(), call.bare_results && call.is_tool_call());
+        let bare = (call.bare_results || self.policy.bare_results) && call.is_tool_call();
+        let (stream, client_id) = (call.stream, call.id.client.clone());
         let mut repairs = Repairs::default();
         let restore_id = self.policy.remap || (exact.is_none() && switches.response_id);
         if restore_id && !self.policy.remap {
