@@ -1,6 +1,7 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
 pub mod demo;
 pub mod guarded;
+pub mod host;
 pub mod http;
 pub mod json;
 pub mod jsonrpc;
