@@ -358,7 +358,7 @@ fn unsupported(id: &[u8], date: &str) -> Reply {
 }
 
 fn failed(id: &[u8], why: &str, status: Option<u16>) -> Reply {
-    tracing::warn!(why, "a server's lifecycle");
+    tracing::warn!(why, "a client could not be answered in the server's place");
     Reply::Own(StatusCode::OK, own_error(id, why, status))
 }
 

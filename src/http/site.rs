@@ -234,13 +234,18 @@ fn target(
         None => host.to_owned(),
     };
     let path = path_of(url).ok_or_else(wrong)?;
-    let lifecycle = lifecycle.map(|said| Lifecycle {
-        endpoint: path.clone(),
-        tools: said.tools.as_ref().and_then(path_of),
-        initialize: said.initialize.as_ref().and_then(path_of),
-        server: said.server.clone(),
-        address: authority.clone(),
-    });
+    let beside =
+        |url: &Option<Url>| url.as_ref().map(|url| path_of(url).ok_or_else(wrong)).transpose();
+    let lifecycle = match lifecycle {
+        None => None,
+        Some(said) => Some(Lifecycle {
+            endpoint: path.clone(),
+            tools: beside(&said.tools)?,
+            initialize: beside(&said.initialize)?,
+            server: said.server.clone(),
+            address: authority.clone(),
+        }),
+    };
     // Brackets belong to the text of an address, not to the address.
     let host = host.trim_matches(['[', ']']).to_owned();
     let tls = match tls.filter(|_| url.scheme() == "https") {
