@@ -1,6 +1,7 @@
 //! `milepost wrap -- CMD`: a child process behind our own standard streams.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -11,7 +12,7 @@ use crate::host::{Host, Signals};
 use crate::jsonrpc::{Kind, Message, own_error};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
 use crate::progress::Policy;
-use crate::relay::{Aside, Pipe, Relay};
+use crate::relay::{Pipe, Relay};
 use crate::transport::child;
 use crate::transport::stdio;
 
@@ -27,18 +28,17 @@ pub async fn run(
 ) -> Result<u8, child::SpawnError> {
     let Some((program, args)) = command.split_first() else { return Ok(2) };
     child::adopt_orphans();
-    let (child, pipes) = match child::spawn(program, args, env) {
-        Ok(started) => started,
+    let (program, args, env) = (program.clone(), args.to_vec(), env.to_vec());
+    let launch = Box::new(move || child::spawn(&program, &args, &env));
+    let client = Pipe::new(stdio::input(), stdio::output());
+    let relay = |server, aside| Relay::with_wire(policy, client, server, aside);
+    match Host::start(launch, Arc::default(), stdio::error(), relay) {
+        Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;
-            return Err(error);
+            Err(error)
         }
-    };
-    let client = Pipe::new(stdio::input(), stdio::output());
-    let server = Pipe::new(Box::new(pipes.stdout), Box::new(pipes.stdin));
-    let aside = Aside { to: stdio::error(), from: None };
-    let relay = Relay::with_wire(policy, client, server, aside);
-    Ok(Host::new(relay, child).run(Signals::listen().ok()).await.code())
+    }
 }
 
 /// Answers the client's first request, so that a person reads the reason where they look, and not

@@ -163,6 +163,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
             Ready::ClientWritten(stream, ok) => self.client_written(stream, ok),
             Ready::ServerWritten(ok) => self.server_written(ok),
             Ready::Errors(text) => {
+                self.server.heard_aside();
                 self.to_noise.push(text);
                 Step::Moved
             }
@@ -256,9 +257,17 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.filter.ask(|filter| filter.server_gone(now(), why));
     }
 
-    /// Whether the server's standard error may have more to say.
-    pub fn has_errors_left(&self) -> bool {
-        self.aside.from.is_some()
+    /// The leg towards the server.
+    pub fn server(&mut self) -> &mut S {
+        &mut self.server
+    }
+
+    /// A fresh server has taken the place of one that has ended: it is read, and so is its standard
+    /// error.
+    pub fn read_server_again(&mut self, errors: Option<Reader>) {
+        self.reads_server = true;
+        self.server_closed = false;
+        self.aside.from = errors;
     }
 
     /// Whether a client has not yet taken all that there is for it.
