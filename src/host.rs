@@ -12,7 +12,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::probe::{Era, Probing};
 use crate::relay::{Aside, Clients, Pipe, Relay, Step};
 use crate::telemetry::Connection;
-use crate::transport::child::{self, Child, EXIT_GRACE, Exit, Pipes, SpawnError, TERM_GRACE};
+use crate::transport::child::{
+    self, Child, EXIT_GRACE, Exit, Pipes, Program, SpawnError, Stderr, TERM_GRACE,
+};
 use crate::transport::stdio::{Reader, Writer};
 
 /// How long what a child has left in its pipe is read after its exit; a grandchild that holds the
@@ -65,17 +67,11 @@ enum Stop {
     Kill(Instant),
 }
 
-/// A child process and its streams.
-pub type Started = (Child, Pipes);
-
-/// Starts the server, the first time and again.
-pub type Launch = Box<dyn FnMut() -> Result<Started, SpawnError> + Send>;
-
 /// A child process and the relay in front of it.
 pub struct Host<C> {
     relay: Relay<C, Probing<Pipe>>,
     child: Child,
-    launch: Launch,
+    program: Program,
     log: Connection,
     stop: Option<Stop>,
     /// The client has said its last word.
@@ -91,18 +87,18 @@ impl<C: Clients> Host<C> {
     /// # Errors
     /// If it does not start.
     pub fn start(
-        mut launch: Launch,
+        program: Program,
         era: Arc<Era>,
         noise: Writer,
         relay: impl FnOnce(Probing<Pipe>, Aside) -> Relay<C, Probing<Pipe>>,
     ) -> Result<Self, SpawnError> {
-        let (child, pipes) = launch()?;
+        let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
         let (server, errors) = legs(pipes);
-        let relay = relay(Probing::new(server, era), Aside { to: noise, from: errors });
+        let relay = relay(Probing::new(server, era), Aside::new(noise, errors));
         Ok(Self {
             relay,
             child,
-            launch,
+            program,
             log: Connection::default(),
             stop: None,
             client_done: false,
@@ -163,7 +159,7 @@ impl<C: Clients> Host<C> {
         }
         self.child.signal(child::Signal::SIGKILL);
         self.child.sweep().await;
-        match (self.launch)() {
+        match child::spawn(&self.program, Stderr::Piped) {
             Err(error) => {
                 tracing::error!(%error, "the server does not start again");
                 false
@@ -250,7 +246,8 @@ impl<C: Clients> Host<C> {
 }
 
 fn legs(pipes: Pipes) -> (Pipe, Option<Reader>) {
-    (Pipe::new(Box::new(pipes.stdout), Box::new(pipes.stdin)), None)
+    let errors = pipes.stderr.map(|errors| Box::new(errors) as Reader);
+    (Pipe::new(Box::new(pipes.stdout), Box::new(pipes.stdin)), errors)
 }
 
 async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {

@@ -1,6 +1,5 @@
 //! `milepost wrap -- CMD`: a child process behind our own standard streams.
 
-use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,26 +12,18 @@ use crate::jsonrpc::{Kind, Message, own_error};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
 use crate::progress::Policy;
 use crate::relay::{Pipe, Relay};
-use crate::transport::child;
+use crate::transport::child::{self, Program};
 use crate::transport::stdio;
 
 /// How long a client's first request is waited for to tell it that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// Runs `command` behind the filter until it ends, and answers with its exit code. `env` is what its
-/// environment has besides ours.
-pub async fn run(
-    policy: Policy,
-    command: &[OsString],
-    env: &[(OsString, OsString)],
-) -> Result<u8, child::SpawnError> {
-    let Some((program, args)) = command.split_first() else { return Ok(2) };
+/// Runs a server behind the filter until it ends, and answers with its exit code.
+pub async fn run(policy: Policy, program: Program) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
-    let (program, args, env) = (program.clone(), args.to_vec(), env.to_vec());
-    let launch = Box::new(move || child::spawn(&program, &args, &env));
     let client = Pipe::new(stdio::input(), stdio::output());
     let relay = |server, aside| Relay::with_wire(policy, client, server, aside);
-    match Host::start(launch, Arc::default(), stdio::error(), relay) {
+    match Host::start(program, Arc::default(), stdio::error(), relay) {
         Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;

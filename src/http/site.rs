@@ -198,7 +198,7 @@ fn targets(
             };
             Ok((Some(target), None))
         }
-        Upstream::Command { .. } => Ok((None, None)),
+        Upstream::Command(_) => Ok((None, None)),
         Upstream::Http(upstream) => {
             let tls = match [&upstream.url, &upstream.sse] {
                 urls if urls.iter().any(|url| is_tls(url.as_ref())) => Some(tls(route, upstream)?),
@@ -208,7 +208,7 @@ fn targets(
                 let target = |url| target(route, upstream, url, tls.as_ref(), connect, lifecycle);
                 url.as_ref().map(target).transpose()
             };
-            let lifecycle = upstream.lifecycle.as_ref();
+            let lifecycle = upstream.lifecycle.as_deref();
             Ok((target(&upstream.url, lifecycle)?, target(&upstream.sse, None)?))
         }
     }

@@ -30,7 +30,7 @@ pub use env::Environment;
 pub use import::import;
 pub use route::{
     Admin, Cors, HeaderRules, HttpUpstream, Lifecycle, Route, Secret, Server, ServerInfo,
-    ServerTls, Upstream,
+    ServerTls, StdioUpstream, Upstream,
 };
 pub use schema::schema;
 

@@ -73,7 +73,7 @@ fn start() -> Ends {
         Pipe::new(Box::new(read), Box::new(write))
     };
     let server_leg = Probing::new(pipe(near_server), std::sync::Arc::default());
-    let aside = Aside { to: Box::new(sink()), from: Some(Box::new(near_errors)) };
+    let aside = Aside::new(Box::new(sink()), Some(Box::new(near_errors)));
     let mut relay = Relay::with_wire(Policy::default(), pipe(near_client), server_leg, aside);
     tokio::spawn(async move { while relay.step().await != Step::ServerDone {} });
     Ends { client, server, errors, began: Instant::now() }
