@@ -23,7 +23,7 @@ pub async fn run(policy: Policy, program: Program) -> Result<u8, child::SpawnErr
     child::adopt_orphans();
     let client = Pipe::new(stdio::input(), stdio::output());
     let relay = |server, aside| Relay::with_wire(policy, client, server, aside);
-    match Host::start(program, Arc::default(), stdio::error(), relay) {
+    match Host::start(program, None, Arc::default(), stdio::error(), relay) {
         Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;

@@ -17,7 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("guarded", &["jsonrpc", "progress"]),
     ("relay", &["guarded", "jsonrpc", "lines", "progress", "transport"]),
     ("probe", &["jsonrpc", "mcp", "progress", "relay"]),
-    ("host", &["probe", "relay", "telemetry", "transport"]),
+    ("host", &["lines", "probe", "relay", "telemetry", "transport"]),
     ("wrap", &["host", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
