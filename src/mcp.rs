@@ -37,6 +37,8 @@ impl Revision {
 pub const INITIALIZE: &str = "initialize";
 /// How a client of 2026-07-28 asks a server for its revisions.
 pub const DISCOVER: &str = "server/discover";
+/// The tools of a server.
+pub const TOOLS_LIST: &str = "tools/list";
 /// A call of a tool.
 pub const TOOLS_CALL: &str = "tools/call";
 /// Progress as the specification has it.

@@ -124,6 +124,9 @@ impl Post {
             revision,
         );
         exchange.begins(self.proxy.calls.open(), cancel);
+        if let Some(lifecycle) = self.site.route.lifecycle() {
+            exchange.only_answers(lifecycle);
+        }
         let deadline = self.upgrades().map(|after| Instant::now() + after);
         let elapsed = async {
             match deadline {

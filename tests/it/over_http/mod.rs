@@ -3,6 +3,7 @@
 mod chain;
 mod conversations;
 mod held_streams;
+mod lifecycle;
 mod requests;
 mod rig;
 mod sizes;
