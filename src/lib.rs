@@ -9,6 +9,7 @@ pub mod lines;
 pub mod mcp;
 pub mod progress;
 pub mod relay;
+pub mod remote;
 pub mod routes;
 pub mod serve;
 pub mod settings;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::Parser;
-use milepost::cli::{Cli, Command};
+use milepost::cli::{Cli, Command, WrappedServer};
 use milepost::routes::{self, Routes};
 use milepost::{check, demo, serve, telemetry, wrap};
 use tokio::runtime::Builder;
@@ -48,9 +48,19 @@ async fn run(command: Command) -> ExitCode {
                 Ok(wrapped) => wrapped,
                 Err(error) => return report(&error, 2),
             };
-            match wrap::run(wrapped.policy, &wrapped.command, &wrapped.env).await {
-                Ok(code) => ExitCode::from(code),
-                Err(error) => report(&error, 127),
+            match wrapped.server {
+                WrappedServer::Command { command, env } => {
+                    match wrap::run(wrapped.policy, &command, &env).await {
+                        Ok(code) => ExitCode::from(code),
+                        Err(error) => report(&error, 127),
+                    }
+                }
+                WrappedServer::Http { route, bearer_file } => {
+                    match wrap::run_remote(wrapped.policy, &route, bearer_file).await {
+                        Ok(code) => ExitCode::from(code),
+                        Err(error) => report(&error, 2),
+                    }
+                }
             }
         }
         Command::Serve(args) => {

@@ -38,6 +38,7 @@ mod refusal;
 mod session;
 mod site;
 mod stream;
+pub mod towards;
 mod upstream;
 mod via;
 
