@@ -24,6 +24,7 @@ mod sse_rig;
 mod talk;
 mod through_wrap;
 mod tidy;
+mod towards;
 mod wrap;
 mod wrap_config;
 
