@@ -49,7 +49,8 @@ impl Signals {
         ]))
     }
 
-    async fn next(&mut self) -> child::Signal {
+    /// The next one.
+    pub async fn next(&mut self) -> child::Signal {
         let [term, int, hup] = &mut self.0;
         tokio::select! {
             _ = term.recv() => child::Signal::SIGTERM,

@@ -40,6 +40,7 @@ mod session;
 mod site;
 mod stream;
 mod tool_list;
+pub mod towards;
 mod upstream;
 mod via;
 

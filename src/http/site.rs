@@ -180,7 +180,7 @@ impl Site {
     }
 }
 
-fn targets(
+pub(super) fn targets(
     route: &Route,
     connect: Option<&InProcess>,
 ) -> Result<(Option<Target>, Option<Target>), SiteError> {
