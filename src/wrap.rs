@@ -1,6 +1,5 @@
 //! `milepost wrap -- CMD`: a child process behind our own standard streams.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -12,22 +11,16 @@ use crate::jsonrpc::{Kind, Message, own_error};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
 use crate::progress::Policy;
 use crate::relay::{Aside, Pipe, Relay};
-use crate::transport::child;
+use crate::transport::child::{self, Launch, Stderr};
 use crate::transport::stdio;
 
 /// How long a client's first request is waited for to tell it that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// Runs `command` behind the filter until it ends, and answers with its exit code. `env` is what its
-/// environment has besides ours.
-pub async fn run(
-    policy: Policy,
-    command: &[OsString],
-    env: &[(OsString, OsString)],
-) -> Result<u8, child::SpawnError> {
-    let Some((program, args)) = command.split_first() else { return Ok(2) };
+/// Runs a server behind the filter until it ends, and answers with its exit code.
+pub async fn run(policy: Policy, server: &Launch) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
-    let (child, pipes) = match child::spawn(program, args, env) {
+    let (child, pipes) = match child::spawn(server, Stderr::Inherit) {
         Ok(started) => started,
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;

@@ -11,6 +11,7 @@ use std::{
     ffi::{OsStr, OsString},
     fmt, io, mem,
     os::unix::process::{CommandExt, ExitStatusExt},
+    path::PathBuf,
     process::{self, Command, ExitStatus, Stdio},
     thread,
     time::Duration,
@@ -25,7 +26,7 @@ use nix::{
     unistd::Pid,
 };
 use tokio::{
-    process::{ChildStdin, ChildStdout},
+    process::{ChildStderr, ChildStdin, ChildStdout},
     signal::unix::{self, SignalKind},
     task,
     time::{Instant, sleep, sleep_until, timeout},
@@ -77,14 +78,49 @@ pub struct Child {
     news: bool,
 }
 
-/// The server's standard input and output. Its standard error is our own.
+/// What is started as a server.
+#[derive(Clone, Default)]
+pub struct Launch {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// What its environment has besides ours.
+    pub env: Vec<(OsString, OsString)>,
+    /// The folder that it runs in, from which a program such as `./server` is looked for; `None`: ours.
+    pub cwd: Option<PathBuf>,
+}
+
+impl Launch {
+    fn program(&self) -> &OsStr {
+        self.command.first().map_or(OsStr::new(""), |program| program)
+    }
+}
+
+/// Arguments and variables may be secrets: only what is run is shown.
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Launch").field(&self.program()).finish()
+    }
+}
+
+/// Where a server's standard error goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Stderr {
+    /// To our own.
+    Inherit,
+    /// To [`Pipes::stderr`], which then has to be read for as long as the server runs.
+    Piped,
+}
+
+/// The server's standard streams. Those that it writes may stay open after its end, for as long as a
+/// process that it started holds them, that is at most until [`Child::sweep`].
 #[derive(Debug)]
 pub struct Pipes {
     /// What we write here the server reads; dropping it is the end of its input.
     pub stdin: ChildStdin,
-    /// What the server writes. May stay open after its end, for as long as a process that it
-    /// started holds it, that is at most until [`Child::sweep`].
+    /// What the server writes.
     pub stdout: ChildStdout,
+    /// What it writes for people; `None` if that goes to our own standard error.
+    pub stderr: Option<ChildStderr>,
 }
 
 /// How a server ended.
@@ -152,39 +188,45 @@ impl Default for Grace {
     }
 }
 
-/// Starts `command` with `args`, our environment and our standard error, in a group of its own.
+/// Starts a server in a group of its own.
 ///
-/// To be called inside a tokio runtime with I/O enabled, from a thread that lives as long as it.
+/// To be called inside a tokio runtime with I/O enabled. Blocks for about a millisecond, until the
+/// system has begun to execute the program.
 ///
 /// # Errors
 ///
-/// If there is no such program, it cannot be executed, or the system refuses.
-///
-/// `env` is what the environment has besides ours.
-pub fn spawn(
-    command: &OsStr,
-    args: &[OsString],
-    env: &[(OsString, OsString)],
-) -> Result<(Child, Pipes), SpawnError> {
-    let refused = |source| SpawnError::new(command, source);
-    let ended = listen().map_err(refused)?;
-    let (mut leader, family) = family::spawn(
-        Command::new(command)
-            .args(args)
-            .envs(env.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .process_group(0),
-    )
-    .map_err(refused)?;
-    let (stdin, stdout) = (leader.stdin.take(), leader.stdout.take());
+/// If there is no such program or folder, it cannot be executed, or the system refuses.
+pub fn spawn(launch: &Launch, stderr: Stderr) -> Result<(Child, Pipes), SpawnError> {
+    start(launch, stderr).map_err(|source| SpawnError::new(launch, source))
+}
+
+fn start(launch: &Launch, stderr: Stderr) -> io::Result<(Child, Pipes)> {
+    let ended = listen()?;
+    let mut command = Command::new(launch.program());
+    command
+        .args(launch.command.iter().skip(1))
+        .envs(launch.env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .process_group(0);
+    if stderr == Stderr::Piped {
+        command.stderr(Stdio::piped());
+    }
+    if let Some(folder) = &launch.cwd {
+        command.current_dir(folder);
+    }
+    let (mut leader, family) = family::spawn(&mut command)?;
+    let (stdin, stdout, stderr) = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
     let pid = Pid::from_raw(leader.id().cast_signed());
     // From here on an error drops, and so ends, the child.
     let child = Child { leader: Some(leader), pid, family, exit: None, ended, news: true };
     let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
-    let stdin = stdin.ok_or_else(missing).and_then(ChildStdin::from_std).map_err(refused)?;
-    let stdout = stdout.ok_or_else(missing).and_then(ChildStdout::from_std).map_err(refused)?;
-    Ok((child, Pipes { stdin, stdout }))
+    let pipes = Pipes {
+        stdin: ChildStdin::from_std(stdin.ok_or_else(missing)?)?,
+        stdout: ChildStdout::from_std(stdout.ok_or_else(missing)?)?,
+        stderr: stderr.map(ChildStderr::from_std).transpose()?,
+    };
+    Ok((child, pipes))
 }
 
 /// Makes sure that we hear of the end of children, whatever the program that started us has left

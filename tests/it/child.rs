@@ -14,7 +14,7 @@ use std::{
 };
 
 use milepost::transport::child::{
-    Child, Exit, Grace, Pipes, Signal, SpawnError, adopt_orphans, spawn,
+    Child, Exit, Grace, Launch, Pipes, Signal, SpawnError, Stderr, adopt_orphans, spawn,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -32,6 +32,11 @@ const LONG: Grace = Grace { exit: Duration::from_secs(30), term: Duration::from_
 /// How long anything may take on a busy machine before a test calls it stuck.
 const STUCK: Duration = Duration::from_secs(20);
 
+/// What runs `script`.
+fn sh(script: &str) -> Launch {
+    Launch { command: vec!["sh".into(), "-c".into(), script.into()], ..Launch::default() }
+}
+
 struct Server {
     child: Child,
     stdin: ChildStdin,
@@ -41,8 +46,12 @@ struct Server {
 impl Server {
     /// A server that runs `script`.
     fn sh(script: &str) -> Self {
-        let (child, Pipes { stdin, stdout }) =
-            spawn(OsStr::new("sh"), &["-c".into(), script.into()], &[]).expect("sh starts");
+        Self::start(&sh(script))
+    }
+
+    fn start(launch: &Launch) -> Self {
+        let (child, pipes) = spawn(launch, Stderr::Inherit).expect("sh starts");
+        let Pipes { stdin, stdout, .. } = pipes;
         Self { child, stdin, stdout: BufReader::new(stdout) }
     }
 
@@ -458,8 +467,8 @@ impl Drop for Folder {
     }
 }
 
-fn refusal(command: &Path) -> (SpawnError, String) {
-    let error = run(async { spawn(command.as_os_str(), &[], &[]) }).expect_err("it cannot start");
+fn refusal(launch: &Launch) -> (SpawnError, String) {
+    let error = run(async { spawn(launch, Stderr::Piped) }).expect_err("it cannot start");
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -471,9 +480,14 @@ fn refusal(command: &Path) -> (SpawnError, String) {
 
 #[track_caller]
 fn check_refusal(command: impl AsRef<Path>, words: &[&str]) {
-    let command = command.as_ref();
-    let (error, text) = refusal(command);
-    let name = command.to_string_lossy();
+    let launch = Launch { command: vec![command.as_ref().into()], ..Launch::default() };
+    check_refusal_of(&launch, words);
+}
+
+#[track_caller]
+fn check_refusal_of(launch: &Launch, words: &[&str]) {
+    let (error, text) = refusal(launch);
+    let name = launch.command[0].to_string_lossy();
     for word in words.iter().copied().chain([&*format!("`{name}`")]) {
         assert!(text.contains(word), "`{word}` is not in: {text} ({error:?})");
     }
@@ -492,4 +506,65 @@ fn a_command_that_cannot_start_says_what_would_be_right() {
     check_refusal(folder.file("script", "#!/no/such\n", 0o755), &["first line"]);
     check_refusal(folder.file("data", "\0\0", 0o755), &["no program for this machine"]);
     check_refusal("nul\0byte", &["could not be started: ", "nul byte"]);
+}
+
+#[test]
+fn a_folder_that_it_cannot_run_in_is_told_from_a_program_that_is_not_there() {
+    let folder = Folder::new("folders");
+    let plain = folder.file("plain", "", 0o644);
+    let program = folder.file("program", "#!/bin/sh\n", 0o755);
+    let launch = |command: &str, cwd: &Path| Launch {
+        command: vec![command.into()],
+        cwd: Some(cwd.to_owned()),
+        ..Launch::default()
+    };
+    let none = folder.0.join("none");
+    check_refusal_of(&launch("sh", &none), &["no such folder", &none.to_string_lossy()]);
+    check_refusal_of(&launch("no-such-milepost-server", &none), &["no such folder"]);
+    check_refusal_of(&launch("sh", &plain), &["cannot run in", "Not a directory"]);
+    check_refusal_of(&launch("./none", &folder.0), &["does not exist"]);
+    check_refusal_of(&launch("./plain", &folder.0), &["chmod +x"]);
+    check_refusal_of(&launch("no-such-milepost-server", &folder.0), &["in no directory of PATH"]);
+    run(async {
+        let own = program.file_name().expect("a name").to_string_lossy();
+        let mut server = Server::start(&launch(&format!("./{own}"), &folder.0));
+        assert_eq!(within(STUCK, server.child.wait()).await, Exit::Code(0));
+        server.child.sweep().await;
+    });
+}
+
+#[test]
+fn it_runs_in_its_folder_with_its_variables() {
+    let folder = Folder::new("folder");
+    run(async {
+        let mut server = Server::start(&Launch {
+            env: vec![("FROM".into(), "home".into())],
+            cwd: Some(folder.0.clone()),
+            ..sh("pwd -P; echo $FROM $HOME")
+        });
+        let place = fs::canonicalize(&folder.0).expect("a folder");
+        assert_eq!(server.line().await, place.to_string_lossy());
+        let home = env::var("HOME").unwrap_or_default();
+        assert_eq!(server.line().await, format!("home {home}").trim_end());
+        server.shut_down(LONG).await;
+    });
+}
+
+#[test]
+fn what_it_says_for_people_can_be_read() {
+    run(async {
+        let (mut child, pipes) = spawn(&sh("echo a >&2; echo b"), Stderr::Piped).expect("sh");
+        let (mut said, mut told) = (String::new(), String::new());
+        let Pipes { mut stdout, stderr, .. } = pipes;
+        let mut stderr = stderr.expect("a pipe");
+        let both = async {
+            tokio::join!(stdout.read_to_string(&mut said), stderr.read_to_string(&mut told))
+        };
+        within(STUCK, both).await.0.expect("stdout is readable");
+        assert_eq!((&*said, &*told), ("b\n", "a\n"));
+        child.sweep().await;
+        let (mut child, pipes) = spawn(&sh("exit"), Stderr::Inherit).expect("sh");
+        assert!(pipes.stderr.is_none());
+        child.sweep().await;
+    });
 }
