@@ -13,6 +13,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use url::Url;
 
+use super::bridge;
 use super::cors::Known;
 use super::demo;
 use super::legacy::Wires;
@@ -113,6 +114,8 @@ pub(super) struct Site {
     pub(super) sse: Option<Target>,
     pub(super) sessions: Sessions,
     pub(super) wires: Wires,
+    /// Sessions of clients before a server of another transport.
+    pub(super) bridge: Arc<bridge::Sessions>,
     pub(super) known_origins: Mutex<Known>,
     /// Callers that were served before.
     pub(super) proven: Proven,
@@ -148,6 +151,7 @@ impl Site {
         Ok(Self {
             sessions: Sessions::new(route.max_sessions),
             wires: Wires::default(),
+            bridge: Arc::default(),
             policy: Arc::new(policy),
             endpoint,
             sse,

@@ -27,17 +27,20 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "demo",
             "guarded",
+            "host",
             "json",
             "jsonrpc",
             "lines",
             "mcp",
             "progress",
+            "relay",
             "routes",
             "sse",
             "telemetry",
+            "transport",
         ],
     ),
-    ("serve", &["http", "json", "routes"]),
+    ("serve", &["http", "json", "routes", "transport"]),
     ("cli", &["progress", "routes", "settings", "telemetry"]),
 ];
 
