@@ -3,14 +3,19 @@
 
 use std::future::pending;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::relay::{Clients, Relay, Server, Step};
+use crate::probe::{Era, Probing};
+use crate::relay::{Aside, Clients, Pipe, Relay, Step};
 use crate::telemetry::Connection;
-use crate::transport::child::{self, Child, EXIT_GRACE, Exit, TERM_GRACE};
+use crate::transport::child::{
+    self, Child, EXIT_GRACE, Exit, Pipes, Program, SpawnError, Stderr, TERM_GRACE,
+};
+use crate::transport::stdio::{Reader, Writer};
 
 /// How long what a child has left in its pipe is read after its exit; a grandchild that holds the
 /// pipe open would keep us for ever.
@@ -63,9 +68,10 @@ enum Stop {
 }
 
 /// A child process and the relay in front of it.
-pub struct Host<C, S> {
-    relay: Relay<C, S>,
+pub struct Host<C> {
+    relay: Relay<C, Probing<Pipe>>,
     child: Child,
+    program: Program,
     log: Connection,
     stop: Option<Stop>,
     /// The client has said its last word.
@@ -74,17 +80,35 @@ pub struct Host<C, S> {
     patient: bool,
 }
 
-impl<C: Clients, S: Server> Host<C, S> {
-    /// `relay` speaks to `child`.
-    pub fn new(relay: Relay<C, S>, child: Child) -> Self {
-        Self {
+impl<C: Clients> Host<C> {
+    /// Starts a server. `clients` are relayed to it, `noise` gets its standard error and what it writes
+    /// that is no message; `era` is what is known of it.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn start(
+        program: Program,
+        era: Arc<Era>,
+        noise: Writer,
+        relay: impl FnOnce(Probing<Pipe>, Aside) -> Relay<C, Probing<Pipe>>,
+    ) -> Result<Self, SpawnError> {
+        let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
+        let (server, errors) = legs(pipes);
+        let relay = relay(Probing::new(server, era), Aside::new(noise, errors));
+        Ok(Self {
             relay,
             child,
+            program,
             log: Connection::default(),
             stop: None,
             client_done: false,
             patient: false,
-        }
+        })
+    }
+
+    /// The process id of the server.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Carries what clients and server say until the server has ended and nothing of it is left. With
@@ -98,12 +122,20 @@ impl<C: Clients, S: Server> Host<C, S> {
                     Step::Moved => {}
                     Step::ClientDone => self.begin_stop(true).await,
                     Step::ClientGone => self.begin_stop(false).await,
+                    Step::ServerDone if self.starts_afresh().await => {}
                     Step::ServerDone => {
                         server_done = true;
                         self.stop.get_or_insert_with(|| Stop::Mute(Instant::now() + DRAIN));
                     }
                 },
-                exit = self.child.wait() => break exit,
+                exit = self.child.wait() => {
+                    if !std::mem::take(&mut server_done) {
+                        self.drain().await;
+                    }
+                    if !self.starts_afresh().await {
+                        break exit;
+                    }
+                }
                 signal = next_signal(&mut signals) => {
                     self.child.signal(signal);
                     // The others may mean something else to a server than its end.
@@ -121,8 +153,30 @@ impl<C: Clients, S: Server> Host<C, S> {
                 self.stop = Some(Stop::Term(Instant::now() + EXIT_GRACE));
             }
         };
-        self.end(exit, server_done).await;
+        self.end(exit).await;
         exit
+    }
+
+    /// Starts the server again if it has ended over a question that an old server need not know.
+    async fn starts_afresh(&mut self) -> bool {
+        if self.client_done || !self.relay.server().has_failed() {
+            return false;
+        }
+        self.child.signal(child::Signal::SIGKILL);
+        self.child.sweep().await;
+        match child::spawn(&self.program, Stderr::Piped) {
+            Err(error) => {
+                tracing::error!(%error, "the server does not start again");
+                false
+            }
+            Ok((child, pipes)) => {
+                let (server, errors) = legs(pipes);
+                self.child = child;
+                self.relay.server().replace(server);
+                self.relay.read_server_again(errors);
+                true
+            }
+        }
     }
 
     fn note(&mut self) {
@@ -169,11 +223,8 @@ impl<C: Clients, S: Server> Host<C, S> {
 
     /// The server has ended: what it left is passed on, open calls are answered, nothing of it
     /// stays behind.
-    async fn end(&mut self, exit: Exit, server_done: bool) {
+    async fn end(&mut self, exit: Exit) {
         self.relay.stop_beating();
-        if !server_done {
-            self.drain().await;
-        }
         let open = self.relay.open_calls();
         if open > 0 || !self.client_done || exit.code() != 0 {
             tracing::warn!(open_calls = open, "the server ended ({exit})");
@@ -197,6 +248,11 @@ impl<C: Clients, S: Server> Host<C, S> {
             self.note();
         }
     }
+}
+
+fn legs(pipes: Pipes) -> (Pipe, Option<Reader>) {
+    let errors = pipes.stderr.map(|errors| Box::new(errors) as Reader);
+    (Pipe::new(Box::new(pipes.stdout), Box::new(pipes.stdin)), errors)
 }
 
 async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {

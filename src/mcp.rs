@@ -35,6 +35,8 @@ impl Revision {
 
 /// A client's first request up to 2025-11-25.
 pub const INITIALIZE: &str = "initialize";
+/// How a client of 2026-07-28 asks a server for its revisions.
+pub const DISCOVER: &str = "server/discover";
 /// A call of a tool.
 pub const TOOLS_CALL: &str = "tools/call";
 /// Progress as the specification has it.
@@ -45,6 +47,8 @@ pub const CANCELLED: &str = "notifications/cancelled";
 pub const TASK_STATUS: &str = "notifications/tasks/status";
 /// A stream of notifications (2026-07-28); carries no progress.
 pub const LISTEN: &str = "subscriptions/listen";
+/// What the methods of notifications about subscriptions begin with.
+pub const SUBSCRIPTIONS: &str = "notifications/subscriptions/";
 /// Requests about a task.
 pub const TASKS_GET: &str = "tasks/get";
 /// The result of a task; its answer ends the task.
@@ -56,6 +60,8 @@ pub const TASKS_LIST: &str = "tasks/list";
 
 /// `_meta` key of a request of 2026-07-28 that names its revision.
 pub const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
+/// `_meta` key that ties a message to a `subscriptions/listen` (2026-07-28).
+pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// `_meta` key that ties a message to a task of 2025-11-25.
 pub const META_RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 

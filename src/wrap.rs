@@ -1,5 +1,6 @@
 //! `milepost wrap -- CMD`: a child process behind our own standard streams.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -10,28 +11,25 @@ use crate::host::{Host, Signals};
 use crate::jsonrpc::{Kind, Message, own_error};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
 use crate::progress::Policy;
-use crate::relay::{Aside, Pipe, Relay};
-use crate::transport::child::{self, Launch, Stderr};
+use crate::relay::{Pipe, Relay};
+use crate::transport::child::{self, Program};
 use crate::transport::stdio;
 
 /// How long a client's first request is waited for to tell it that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Runs a server behind the filter until it ends, and answers with its exit code.
-pub async fn run(policy: Policy, server: &Launch) -> Result<u8, child::SpawnError> {
+pub async fn run(policy: Policy, program: Program) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
-    let (child, pipes) = match child::spawn(server, Stderr::Inherit) {
-        Ok(started) => started,
+    let client = Pipe::new(stdio::input(), stdio::output());
+    let relay = |server, aside| Relay::with_wire(policy, client, server, aside);
+    match Host::start(program, Arc::default(), stdio::error(), relay) {
+        Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;
-            return Err(error);
+            Err(error)
         }
-    };
-    let client = Pipe::new(stdio::input(), stdio::output());
-    let server = Pipe::new(Box::new(pipes.stdout), Box::new(pipes.stdin));
-    let aside = Aside { to: stdio::error(), from: None };
-    let relay = Relay::with_wire(policy, client, server, aside);
-    Ok(Host::new(relay, child).run(Signals::listen().ok()).await.code())
+    }
 }
 
 /// Answers the client's first request, so that a person reads the reason where they look, and not

@@ -20,6 +20,7 @@ use super::legacy::Wires;
 use super::proven::Proven;
 use super::session::Sessions;
 use super::upstream::{Client, Connector, InProcess};
+use crate::probe::Era;
 use crate::progress::{Pacing, Policy};
 use crate::routes::{HttpUpstream, Route, Upstream};
 
@@ -116,6 +117,8 @@ pub(super) struct Site {
     pub(super) wires: Wires,
     /// Sessions of clients before a server of another transport.
     pub(super) bridge: Arc<bridge::Sessions>,
+    /// What is known of the server, if it is a child.
+    pub(super) era: Arc<Era>,
     pub(super) known_origins: Mutex<Known>,
     /// Callers that were served before.
     pub(super) proven: Proven,
@@ -152,6 +155,7 @@ impl Site {
             sessions: Sessions::new(route.max_sessions),
             wires: Wires::default(),
             bridge: Arc::default(),
+            era: Arc::default(),
             policy: Arc::new(policy),
             endpoint,
             sse,

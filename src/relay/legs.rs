@@ -168,6 +168,9 @@ pub trait Server: Send {
         false
     }
 
+    /// The server has said something on its standard error.
+    fn heard_aside(&mut self) {}
+
     /// The server is told that nothing more comes. To be polled until it is ready.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 

@@ -5,36 +5,30 @@
 //! reaching the server, and the reverse. What a slow reader leaves behind is bounded: beyond
 //! [`QUEUE_MAX`](crate::progress::QUEUE_MAX) the other side is no longer read.
 
+mod aside;
 mod legs;
 mod outbox;
 mod pipe;
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::AsyncReadExt;
+use bytes::Bytes;
 use tokio::time::{Sleep, sleep_until, timeout};
 
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Message, Scan};
 use crate::progress::{Fate, Filter, Mode, Origin, Pacing, Policy, Record, StreamId, StreamKind};
-use crate::transport::stdio::{Reader, Writer};
-use outbox::Outbox;
+use crate::transport::stdio::Reader;
+use aside::Moved;
 
+pub use aside::Aside;
 pub use legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS};
 pub use pipe::{Pipe, WIRE};
-
-/// Text for standard error that waits because nobody reads it. More is left out: it must not keep
-/// answers waiting. A server's own standard error is not read meanwhile.
-const NOISE_MAX: usize = 1 << 20;
-
-/// Room for one read of a server's standard error.
-const ERRORS_READ: usize = 8 << 10;
 
 /// What happened in one [`Relay::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,16 +49,8 @@ enum Ready {
     Server(FromServer),
     ClientWritten(StreamId, bool),
     ServerWritten(bool),
-    Errors(Bytes),
-    Other,
-}
-
-/// Where text goes that is no message, and the server's standard error, if it is ours to read.
-pub struct Aside {
-    /// Takes it.
-    pub to: Writer,
-    /// The server's standard error.
-    pub from: Option<Reader>,
+    Aside(Moved),
+    Due,
 }
 
 /// One server and its clients.
@@ -75,8 +61,6 @@ pub struct Relay<C, S> {
     /// Bytes pass as they come, and the filter only looks on.
     passes: bool,
     aside: Aside,
-    errors: BytesMut,
-    to_noise: Outbox,
     /// A large message of a client that is passing, and on which stream.
     passing: Option<(StreamId, Scan)>,
     /// The client streams that are each one HTTP exchange.
@@ -131,8 +115,6 @@ impl<C: Clients, S: Server> Relay<C, S> {
             server,
             passes,
             aside,
-            errors: BytesMut::new(),
-            to_noise: Outbox::default(),
             passing: None,
             exchanges: BTreeSet::new(),
             reads_clients: true,
@@ -164,11 +146,13 @@ impl<C: Clients, S: Server> Relay<C, S> {
             Ready::Server(said) => self.said(said),
             Ready::ClientWritten(stream, ok) => self.client_written(stream, ok),
             Ready::ServerWritten(ok) => self.server_written(ok),
-            Ready::Errors(text) => {
-                self.to_noise.push(text);
+            Ready::Aside(moved) => {
+                if matches!(moved, Moved::Heard) {
+                    self.server.heard_aside();
+                }
                 Step::Moved
             }
-            Ready::Other => Step::Moved,
+            Ready::Due => Step::Moved,
         }
     }
 
@@ -201,35 +185,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 return Poll::Ready(Ready::Client(heard));
             }
         }
-        if let Poll::Ready(ready) = self.poll_aside(cx) {
-            return Poll::Ready(ready);
+        if let Poll::Ready(moved) = self.aside.poll(cx) {
+            return Poll::Ready(Ready::Aside(moved));
         }
         if timed && self.timer.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Ready::Other);
-        }
-        Poll::Pending
-    }
-
-    /// Writes to standard error, and reads the server's.
-    fn poll_aside(&mut self, cx: &mut Context<'_>) -> Poll<Ready> {
-        if !self.to_noise.is_empty() {
-            let written = pin!(self.to_noise.write(&mut self.aside.to)).poll(cx);
-            if let Poll::Ready(written) = written {
-                if written.is_err() {
-                    self.to_noise = Outbox::default();
-                }
-                return Poll::Ready(Ready::Other);
-            }
-        }
-        if let Some(from) = &mut self.aside.from
-            && self.to_noise.bytes < NOISE_MAX
-        {
-            self.errors.reserve(ERRORS_READ);
-            let read = std::task::ready!(pin!(from.read_buf(&mut self.errors)).poll(cx));
-            if !matches!(read, Ok(1..)) {
-                self.aside.from = None;
-            }
-            return Poll::Ready(Ready::Errors(self.errors.split().freeze()));
+            return Poll::Ready(Ready::Due);
         }
         Poll::Pending
     }
@@ -258,9 +218,17 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.filter.ask(|filter| filter.server_gone(now(), why));
     }
 
-    /// Whether the server's standard error may have more to say.
-    pub fn has_errors_left(&self) -> bool {
-        self.aside.from.is_some()
+    /// The leg towards the server.
+    pub fn server(&mut self) -> &mut S {
+        &mut self.server
+    }
+
+    /// A fresh server has taken the place of one that has ended: it is read, and so is its standard
+    /// error.
+    pub fn read_server_again(&mut self, errors: Option<Reader>) {
+        self.reads_server = true;
+        self.server_closed = false;
+        self.aside.read_from(errors);
     }
 
     /// Whether a client has not yet taken all that there is for it.
@@ -284,12 +252,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
             };
         }
         self.clients.end();
-        while !self.to_noise.is_empty() {
-            let write = self.to_noise.write(&mut self.aside.to);
-            if !matches!(timeout(patience, write).await, Ok(Ok(()))) {
-                return;
-            }
-        }
+        self.aside.finish(patience).await;
     }
 
     /// Closes the server's input, so that it knows that nothing more comes; does nothing while it
@@ -407,7 +370,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
         if payload.is_empty() {
             return;
         }
-        self.server.say(message, payload, headers);
+        if let Some(upstream) = self.server.say(message, payload, headers) {
+            self.filter.ask(|filter| filter.pair(stream, message, upstream));
+        }
     }
 
     /// Takes what the server says, all that has come.
@@ -441,9 +406,8 @@ impl<C: Clients, S: Server> Relay<C, S> {
             };
             if let Fate::Noise(text) = fate
                 && !self.passes
-                && self.to_noise.bytes + text.len() <= NOISE_MAX
             {
-                self.to_noise.push_message(&text.into());
+                self.aside.put(text);
             }
             next = self.server.said();
         }

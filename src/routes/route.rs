@@ -91,7 +91,6 @@ pub struct Admin {
 
 /// What stands behind a route.
 #[derive(Clone)]
-#[expect(clippy::large_enum_variant, reason = "there is one in each route, and routes are few")]
 pub enum Upstream {
     /// The embedded legacy server.
     Demo,

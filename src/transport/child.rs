@@ -5,6 +5,7 @@
 
 mod error;
 mod family;
+mod look;
 
 use std::{
     collections::BTreeSet,
@@ -13,6 +14,7 @@ use std::{
     os::unix::process::{CommandExt, ExitStatusExt},
     path::PathBuf,
     process::{self, Command, ExitStatus, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -20,15 +22,12 @@ use std::{
 pub use error::SpawnError;
 pub use family::adopt_orphans;
 use family::{Family, Seen};
+use look::Looks;
 pub use nix::sys::signal::Signal;
-use nix::{
-    sys::signal::{SigSet, killpg},
-    unistd::Pid,
-};
+use nix::{sys::signal::killpg, unistd::Pid};
 use tokio::{
     process::{ChildStderr, ChildStdin, ChildStdout},
     signal::unix::{self, SignalKind},
-    task,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
@@ -80,7 +79,7 @@ pub struct Child {
 
 /// What is started as a server.
 #[derive(Clone, Default)]
-pub struct Launch {
+pub struct Program {
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// What its environment has besides ours.
@@ -89,16 +88,16 @@ pub struct Launch {
     pub cwd: Option<PathBuf>,
 }
 
-impl Launch {
-    fn program(&self) -> &OsStr {
-        self.command.first().map_or(OsStr::new(""), |program| program)
+impl Program {
+    fn name(&self) -> &OsStr {
+        self.command.first().map_or_else(|| OsStr::new(""), OsString::as_os_str)
     }
 }
 
 /// Arguments and variables may be secrets: only what is run is shown.
-impl fmt::Debug for Launch {
+impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Launch").field(&self.program()).finish()
+        f.debug_tuple("Program").field(&self.name()).finish()
     }
 }
 
@@ -196,23 +195,23 @@ impl Default for Grace {
 /// # Errors
 ///
 /// If there is no such program or folder, it cannot be executed, or the system refuses.
-pub fn spawn(launch: &Launch, stderr: Stderr) -> Result<(Child, Pipes), SpawnError> {
-    start(launch, stderr).map_err(|source| SpawnError::new(launch, source))
+pub fn spawn(program: &Program, stderr: Stderr) -> Result<(Child, Pipes), SpawnError> {
+    start(program, stderr).map_err(|source| SpawnError::new(program, source))
 }
 
-fn start(launch: &Launch, stderr: Stderr) -> io::Result<(Child, Pipes)> {
+fn start(program: &Program, stderr: Stderr) -> io::Result<(Child, Pipes)> {
     let ended = listen()?;
-    let mut command = Command::new(launch.program());
+    let mut command = Command::new(program.name());
     command
-        .args(launch.command.iter().skip(1))
-        .envs(launch.env.iter().map(|(name, value)| (name, value)))
+        .args(program.command.iter().skip(1))
+        .envs(program.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .process_group(0);
     if stderr == Stderr::Piped {
         command.stderr(Stdio::piped());
     }
-    if let Some(folder) = &launch.cwd {
+    if let Some(folder) = &program.cwd {
         command.current_dir(folder);
     }
     let (mut leader, family) = family::spawn(&mut command)?;
@@ -231,10 +230,11 @@ fn start(launch: &Launch, stderr: Stderr) -> io::Result<(Child, Pipes)> {
 
 /// Makes sure that we hear of the end of children, whatever the program that started us has left
 /// us with: were SIGCHLD ignored, the system would reap for us and lose the exit code; were it
-/// blocked, we should wait for ever.
+/// blocked, we should wait for ever. The threads of a runtime live as long as it, but for those that
+/// block; for these [`adopt_orphans`] has had the main thread listen.
 fn listen() -> io::Result<unix::Signal> {
     let ended = unix::signal(SignalKind::child())?;
-    SigSet::from(Signal::SIGCHLD).thread_unblock()?;
+    family::hear_of_ends()?;
     Ok(ended)
 }
 
@@ -274,10 +274,11 @@ impl Child {
     }
 
     /// Notes who is below the server now, so that they can be told for its own after they have
-    /// become orphans. Where several servers run, to be called before the standard input of one is
-    /// closed, as it may be gone at once; a lone server has nobody to be confused with.
+    /// become orphans, also those that do not tell by their environment. Where several servers run, it
+    /// is best called before the standard input of one is closed, as it may be gone at once; a lone
+    /// server has nobody to be confused with.
     pub async fn note_family(&mut self) {
-        if let Some(seen) = look_around().await {
+        if let Some(seen) = PROCESSES.look().await {
             self.family.note(&seen);
         }
     }
@@ -326,14 +327,15 @@ impl Child {
         let mut told = BTreeSet::new();
         let mut group_told = false;
         loop {
-            let Some(seen) = look_around().await else {
+            let reaped = family::reaped();
+            let Some(seen) = PROCESSES.look().await else {
                 self.signal(signal);
                 sleep_until(deadline).await;
                 return false;
             };
             let group = self.leader.is_some().then_some(self.pid);
             let left = self.family.press(&seen, group, signal, &mut told);
-            if left == 0 {
+            if left == 0 && family::reaped() == reaped {
                 return true;
             }
             if !group_told {
@@ -341,7 +343,7 @@ impl Child {
                 group_told = true;
             }
             if Instant::now() >= deadline {
-                return false;
+                return left == 0;
             }
             sleep(LOOK_EVERY).await;
         }
@@ -376,20 +378,51 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.signal(Signal::SIGKILL);
         self.reap();
-        let Some(mut leader) = self.leader.take() else { return };
+        let Some(leader) = self.leader.take() else { return };
         // What is killed ends soon, but seldom as soon as this.
-        let reaper = move || {
-            while let Ok(None) = family::reap(&mut leader) {
-                thread::sleep(LOOK_EVERY);
+        Dropped::add(leader);
+    }
+}
+
+/// Servers that were dropped and have still to be reaped, by one thread for all.
+struct Dropped {
+    leaders: Vec<process::Child>,
+    /// Whether the thread runs.
+    busy: bool,
+}
+
+static DROPPED: Mutex<Dropped> = Mutex::new(Dropped { leaders: Vec::new(), busy: false });
+
+impl Dropped {
+    fn lock() -> MutexGuard<'static, Self> {
+        DROPPED.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(leader: process::Child) {
+        let mut dropped = Self::lock();
+        dropped.leaders.push(leader);
+        if !dropped.busy {
+            let reaper = thread::Builder::new().name("reaper".into());
+            dropped.busy = reaper.spawn(Self::reap).is_ok();
+            if !dropped.busy {
+                tracing::warn!("no thread to reap a server that was dropped: it stays a zombie");
             }
-        };
-        if thread::Builder::new().name("reaper".into()).spawn(reaper).is_err() {
-            tracing::warn!(server = self.id(), "no thread to reap the server: it stays a zombie");
+        }
+    }
+
+    fn reap() {
+        loop {
+            let mut dropped = Self::lock();
+            dropped.leaders.retain_mut(|leader| matches!(family::reap(leader), Ok(None)));
+            dropped.busy = !dropped.leaders.is_empty();
+            if !dropped.busy {
+                return;
+            }
+            drop(dropped);
+            thread::sleep(LOOK_EVERY);
         }
     }
 }
 
-/// The process table, or `None` where it cannot be read; read aside, as it may be long.
-async fn look_around() -> Option<Vec<Seen>> {
-    task::spawn_blocking(family::look_around).await.ok().flatten()
-}
+/// The process table, or `None` where it cannot be read.
+static PROCESSES: Looks<Vec<Seen>> = Looks::new(family::look_around);

@@ -14,9 +14,9 @@ use crate::http::body::Body;
 use crate::http::site::Site;
 use crate::http::{Proxy, in_full};
 use crate::progress::Pacing;
-use crate::relay::{Aside, Pipe, Relay};
+use crate::relay::Relay;
 use crate::routes::{StdioUpstream, Upstream};
-use crate::transport::child::{self, Launch, Stderr};
+use crate::transport::child::Program;
 
 impl Proxy {
     /// Starts a session of its own with a server of its own; what the client is told if that cannot be.
@@ -69,20 +69,16 @@ fn start(
     streams: Streams,
     running: Running,
 ) -> Result<(), String> {
-    let launch =
-        Launch { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
-    let (child, pipes) = child::spawn(&launch, Stderr::Piped).map_err(|error| in_full(&error))?;
-    let (route, pid) = (&site.route.path, child.id());
-    let server = Pipe::new(Box::new(pipes.stdout), Box::new(pipes.stdin));
-    let aside = Aside {
-        to: Box::new(Said::default()),
-        from: pipes.stderr.map(|stderr| Box::new(stderr) as _),
-    };
-    let relay = Relay::new(Arc::clone(&site.policy), streams, server, aside);
-    let span = tracing::info_span!("session", route = %route, pid);
+    let program =
+        Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
+    let policy = Arc::clone(&site.policy);
+    let relay = |server, aside| Relay::new(policy, streams, server, aside);
+    let host = Host::start(program, Arc::clone(&site.era), Box::new(Said::default()), relay);
+    let mut host = host.map_err(|error| in_full(&error))?;
+    let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
     let task = async move {
         let _running = running;
-        Host::new(relay, child).run(None).await;
+        host.run(None).await;
     };
     tokio::spawn(task.instrument(span));
     Ok(())

@@ -9,7 +9,7 @@ use std::{
 
 use nix::errno::Errno;
 
-use super::Launch;
+use super::Program;
 
 /// Why a server could not be started, and what would be right.
 #[derive(Debug, thiserror::Error)]
@@ -94,11 +94,11 @@ pub enum SpawnError {
 }
 
 impl SpawnError {
-    pub(super) fn new(launch: &Launch, source: io::Error) -> Self {
-        let bare = is_bare(launch.program());
-        let exists = exists(launch, launch.program());
-        let command = launch.program().to_string_lossy().into_owned();
-        if let Some(folder) = &launch.cwd
+    pub(super) fn new(program: &Program, source: io::Error) -> Self {
+        let bare = is_bare(program.name());
+        let exists = exists(program, program.name());
+        let command = program.name().to_string_lossy().into_owned();
+        if let Some(folder) = &program.cwd
             && let Err(source) = folder.join(".").metadata()
         {
             let folder = folder.clone();
@@ -109,7 +109,7 @@ impl SpawnError {
         }
         let first = command.split(' ').next().unwrap_or_default();
         let quoted =
-            first != command && (is_bare(first.as_ref()) || self::exists(launch, first.as_ref()));
+            first != command && (is_bare(first.as_ref()) || self::exists(program, first.as_ref()));
         match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::ENOENT | Errno::ENOTDIR) if !exists && quoted => Self::OneWord { command },
             // A directory of PATH that is closed to us turns "not found" into "no permission".
@@ -128,13 +128,13 @@ fn is_bare(command: &OsStr) -> bool {
     !command.as_encoded_bytes().contains(&b'/')
 }
 
-fn exists(launch: &Launch, command: &OsStr) -> bool {
-    let base = launch.cwd.as_deref().unwrap_or(Path::new(""));
+fn exists(program: &Program, command: &OsStr) -> bool {
+    let base = program.cwd.as_deref().unwrap_or_else(|| Path::new(""));
     if !is_bare(command) {
         return base.join(command).exists();
     }
     let own =
-        launch.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
+        program.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
     let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
     env::split_paths(&path).any(|directory| base.join(directory).join(command).is_file())
 }
