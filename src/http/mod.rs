@@ -110,8 +110,8 @@ impl Proxy {
         Self::reaching(routes, via, None)
     }
 
-    /// The same; servers that are reached over HTTP are reached through `connect`, if there is one,
-    /// instead of the network.
+    /// The same; servers are reached through `connect`, if there is one, instead of the network, and
+    /// such a connection takes the place of a child.
     ///
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.

@@ -119,6 +119,8 @@ pub(super) struct Site {
     pub(super) bridge: Arc<bridge::Sessions>,
     /// What is known of the server, if it is a child.
     pub(super) era: Arc<Era>,
+    /// What is connected to in the place of a child.
+    pub(super) in_process: Option<InProcess>,
     pub(super) known_origins: Mutex<Known>,
     /// Callers that were served before.
     pub(super) proven: Proven,
@@ -156,6 +158,7 @@ impl Site {
             wires: Wires::default(),
             bridge: Arc::default(),
             era: Arc::default(),
+            in_process: connect.cloned(),
             policy: Arc::new(policy),
             endpoint,
             sse,

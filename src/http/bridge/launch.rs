@@ -14,9 +14,13 @@ use crate::http::body::Body;
 use crate::http::site::Site;
 use crate::http::{Proxy, in_full};
 use crate::progress::Pacing;
-use crate::relay::Relay;
+use crate::relay::{Aside, Pipe, Relay, Server, Step};
 use crate::routes::{StdioUpstream, Upstream};
+use crate::telemetry::Connection;
 use crate::transport::child::Program;
+
+/// How long a client that takes nothing may keep a session whose server has ended.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 impl Proxy {
     /// Starts a session of its own with a server of its own; what the client is told if that cannot be.
@@ -62,18 +66,29 @@ impl Proxy {
     }
 }
 
-/// Starts a child and the task that carries what is said; why that cannot be.
+/// Starts the server and the task that carries what is said; why that cannot be.
 fn start(
     site: &Site,
     stdio: &StdioUpstream,
     streams: Streams,
     running: Running,
 ) -> Result<(), String> {
+    let policy = Arc::clone(&site.policy);
+    let noise = Box::new(Said::default());
+    if let Some(connect) = site.in_process.clone() {
+        tokio::spawn(async move {
+            let _running = running;
+            let Ok(io) = connect().await else { return };
+            let (from, to) = tokio::io::split(io);
+            let server = Pipe::new(Box::new(from), Box::new(to));
+            carry(Relay::new(policy, streams, server, Aside::new(noise, None))).await;
+        });
+        return Ok(());
+    }
     let program =
         Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
-    let policy = Arc::clone(&site.policy);
     let relay = |server, aside| Relay::new(policy, streams, server, aside);
-    let host = Host::start(program, Arc::clone(&site.era), Box::new(Said::default()), relay);
+    let host = Host::start(program, Arc::clone(&site.era), noise, relay);
     let mut host = host.map_err(|error| in_full(&error))?;
     let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
     let task = async move {
@@ -82,6 +97,31 @@ fn start(
     };
     tokio::spawn(task.instrument(span));
     Ok(())
+}
+
+/// Carries what clients and a server say that is no child, until either has said its last word.
+async fn carry<S: Server>(mut relay: Relay<Streams, S>) {
+    let mut log = Connection::default();
+    let mut over = false;
+    while !over {
+        match relay.step().await {
+            Step::Moved => {}
+            Step::ServerDone => over = true,
+            Step::ClientDone | Step::ClientGone => {
+                over = true;
+                relay.close_server_input().await;
+            }
+        }
+        while let Some(record) = relay.poll_record() {
+            log.note(&record);
+        }
+    }
+    relay.server_gone("the MCP server ended before it answered");
+    relay.finish(LAST_WORDS).await;
+    while let Some(record) = relay.poll_record() {
+        log.note(&record);
+    }
+    log.finish();
 }
 
 /// How long the server of a new session may take to answer its first request.
