@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::lines::INSPECT_MAX;
 use crate::probe::{Era, Probing};
-use crate::relay::{Aside, Clients, Pipe, Relay, Step};
+use crate::relay::{Aside, Clients, Pipe, Relay, Spilling, Step};
 use crate::telemetry::Connection;
 use crate::transport::child::{
     self, Child, EXIT_GRACE, Exit, Pipes, Program, SpawnError, Stderr, TERM_GRACE,
@@ -48,7 +49,8 @@ impl Signals {
         ]))
     }
 
-    async fn next(&mut self) -> child::Signal {
+    /// The next one.
+    pub async fn next(&mut self) -> child::Signal {
         let [term, int, hup] = &mut self.0;
         tokio::select! {
             _ = term.recv() => child::Signal::SIGTERM,
@@ -67,11 +69,25 @@ enum Stop {
     Kill(Instant),
 }
 
+/// The leg towards a child process.
+pub type Leg = Probing<Spilling<Pipe>>;
+
+/// How the large messages of a server are treated that several streams share: bytes of the longest that
+/// is held in memory, and of the longest that goes to a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Shared {
+    /// Held in memory.
+    pub max_frame: usize,
+    /// Kept in a file.
+    pub max_spill: u64,
+}
+
 /// A child process and the relay in front of it.
 pub struct Host<C> {
-    relay: Relay<C, Probing<Pipe>>,
+    relay: Relay<C, Leg>,
     child: Child,
     program: Program,
+    shared: Option<Shared>,
     log: Connection,
     stop: Option<Stop>,
     /// The client has said its last word.
@@ -81,24 +97,26 @@ pub struct Host<C> {
 }
 
 impl<C: Clients> Host<C> {
-    /// Starts a server. `clients` are relayed to it, `noise` gets its standard error and what it writes
-    /// that is no message; `era` is what is known of it.
+    /// Starts a server. `noise` gets its standard error and what it writes that is no message; `era` is
+    /// what is known of it; `shared` if it has more than one client stream; `relay` makes the relay.
     ///
     /// # Errors
     /// If it does not start.
     pub fn start(
         program: Program,
+        shared: Option<Shared>,
         era: Arc<Era>,
         noise: Writer,
-        relay: impl FnOnce(Probing<Pipe>, Aside) -> Relay<C, Probing<Pipe>>,
+        relay: impl FnOnce(Leg, Aside) -> Relay<C, Leg>,
     ) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
-        let (server, errors) = legs(pipes);
+        let (server, errors) = legs(pipes, shared);
         let relay = relay(Probing::new(server, era), Aside::new(noise, errors));
         Ok(Self {
             relay,
             child,
             program,
+            shared,
             log: Connection::default(),
             stop: None,
             client_done: false,
@@ -170,7 +188,7 @@ impl<C: Clients> Host<C> {
                 false
             }
             Ok((child, pipes)) => {
-                let (server, errors) = legs(pipes);
+                let (server, errors) = legs(pipes, self.shared);
                 self.child = child;
                 self.relay.server().replace(server);
                 self.relay.read_server_again(errors);
@@ -226,11 +244,11 @@ impl<C: Clients> Host<C> {
     async fn end(&mut self, exit: Exit) {
         self.relay.stop_beating();
         let open = self.relay.open_calls();
+        self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
+        self.relay.finish(LAST_WORDS).await;
         if open > 0 || !self.client_done || exit.code() != 0 {
             tracing::warn!(open_calls = open, "the server ended ({exit})");
         }
-        self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
-        self.relay.finish(LAST_WORDS).await;
         self.note();
         self.log.finish();
         self.child.sweep().await;
@@ -250,9 +268,11 @@ impl<C: Clients> Host<C> {
     }
 }
 
-fn legs(pipes: Pipes) -> (Pipe, Option<Reader>) {
+fn legs(pipes: Pipes, shared: Option<Shared>) -> (Spilling<Pipe>, Option<Reader>) {
+    let limit = shared.map_or(INSPECT_MAX, |shared| shared.max_frame);
+    let pipe = Pipe::holding(Box::new(pipes.stdout), Box::new(pipes.stdin), limit);
     let errors = pipes.stderr.map(|errors| Box::new(errors) as Reader);
-    (Pipe::new(Box::new(pipes.stdout), Box::new(pipes.stdin)), errors)
+    (Spilling::new(pipe, shared.map(|shared| shared.max_spill)), errors)
 }
 
 async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {

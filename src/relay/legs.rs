@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::HeaderMap;
 
+use super::apart::Apart;
 use crate::jsonrpc::Message;
 use crate::progress::{Origin, Pacing, Payload, StreamId, StreamKind, Transmit};
 
@@ -45,7 +46,6 @@ pub enum FromClient {
 }
 
 /// What the server says.
-#[derive(Debug)]
 pub enum FromServer {
     /// A message.
     Message(Origin, Message),
@@ -55,6 +55,8 @@ pub enum FromServer {
     Piece(Origin, Bytes),
     /// It is over; `false`: it was broken off.
     End(Origin, bool),
+    /// A whole answer that is too large to be held.
+    Apart(Box<Apart>),
     /// Text that is no message.
     Noise(Bytes),
     /// Bytes as they came, where both legs pass them on unread.

@@ -5,6 +5,7 @@
 //! reaching the server, and the reverse. What a slow reader leaves behind is bounded: beyond
 //! [`QUEUE_MAX`](crate::progress::QUEUE_MAX) the other side is no longer read.
 
+mod apart;
 mod aside;
 mod legs;
 mod outbox;
@@ -22,10 +23,14 @@ use tokio::time::{Sleep, sleep_until, timeout};
 
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Message, Scan};
-use crate::progress::{Fate, Filter, Mode, Origin, Pacing, Policy, Record, StreamId, StreamKind};
+use crate::progress::{
+    Fate, Filter, Mode, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
+};
 use crate::transport::stdio::Reader;
+use apart::Pieces;
 use aside::Moved;
 
+pub use apart::{Apart, Spilling};
 pub use aside::Aside;
 pub use legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS};
 pub use pipe::{Pipe, WIRE};
@@ -49,6 +54,8 @@ enum Ready {
     Server(FromServer),
     ClientWritten(StreamId, bool),
     ServerWritten(bool),
+    /// Another piece of what came apart; `None`: that was all.
+    Piece(StreamId, Option<Bytes>),
     Aside(Moved),
     Due,
 }
@@ -65,6 +72,8 @@ pub struct Relay<C, S> {
     passing: Option<(StreamId, Scan)>,
     /// The client streams that are each one HTTP exchange.
     exchanges: BTreeSet<StreamId>,
+    /// Answers that come from files, those of one stream one after the other.
+    apart: Vec<Pieces>,
     /// Whether the sides are still read.
     reads_clients: bool,
     reads_server: bool,
@@ -117,6 +126,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
             aside,
             passing: None,
             exchanges: BTreeSet::new(),
+            apart: Vec::new(),
             reads_clients: true,
             reads_server: true,
             client_gone: false,
@@ -146,6 +156,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
             Ready::Server(said) => self.said(said),
             Ready::ClientWritten(stream, ok) => self.client_written(stream, ok),
             Ready::ServerWritten(ok) => self.server_written(ok),
+            Ready::Piece(stream, piece) => self.piece_apart(stream, piece),
             Ready::Aside(moved) => {
                 if matches!(moved, Moved::Heard) {
                     self.server.heard_aside();
@@ -183,6 +194,14 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 && let Poll::Ready(heard) = self.clients.poll_heard(cx)
             {
                 return Poll::Ready(Ready::Client(heard));
+            }
+        }
+        for stream in &self.takers {
+            let first = self.apart.iter_mut().find(|pieces| pieces.stream == *stream);
+            if let Some(pieces) = first
+                && let Poll::Ready(piece) = pieces.poll_next(cx)
+            {
+                return Poll::Ready(Ready::Piece(*stream, piece));
             }
         }
         if let Poll::Ready(moved) = self.aside.poll(cx) {
@@ -229,6 +248,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.reads_server = true;
         self.server_closed = false;
         self.aside.read_from(errors);
+    }
+
+    /// Whether the server has not been told yet all that there is for it.
+    pub fn is_telling(&self) -> bool {
+        self.server.is_writing()
     }
 
     /// Whether a client has not yet taken all that there is for it.
@@ -278,13 +302,14 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.filter.ask(|filter| filter.client_is_slow(slow));
         }
         let mut takers = std::mem::take(&mut self.takers);
+        takers.clear();
         if self.passes || self.client_gone {
             takers.push(WIRE);
         } else {
             self.clients.takers(&mut takers);
         }
         let mut due = None;
-        for stream in takers.drain(..) {
+        for stream in takers.iter().copied() {
             self.collect_for(stream, now);
             if self.passes || self.client_gone || !self.clients.is_full(stream) {
                 let next = self.filter.poll_stream_timeout(stream);
@@ -300,12 +325,18 @@ impl<C: Clients, S: Server> Relay<C, S> {
             while self.filter.poll_transmit(now, stream).is_some() {}
             return self.written(now, stream);
         }
+        let mut from_file = self.apart.iter().filter(|pieces| pieces.stream == stream).peekable();
+        if from_file.peek().is_some_and(|first| first.begun) {
+            return;
+        }
+        let from_file = from_file.peek().is_some();
         while !self.clients.is_full(stream) {
             let Some(transmit) = self.filter.poll_transmit(now, stream) else { break };
             self.clients.give(stream, transmit);
         }
         let is_over = |filter: &mut Filter| filter.is_over(stream);
-        if self.exchanges.contains(&stream) && self.filter.ask(is_over) != Some(false) {
+        if self.exchanges.contains(&stream) && !from_file && self.filter.ask(is_over) != Some(false)
+        {
             self.exchanges.remove(&stream);
             self.filter.ask(|filter| filter.close_stream(now, stream, false));
             self.clients.finish(stream);
@@ -336,6 +367,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
+                    self.apart.retain(|pieces| pieces.stream != stream);
                     self.filter.ask(|filter| filter.close_stream(now(), stream, cancels));
                 }
                 FromClient::Message(stream, message, headers) => {
@@ -403,6 +435,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                     self.filter.server_piece(now, origin, piece, text)
                 }
                 FromServer::End(origin, whole) => self.passed(now, origin, whole),
+                FromServer::Apart(apart) => self.answered_apart(now, *apart),
             };
             if let Fate::Noise(text) = fate
                 && !self.passes
@@ -415,13 +448,36 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     fn passed(&mut self, now: Instant, origin: Origin, whole: bool) -> Fate {
-        if !whole {
-            // It was broken off, and lacks its line ending.
-            let end = Bytes::from_static(b"\n");
-            self.filter.server_piece(now, origin, end, 0..1);
+        if whole {
+            self.filter.server_passed(now, origin);
+        } else {
+            let why = "the server's message broke off before its end";
+            self.filter.server_broke_off(now, origin, why);
         }
-        self.filter.server_passed(now, origin);
         Fate::Taken
+    }
+
+    fn answered_apart(&mut self, now: Instant, apart: Apart) -> Fate {
+        let answered = apart
+            .id()
+            .and_then(|id| self.filter.ask(|filter| filter.answered_apart(now, &id)).flatten());
+        if let Some((stream, id)) = answered {
+            // What waits of its progress goes first.
+            self.apart.push(apart.into_pieces(stream, id));
+        }
+        Fate::Taken
+    }
+
+    fn piece_apart(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
+        let part = if piece.is_some() { Part::Piece } else { Part::End };
+        if piece.is_none()
+            && let Some(over) = self.apart.iter().position(|pieces| pieces.stream == stream)
+        {
+            self.apart.remove(over);
+        }
+        let payload = piece.unwrap_or_default().into();
+        self.clients.give(stream, Transmit { payload, part });
+        Step::Moved
     }
 
     fn client_written(&mut self, stream: StreamId, ok: bool) -> Step {

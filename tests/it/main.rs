@@ -20,11 +20,13 @@ mod routes;
 mod script;
 mod serve;
 mod serving;
+mod shared;
 mod sse;
 mod sse_rig;
 mod talk;
 mod through_wrap;
 mod tidy;
+mod towards;
 mod wrap;
 mod wrap_config;
 
