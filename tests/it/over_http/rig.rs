@@ -101,6 +101,13 @@ impl Rig {
         (Self::of_file(7, &file, Arc::new(connect), asked, Arc::default()), started)
     }
 
+    /// The server has these endpoints and no others, as keys of `upstream`.
+    pub(crate) fn having(endpoints: &str) -> Self {
+        let (connect, asked, refuses) = server();
+        let file = format!("[[route]]\npath = \"/r\"\n{endpoints}\n");
+        Self::of_file(7, &file, connect, asked, refuses)
+    }
+
     fn reaching(
         name: u32,
         [top, keys]: [&str; 2],
