@@ -10,6 +10,7 @@ mod proxy;
 mod refusals;
 mod secrets;
 mod startup;
+mod stdio;
 mod stopping;
 mod upstream;
 mod wires;
