@@ -268,6 +268,8 @@ pub enum WrappedServer {
         command: Vec<OsString>,
         /// What its environment has besides ours.
         env: Vec<(OsString, OsString)>,
+        /// The folder that it runs in; `None`: ours.
+        cwd: Option<PathBuf>,
     },
     /// A server that is reached over HTTP.
     Http {
@@ -334,15 +336,15 @@ impl Wrap {
             (Some(url), route) => at_address(url, route),
             (None, Some(route)) if self.command.is_empty() => route,
             (None, route) => {
-                let env = match route.map(|route| route.upstream) {
-                    Some(Upstream::Command { env, .. }) => env,
-                    _ => Vec::new(),
+                let (env, cwd) = match route.map(|route| route.upstream) {
+                    Some(Upstream::Command(stdio)) => (stdio.env, stdio.cwd),
+                    _ => (Vec::new(), None),
                 };
-                return self.child(self.command.clone(), env);
+                return self.child(self.command.clone(), env, cwd);
             }
         };
-        if let Upstream::Command { command, env } = route.upstream {
-            return self.child(command, env);
+        if let Upstream::Command(stdio) = route.upstream {
+            return self.child(stdio.command, stdio.env, stdio.cwd);
         }
         self.remote.apply(&mut route.request_headers)?;
         let bearer_file = self.remote.bearer_file.clone();
@@ -353,12 +355,13 @@ impl Wrap {
         &self,
         command: Vec<OsString>,
         env: Vec<(OsString, OsString)>,
+        cwd: Option<PathBuf>,
     ) -> Result<WrappedServer, WrapError> {
         let RemoteArgs { headers, bearer_file, bearer_env } = &self.remote;
         if !headers.is_empty() || bearer_file.is_some() || bearer_env.is_some() {
             return Err(WrapError::NoAddress);
         }
-        Ok(WrappedServer::Command { command, env })
+        Ok(WrappedServer::Command { command, env, cwd })
     }
 
     /// The server's address, if that is what is given.

@@ -3,14 +3,20 @@
 
 use std::future::pending;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::relay::{Clients, Relay, Server, Step};
+use crate::lines::INSPECT_MAX;
+use crate::probe::{Era, Probing};
+use crate::relay::{Aside, Clients, Pipe, Relay, Spilling, Step};
 use crate::telemetry::Connection;
-use crate::transport::child::{self, Child, EXIT_GRACE, Exit, TERM_GRACE};
+use crate::transport::child::{
+    self, Child, EXIT_GRACE, Exit, Pipes, Program, SpawnError, Stderr, TERM_GRACE,
+};
+use crate::transport::stdio::{Reader, Writer};
 
 /// How long what a child has left in its pipe is read after its exit; a grandchild that holds the
 /// pipe open would keep us for ever.
@@ -63,10 +69,25 @@ enum Stop {
     Kill(Instant),
 }
 
+/// The leg towards a child process.
+pub type Leg = Probing<Spilling<Pipe>>;
+
+/// How the large messages of a server are treated that several streams share: bytes of the longest that
+/// is held in memory, and of the longest that goes to a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Shared {
+    /// Held in memory.
+    pub max_frame: usize,
+    /// Kept in a file.
+    pub max_spill: u64,
+}
+
 /// A child process and the relay in front of it.
-pub struct Host<C, S> {
-    relay: Relay<C, S>,
+pub struct Host<C> {
+    relay: Relay<C, Leg>,
     child: Child,
+    program: Program,
+    shared: Option<Shared>,
     log: Connection,
     stop: Option<Stop>,
     /// The client has said its last word.
@@ -75,17 +96,32 @@ pub struct Host<C, S> {
     patient: bool,
 }
 
-impl<C: Clients, S: Server> Host<C, S> {
-    /// `relay` speaks to `child`.
-    pub fn new(relay: Relay<C, S>, child: Child) -> Self {
-        Self {
+impl<C: Clients> Host<C> {
+    /// Starts a server. `noise` gets its standard error and what it writes that is no message; `era` is
+    /// what is known of it; `shared` if it has more than one client stream; `relay` makes the relay.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn start(
+        program: Program,
+        shared: Option<Shared>,
+        era: Arc<Era>,
+        noise: Writer,
+        relay: impl FnOnce(Leg, Aside) -> Relay<C, Leg>,
+    ) -> Result<Self, SpawnError> {
+        let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
+        let (server, errors) = legs(pipes, shared);
+        let relay = relay(Probing::new(server, era), Aside::new(noise, errors));
+        Ok(Self {
             relay,
             child,
+            program,
+            shared,
             log: Connection::default(),
             stop: None,
             client_done: false,
             patient: false,
-        }
+        })
     }
 
     /// Carries what clients and server say until the server has ended and nothing of it is left. With
@@ -99,12 +135,20 @@ impl<C: Clients, S: Server> Host<C, S> {
                     Step::Moved => {}
                     Step::ClientDone => self.begin_stop(true).await,
                     Step::ClientGone => self.begin_stop(false).await,
+                    Step::ServerDone if self.starts_afresh().await => {}
                     Step::ServerDone => {
                         server_done = true;
                         self.stop.get_or_insert_with(|| Stop::Mute(Instant::now() + DRAIN));
                     }
                 },
-                exit = self.child.wait() => break exit,
+                exit = self.child.wait() => {
+                    if !std::mem::take(&mut server_done) {
+                        self.drain().await;
+                    }
+                    if !self.starts_afresh().await {
+                        break exit;
+                    }
+                }
                 signal = next_signal(&mut signals) => {
                     self.child.signal(signal);
                     // The others may mean something else to a server than its end.
@@ -122,8 +166,30 @@ impl<C: Clients, S: Server> Host<C, S> {
                 self.stop = Some(Stop::Term(Instant::now() + EXIT_GRACE));
             }
         };
-        self.end(exit, server_done).await;
+        self.end(exit).await;
         exit
+    }
+
+    /// Starts the server again if it has ended over a question that an old server need not know.
+    async fn starts_afresh(&mut self) -> bool {
+        if self.client_done || !self.relay.server().has_failed() {
+            return false;
+        }
+        self.child.signal(child::Signal::SIGKILL);
+        self.child.sweep().await;
+        match child::spawn(&self.program, Stderr::Piped) {
+            Err(error) => {
+                tracing::error!(%error, "the server does not start again");
+                false
+            }
+            Ok((child, pipes)) => {
+                let (server, errors) = legs(pipes, self.shared);
+                self.child = child;
+                self.relay.server().replace(server);
+                self.relay.read_server_again(errors);
+                true
+            }
+        }
     }
 
     fn note(&mut self) {
@@ -170,11 +236,8 @@ impl<C: Clients, S: Server> Host<C, S> {
 
     /// The server has ended: what it left is passed on, open calls are answered, nothing of it
     /// stays behind.
-    async fn end(&mut self, exit: Exit, server_done: bool) {
+    async fn end(&mut self, exit: Exit) {
         self.relay.stop_beating();
-        if !server_done {
-            self.drain().await;
-        }
         let open = self.relay.open_calls();
         if open > 0 || !self.client_done || exit.code() != 0 {
             tracing::warn!(open_calls = open, "the server ended ({exit})");
@@ -198,6 +261,13 @@ impl<C: Clients, S: Server> Host<C, S> {
             self.note();
         }
     }
+}
+
+fn legs(pipes: Pipes, shared: Option<Shared>) -> (Spilling<Pipe>, Option<Reader>) {
+    let limit = shared.map_or(INSPECT_MAX, |shared| shared.max_frame);
+    let pipe = Pipe::holding(Box::new(pipes.stdout), Box::new(pipes.stdin), limit);
+    let errors = pipes.stderr.map(|errors| Box::new(errors) as Reader);
+    (Spilling::new(pipe, shared.map(|shared| shared.max_spill)), errors)
 }
 
 async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {

@@ -7,6 +7,7 @@ pub mod json;
 pub mod jsonrpc;
 pub mod lines;
 pub mod mcp;
+pub mod probe;
 pub mod progress;
 pub mod relay;
 pub mod remote;

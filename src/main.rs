@@ -9,6 +9,7 @@ use std::thread;
 use clap::Parser;
 use milepost::cli::{Cli, Command, WrappedServer};
 use milepost::routes::{self, Routes};
+use milepost::transport::child::Program;
 use milepost::{check, demo, serve, telemetry, wrap};
 use tokio::runtime::Builder;
 
@@ -49,8 +50,8 @@ async fn run(command: Command) -> ExitCode {
                 Err(error) => return report(&error, 2),
             };
             match wrapped.server {
-                WrappedServer::Command { command, env } => {
-                    match wrap::run(wrapped.policy, &command, &env).await {
+                WrappedServer::Command { command, env, cwd } => {
+                    match wrap::run(wrapped.policy, Program { command, env, cwd }).await {
                         Ok(code) => ExitCode::from(code),
                         Err(error) => report(&error, 127),
                     }

@@ -39,6 +39,8 @@ pub const INITIALIZE: &str = "initialize";
 pub const INITIALIZED: &str = "notifications/initialized";
 /// The tools of a server.
 pub const TOOLS_LIST: &str = "tools/list";
+/// How a client of 2026-07-28 asks a server for its revisions.
+pub const DISCOVER: &str = "server/discover";
 /// A call of a tool.
 pub const TOOLS_CALL: &str = "tools/call";
 /// Progress as the specification has it.
@@ -49,6 +51,8 @@ pub const CANCELLED: &str = "notifications/cancelled";
 pub const TASK_STATUS: &str = "notifications/tasks/status";
 /// A stream of notifications (2026-07-28); carries no progress.
 pub const LISTEN: &str = "subscriptions/listen";
+/// What the methods of notifications about subscriptions begin with.
+pub const SUBSCRIPTIONS: &str = "notifications/subscriptions/";
 /// Requests about a task.
 pub const TASKS_GET: &str = "tasks/get";
 /// The result of a task; its answer ends the task.
@@ -62,6 +66,8 @@ pub const TASKS_LIST: &str = "tasks/list";
 pub const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
 /// What the `_meta` keys that a request of 2026-07-28 must have begin with.
 pub const META_PREFIX: &str = "io.modelcontextprotocol/";
+/// `_meta` key that ties a message to a `subscriptions/listen` (2026-07-28).
+pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// `_meta` key that ties a message to a task of 2025-11-25.
 pub const META_RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 

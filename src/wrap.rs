@@ -1,7 +1,7 @@
 //! `milepost wrap`: a child process, or a server at an address, behind our own standard streams.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -17,33 +17,24 @@ use crate::progress::Policy;
 use crate::relay::{Aside, Pipe, Relay};
 use crate::remote;
 use crate::routes::Route;
-use crate::transport::child;
+use crate::transport::child::{self, Program};
 use crate::transport::stdio;
 
 /// How long a client's first request is waited for to tell it that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// Runs `command` behind the filter until it ends, and answers with its exit code. `env` is what its
-/// environment has besides ours.
-pub async fn run(
-    policy: Policy,
-    command: &[OsString],
-    env: &[(OsString, OsString)],
-) -> Result<u8, child::SpawnError> {
-    let Some((program, args)) = command.split_first() else { return Ok(2) };
+/// Runs a server behind the filter until it ends, and answers with its exit code.
+pub async fn run(policy: Policy, program: Program) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
-    let (child, pipes) = match child::spawn(program, args, env) {
-        Ok(started) => started,
+    let client = Pipe::new(stdio::input(), stdio::output());
+    let relay = |server, aside| Relay::with_wire(policy, client, server, aside);
+    match Host::start(program, None, Arc::default(), stdio::error(), relay) {
+        Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;
-            return Err(error);
+            Err(error)
         }
-    };
-    let client = Pipe::new(stdio::input(), stdio::output());
-    let server = Pipe::new(Box::new(pipes.stdout), Box::new(pipes.stdin));
-    let aside = Aside { to: stdio::error(), from: None };
-    let relay = Relay::with_wire(policy, client, server, aside);
-    Ok(Host::new(relay, child).run(Signals::listen().ok()).await.code())
+    }
 }
 
 /// Why a server at an address cannot be stood in front of.
@@ -72,7 +63,7 @@ pub async fn run_remote(
     let server = Towards::new(way);
     let reach = server.reach();
     let client = Pipe::new(stdio::input(), stdio::output());
-    let aside = Aside { to: stdio::error(), from: None };
+    let aside = Aside::new(stdio::error(), None);
     let relay = Relay::with_wire(policy, client, server, aside);
     let mut signals = Signals::listen().ok();
     remote::run(relay, async {

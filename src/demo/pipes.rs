@@ -63,7 +63,7 @@ impl Pipes {
         let (server_in, server_out) = split(proxy_back);
         let client = Pipe::new(Box::new(client_in), Box::new(client_out));
         let server = Pipe::new(Box::new(server_in), Box::new(server_out));
-        let aside = Aside { to: Box::new(sink()), from: None };
+        let aside = Aside::new(Box::new(sink()), None);
         let proxy = Relay::with_wire(policy, client, server, aside);
         tasks.spawn(relay(proxy, tell(report.clone(), Event::Decided)));
 

@@ -1,5 +1,7 @@
 //! The envelope of a message that is too large to be held: read while it passes.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::{Key, Kind};
@@ -21,19 +23,29 @@ pub struct Scan {
     after_colon: bool,
     /// The text of the token that is being read at depth 1.
     token: Vec<u8>,
+    /// Where it stands.
+    place: Range<u64>,
     key: Vec<u8>,
     id: Option<Bytes>,
+    id_place: Range<u64>,
     method: Option<Bytes>,
     result: bool,
     error: bool,
     /// The outermost object has begun; anything else is no message.
     object: bool,
     closed: bool,
+    /// Bytes read in the pieces before this one.
+    before: u64,
 }
 
 impl Scan {
     /// Reads the next piece.
     pub fn feed(&mut self, piece: &[u8]) {
+        self.read(piece);
+        self.before += piece.len() as u64;
+    }
+
+    fn read(&mut self, piece: &[u8]) {
         let mut at = 0;
         while at < piece.len() {
             if self.in_string && !self.escaped && self.depth > 1 {
@@ -43,14 +55,14 @@ impl Scan {
                     None => return,
                 }
             }
-            self.byte(piece[at]);
+            self.byte(piece[at], self.before + at as u64);
             at += 1;
         }
     }
 
-    fn byte(&mut self, byte: u8) {
+    fn byte(&mut self, byte: u8, at: u64) {
         if self.in_string {
-            self.keep(byte);
+            self.keep(byte, at);
             match byte {
                 _ if self.escaped => self.escaped = false,
                 b'\\' => self.escaped = true,
@@ -62,7 +74,7 @@ impl Scan {
         match byte {
             b'"' => {
                 self.in_string = true;
-                self.keep(byte);
+                self.keep(byte, at);
             }
             b'{' | b'[' => {
                 if self.depth == 0 {
@@ -90,13 +102,17 @@ impl Scan {
                 self.token.clear();
             }
             _ if json::is_space(byte) => {}
-            _ => self.keep(byte),
+            _ => self.keep(byte, at),
         }
     }
 
-    fn keep(&mut self, byte: u8) {
+    fn keep(&mut self, byte: u8, at: u64) {
         if self.depth == 1 && self.object && !self.closed && self.token.len() < TOKEN_MAX {
+            if self.token.is_empty() {
+                self.place.start = at;
+            }
             self.token.push(byte);
+            self.place.end = at + 1;
         }
     }
 
@@ -113,6 +129,7 @@ impl Scan {
         let value = Bytes::from(std::mem::take(&mut self.token));
         if json::key_is(&self.key, "id") {
             self.id = Some(value);
+            self.id_place = self.place.clone();
         } else if json::key_is(&self.key, "method") {
             self.method = Some(value);
         }
@@ -133,6 +150,12 @@ impl Scan {
     /// The id, if it has passed and is a string or an integer.
     pub fn id(&self) -> Option<Key> {
         self.id.as_ref().and_then(Key::read)
+    }
+
+    /// Where the value of that id stands in everything that was read, in bytes; of a repeated one the
+    /// last.
+    pub fn id_place(&self) -> Option<Range<u64>> {
+        self.id().map(|_| self.id_place.clone())
     }
 
     /// The method, if it has passed.

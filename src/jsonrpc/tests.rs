@@ -96,6 +96,7 @@ fn a_passing_message_is_read_like_a_whole_one_wherever_it_is_cut() {
         r#"{"jsonrpc":"2.0","id":"a\"b","method":"notifications\/progress","params":{"id":2}}"#,
         r#"{"result":{"content":[{"text":"}\\\"]","id":5}],"method":"m"},"jsonrpc":"2.0","id":17}"#,
         r#"{"id" : 1 , "error":{"code":-1}}"#,
+        r#" {"id":{},"result":["id",{"id":3}],"id" :"ü{" }"#,
         r#"{"jsonrpc":"2.0","method":"x"}"#,
         "[INFO] {",
     ] {
@@ -106,6 +107,8 @@ fn a_passing_message_is_read_like_a_whole_one_wherever_it_is_cut() {
             scan.feed(&text.as_bytes()[cut..]);
             assert_eq!(scan.kind(), whole.kind(), "{text} cut at {cut}");
             assert_eq!(scan.id(), whole.id_key(), "{text} cut at {cut}");
+            let place = scan.id_place().map(|place| place.start as usize..place.end as usize);
+            assert_eq!(place, whole.id_range(), "{text} cut at {cut}");
             assert_eq!(scan.method().as_deref(), whole.method().as_deref(), "{text} cut at {cut}");
         }
     }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::call::{CallId, Outcome};
 use super::ledger::Tomb;
+use super::remap::{spliced, within};
 use super::stream::{Guard, Item, ItemKind, Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{Filter, Origin};
@@ -31,9 +32,11 @@ impl JudgedAnswer {
         Self { payload: None, guard: None, verdict, call: None, stream: None }
     }
 
-    fn forwarded(message: &Message) -> Self {
+    /// It is for nobody that is known, and goes where such messages go.
+    fn stray(message: &Message, place: Result<Option<StreamId>, Reason>) -> Self {
+        let Ok(stream) = place else { return Self::withheld(Reason::OrphanAnswer) };
         let payload = Some(Payload::of(message));
-        Self { payload, guard: None, verdict: Verdict::Forwarded, call: None, stream: None }
+        Self { payload, guard: None, verdict: Verdict::Forwarded, call: None, stream }
     }
 }
 
@@ -64,7 +67,7 @@ impl Filter {
             guards: judged.guard.into_iter().collect(),
             verdicts: vec![(number, verdict)],
         };
-        self.enqueue(judged.stream.or_else(|| self.home_of(origin)), item);
+        self.enqueue(judged.stream, item);
     }
 
     /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
@@ -79,33 +82,33 @@ impl Filter {
         let Some(key) = message.id_key() else {
             // An error without id is legal: the request could not be read. A result is not.
             let missing = message.id().is_none_or(|id| *id == *b"null");
-            let withhold = missing && message.result().is_some() && switches.missing_id;
+            let result = message.result().is_some();
+            let withhold = result && (missing && switches.missing_id || self.policy.remap);
             return if withhold {
                 JudgedAnswer::withheld(Reason::MissingId)
             } else {
-                JudgedAnswer::forwarded(message)
+                JudgedAnswer::stray(message, self.stray(origin))
             };
         };
         let exact = self.ledger.by_id(&key);
-        let Some(id) = self.ledger.answered_by(&key).or_else(|| self.meant_by(origin, &key)) else {
-            return self.answer_to_nobody(&key, message);
+        let Some(id) = self.answered_on(origin, &key) else {
+            return self.answer_to_nobody(origin, &key, message);
         };
         self.speaks_on(origin, id);
         let guard = self.guard_of(id);
-        let Some(call) = self.ledger.get(id) else { return JudgedAnswer::forwarded(message) };
-        let (stream, client_id, bare) =
-            (call.stream, call.id.client.clone(), call.bare_results && call.is_tool_call());
+        let Some(call) = self.ledger.get(id) else {
+            return JudgedAnswer::withheld(Reason::OrphanAnswer);
+        };
+        let (stream, bare) = (call.stream, call.bare_results && call.is_tool_call());
         let mut repairs = Repairs::default();
         let restore_id = self.policy.remap || (exact.is_none() && switches.response_id);
         if restore_id && !self.policy.remap {
             repairs.add(Repair::ResponseId);
         }
         let body = self.mended_body(message, bare, &mut repairs);
-        let payload = if restore_id || body.is_some() {
-            rebuilt(message, restore_id.then_some(&client_id), body)
-        } else {
-            Payload::of(message)
-        };
+        let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
+        splices.extend(body);
+        let payload = spliced(message, splices);
         if let Some(call) = self.ledger.get_mut(id) {
             call.account.repaired(repairs);
             call.account.repaired(done);
@@ -117,6 +120,38 @@ impl Filter {
         JudgedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
     }
 
+    /// The call that an answer with this id is for.
+    pub(super) fn answered_on(&self, origin: Origin, key: &Key) -> Option<CallId> {
+        // A careless client repeats ids, but each of its requests has its own upstream stream.
+        let own = if self.pairs { self.sole_call_on(origin) } else { None };
+        own.filter(|own| self.ledger.get(*own).is_some_and(|call| call.id.server == *key))
+            .filter(|own| self.ledger.get(*own).is_some_and(|call| call.task.is_none()))
+            .or_else(|| self.ledger.answered_by(key))
+            .or_else(|| self.meant_by(origin, key))
+    }
+
+    /// Where an answer to a call names it, and what its client calls it.
+    pub(super) fn restored_names(
+        &self,
+        id: CallId,
+        message: &Message,
+    ) -> Vec<(std::ops::Range<usize>, Bytes)> {
+        let Some(call) = self.ledger.get(id) else { return Vec::new() };
+        let name = &call.id;
+        let mut places: Vec<_> = message.id_range().into_iter().collect();
+        // The final result of a subscription says its id once more (rule M-05).
+        if self.policy.remap && self.is_subscription(id) {
+            let meta = message.result().and_then(|result| json::member(&result, "_meta"));
+            let again = meta.and_then(|meta| json::member(&meta, mcp::META_SUBSCRIPTION));
+            let ours = again.filter(|again| {
+                Key::read(again)
+                    .is_some_and(|key| key == name.server || key.respelled(&name.server))
+            });
+            places.extend(ours.and_then(|ours| within(message.raw(), &ours)));
+        }
+        places.into_iter().map(|place| (place, name.client.clone())).collect()
+    }
+
     /// An answer on the stream of a single request is for that request, whatever its id says: some
     /// servers answer id 0 under an id of their own.
     fn meant_by(&self, origin: Origin, key: &Key) -> Option<CallId> {
@@ -126,19 +161,26 @@ impl Filter {
         self.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
     }
 
-    fn answer_to_nobody(&mut self, key: &Key, message: &Message) -> JudgedAnswer {
-        if !self.policy.answers.orphan_answer || self.ledger.overflowed {
-            return JudgedAnswer::forwarded(message);
+    fn answer_to_nobody(&mut self, origin: Origin, key: &Key, message: &Message) -> JudgedAnswer {
+        let passes = !self.policy.answers.orphan_answer || self.ledger.overflowed;
+        // Where clients share the server it could be another one's.
+        if passes && !self.policy.remap {
+            return JudgedAnswer::stray(message, self.stray(origin));
         }
-        JudgedAnswer::withheld(match self.ledger.was_id_in_any_spelling(key) {
-            Some(Tomb::Ended) => {
-                self.ledger.answered_after_all(key);
-                return JudgedAnswer::forwarded(message);
-            }
-            Some(Tomb::Answered) => Reason::SecondAnswer,
+        if self.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended) && !self.policy.remap {
+            self.ledger.answered_after_all(key);
+            return JudgedAnswer::stray(message, self.stray(origin));
+        }
+        JudgedAnswer::withheld(self.why_orphan(key))
+    }
+
+    /// Why an answer with this id, which is no open request's, is withheld.
+    pub(super) fn why_orphan(&self, key: &Key) -> Reason {
+        match self.ledger.was_id_in_any_spelling(key) {
+            Some(Tomb::Answered | Tomb::Ended) => Reason::SecondAnswer,
             Some(Tomb::Cancelled) => Reason::CancelledAnswer,
             Some(Tomb::Token | Tomb::Alias) | None => Reason::OrphanAnswer,
-        })
+        }
     }
 
     /// The range of `message` that a client cannot accept, and what to put there.
@@ -203,27 +245,6 @@ impl Filter {
 /// The error of an answer; `null` beside a result is none.
 fn error_of(message: &Message) -> Option<Bytes> {
     message.error().filter(|error| **error != *b"null" || message.result().is_none())
-}
-
-/// The answer with the client's id text and the mended body in their places.
-fn rebuilt(
-    message: &Message,
-    id: Option<&Bytes>,
-    body: Option<(std::ops::Range<usize>, Bytes)>,
-) -> Payload {
-    let raw = message.raw();
-    let id = message.id_range().zip(id.cloned());
-    let mut splices: Vec<_> = [id, body].into_iter().flatten().collect();
-    splices.sort_by_key(|(range, _)| range.start);
-    let mut pieces = Vec::with_capacity(5);
-    let mut from = 0;
-    for (range, new) in splices {
-        pieces.push(raw.slice(from..range.start));
-        pieces.push(new);
-        from = range.end;
-    }
-    pieces.push(raw.slice(from..));
-    Payload::from_pieces(pieces).in_place_of(message.framing())
 }
 
 /// An error with `code` and `message`; `None` if it has both.

@@ -203,6 +203,8 @@ pub(super) struct Call {
     /// Another filter tells its client of it, for now.
     pub(super) shadow: bool,
     pub(super) stream: StreamId,
+    /// The upstream stream on which the server speaks of it, if that is no client stream.
+    pub(super) paired: Option<StreamId>,
     pub(super) id: Name,
     pub(super) token: Option<Name>,
     pub(super) method: Box<str>,

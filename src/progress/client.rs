@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::call::{Call, CallId, Name, Outcome};
 use super::ledger::Tomb;
+use super::remap::{is_plain, spliced, within};
 use super::stream::{Payload, StreamId};
 use super::{Filter, Mode, Pacing, clients};
 use crate::json;
@@ -13,9 +14,9 @@ use crate::jsonrpc::{Key, Kind, Message, Scan};
 use crate::mcp::{self, Revision};
 
 /// What is written of a call that is opened.
-struct Opening {
-    id: Name,
-    token: Option<Name>,
+pub(super) struct Opening {
+    pub(super) id: Name,
+    pub(super) token: Option<Name>,
     revision: Option<Revision>,
     asks_for_task: bool,
     about_task: Option<Key>,
@@ -23,7 +24,7 @@ struct Opening {
 
 impl Filter {
     /// Takes a message of a client and answers with what the server is to get: the very bytes,
-    /// unless several clients share it.
+    /// unless several clients share it. Then it may be empty: the server is to get nothing.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         self.at_work = None;
         match message.kind() {
@@ -34,9 +35,16 @@ impl Filter {
                 let sent = elements.map(|one| self.client_message(now, stream, &one));
                 let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
                 if self.policy.remap {
+                    let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
+                    if sent.is_empty() {
+                        return Payload::default();
+                    }
                     let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
                     return Bytes::from(text).into();
                 }
+            }
+            Kind::Opaque | Kind::Noise if self.policy.remap => {
+                return self.not_passed_on(stream, message);
             }
             // What we do not understand the server may: its answers are no orphans.
             Kind::Opaque => self.ledger.overflowed = true,
@@ -46,9 +54,11 @@ impl Filter {
     }
 
     /// A message of a client that was too large to be held has passed. It wants no progress that
-    /// we could know of, but its answer is no orphan.
+    /// we could know of, but its answer is no orphan. Not where several clients share the server:
+    /// there it cannot pass as it came.
     pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
         match scan.kind() {
+            _ if self.policy.remap => return,
             Kind::Request => {}
             Kind::Notification | Kind::Response => return,
             _ => return self.ledger.overflowed = true,
@@ -69,9 +79,15 @@ impl Filter {
 
     fn open_call(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         let (Some(id), Some(key)) = (message.id(), message.id_key()) else {
+            if self.policy.remap {
+                return self.not_passed_on(stream, message);
+            }
             self.ledger.overflowed = true;
             return message.raw().clone().into();
         };
+        if self.policy.remap && message.repeats_a_key() {
+            return self.not_passed_on(stream, message);
+        }
         let params = message.params().unwrap_or_default();
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let token = json::member(&meta, "progressToken");
@@ -103,49 +119,7 @@ impl Filter {
         message.raw().clone().into()
     }
 
-    /// Gives the request an id and a token of our own, in the places of the client's.
-    fn remapped(
-        &mut self,
-        now: Instant,
-        stream: StreamId,
-        message: &Message,
-        method: &str,
-        tool: Option<String>,
-        mut opening: Opening,
-    ) -> Payload {
-        let number = self.next_order();
-        let ours = Bytes::from(number.to_string());
-        let key = Key::Integer(i64::try_from(number).unwrap_or(i64::MAX));
-        opening.id.server = key.clone();
-        let raw = message.raw();
-        let place = |part: &Bytes| {
-            let start = part.as_ptr() as usize - raw.as_ptr() as usize;
-            start..start + part.len()
-        };
-        let mut places = vec![place(&opening.id.client)];
-        if let Some(token) = &mut opening.token {
-            token.server = key;
-            places.push(place(&token.client));
-        }
-        places.sort_by_key(|range| range.start);
-        let id = opening.id.client.clone();
-        if self.enter(now, stream, method, tool, opening).is_none() {
-            // Without an entry the answer could not find its client.
-            self.refuse(stream, &id, "too many requests are open on this upstream", None);
-            return Payload::default();
-        }
-        let mut text = Vec::with_capacity(raw.len() + 32);
-        let mut from = 0;
-        for range in places {
-            text.extend_from_slice(&raw[from..range.start]);
-            text.extend_from_slice(&ours);
-            from = range.end;
-        }
-        text.extend_from_slice(&raw[from..]);
-        Bytes::from(text).into()
-    }
-
-    fn enter(
+    pub(super) fn enter(
         &mut self,
         now: Instant,
         stream: StreamId,
@@ -160,6 +134,7 @@ impl Filter {
         let id = self.ledger.open(Call {
             shadow,
             stream,
+            paired: None,
             id: own(opening.id),
             token: opening.token.map(own),
             method: method.into(),
@@ -208,19 +183,24 @@ impl Filter {
         stream: StreamId,
         message: &Message,
     ) -> Payload {
-        let untouched = message.raw().clone().into();
+        let untouched: Payload = message.raw().clone().into();
         if message.method().as_deref() != Some(mcp::CANCELLED) {
             return untouched;
         }
         let params = message.params().unwrap_or_default();
-        let Some(text) = json::member(&params, "requestId") else { return untouched };
-        let Some(id) = Key::read(&text) else { return untouched };
+        // To a server that several clients share it could mean another one's request.
+        let unknown = if self.policy.remap { Payload::default() } else { untouched.clone() };
+        if self.policy.remap && !is_plain(&params) {
+            return unknown;
+        }
+        let Some(text) = json::member(&params, "requestId") else { return unknown };
+        let Some(id) = Key::read(&text) else { return unknown };
         let Some(call) = self.client_call(stream, &id) else {
             let found = self.streams.get_mut(&stream).map(|stream| stream.purge(&id));
             for (number, verdict) in found.unwrap_or_default() {
                 self.record(number, None, verdict);
             }
-            return untouched;
+            return unknown;
         };
         let known = self.ledger.get(call).map(|call| call.id.server.to_json());
         // A client must not cancel `initialize`; if it does, that changes nothing.
@@ -228,23 +208,12 @@ impl Filter {
             self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
         }
         match known {
-            Some(known) if self.policy.remap => {
-                let start = text.as_ptr() as usize - message.raw().as_ptr() as usize;
-                Payload::splice(message.raw(), start..start + text.len(), known)
-            }
+            Some(known) if self.policy.remap => match within(message.raw(), &text) {
+                Some(place) => spliced(message, vec![(place, known)]).to_bytes().into(),
+                None => Payload::default(),
+            },
             _ => untouched,
         }
-    }
-
-    /// The open request that a client calls `id`.
-    fn client_call(&self, stream: StreamId, id: &Key) -> Option<CallId> {
-        if !self.policy.remap {
-            return self.ledger.by_id(id);
-        }
-        let own = |call: &&(CallId, &Call)| {
-            call.1.stream == stream && Key::read(&call.1.id.client).as_ref() == Some(id)
-        };
-        self.ledger.iter().find(|call| own(&call)).map(|(id, _)| id)
     }
 
     /// Tells the server that nobody waits for a call any more.

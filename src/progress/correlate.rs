@@ -4,7 +4,6 @@ use super::call::{Call, CallId};
 use super::dialect::About;
 use super::ledger::Tomb;
 use super::policy::TokenIs;
-use super::stream::{StreamId, StreamKind};
 use super::verdict::{Reason, Repair};
 use super::{Filter, Origin};
 use crate::jsonrpc::Key;
@@ -42,22 +41,24 @@ impl Filter {
         about: &About,
         origin: Origin,
     ) -> Result<Attributed, Reason> {
-        let exchange = self.exchange_of(origin);
         if let Some(token) = &about.token
             && let Some(found) = self.by_token(token)
         {
             return match self.ledger.get(found.0) {
                 // From 2026-07-28 on a stream speaks of its own request only.
                 Some(call)
-                    if exchange.is_some_and(|stream| stream != call.stream)
-                        && call.revision >= Some(Revision::V2026_07_28) =>
+                    if call.revision >= Some(Revision::V2026_07_28)
+                        && self.is_elsewhere(origin, call) =>
                 {
                     Err(Reason::Unknown)
                 }
                 _ => Ok(found),
             };
         }
-        let dead = about.token.as_ref().and_then(|token| self.ledger.was_token(token));
+        let dead = about.token.as_ref().and_then(|token| {
+            let given = || self.was_given(token).then_some(Tomb::Token);
+            self.ledger.was_token(token).or_else(given)
+        });
         if dead != Some(Tomb::Token)
             && let Some(call) = self.sole_call_on(origin)
         {
@@ -68,7 +69,7 @@ impl Filter {
             if let Some(call) = found {
                 return Ok((call, Some(Repair::Token)));
             }
-            if self.ledger.was_id_in_any_spelling(id).is_some() {
+            if self.ledger.was_id_in_any_spelling(id).is_some() || self.was_given(id) {
                 return Err(Reason::Late);
             }
         }
@@ -84,6 +85,9 @@ impl Filter {
             if let Some(call) = self.by_token_as_id(token) {
                 return Ok((call, Some(Repair::Token)));
             }
+        }
+        if self.is_spent(origin) {
+            return Err(Reason::Unknown);
         }
         let call = self.by_other_names(about)?;
         Ok(self.learned(about, call))
@@ -137,32 +141,16 @@ impl Filter {
             found => found,
         }
     }
-
-    fn active(&self, which: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
-        self.ledger.iter().filter(move |(_, call)| which(call)).map(|(id, _)| id)
-    }
-
-    /// The call of one HTTP request, if what came on its stream can be about no other.
-    pub(super) fn sole_call_on(&self, origin: Origin) -> Option<CallId> {
-        let stream = self.exchange_of(origin)?;
-        sole(self.active(|call| call.stream == stream))
-    }
-
-    /// The client stream of one HTTP request, if the message came on its counterpart.
-    fn exchange_of(&self, origin: Origin) -> Option<StreamId> {
-        let Origin::Stream(id) = origin else { return None };
-        self.streams.get(&id).filter(|stream| stream.kind == StreamKind::Exchange).map(|_| id)
-    }
 }
 
 /// The only one, if there is only one.
-fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
+pub(super) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
     let first = calls.next()?;
     calls.next().is_none().then_some(first)
 }
 
 /// The only one, or why there is none.
-fn only(mut calls: impl Iterator<Item = CallId>) -> Result<CallId, Reason> {
+pub(super) fn only(mut calls: impl Iterator<Item = CallId>) -> Result<CallId, Reason> {
     let first = calls.next().ok_or(Reason::Unknown)?;
     if calls.next().is_none() { Ok(first) } else { Err(Reason::Ambiguous) }
 }

@@ -61,7 +61,7 @@ impl Filter {
                 return Some(transmit(item));
             }
         }
-        if self.home == Some(id) { self.untouched.pop_front() } else { None }
+        self.streams.get_mut(&id)?.observed.pop_front()
     }
 
     /// When [`Filter::poll_transmit`] is to be asked again, if nothing arrives before.
@@ -389,8 +389,15 @@ impl Filter {
         stream.is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero())
     }
 
-    /// Ends what ends by itself: calls past their time-out, tasks past their time to live.
-    fn expire(&mut self, now: Instant) {
+    /// When [`Filter::expire`] is to be asked next.
+    pub fn poll_expiry(&self) -> Option<Instant> {
+        self.ledger.next_expiry().map(|(at, _)| at)
+    }
+
+    /// Ends what ends by itself: calls past their time-out, tasks past their time to live. Whoever asks
+    /// [`Filter::poll_transmit`] of any stream need not ask this; a shell whose clients all read
+    /// nothing does.
+    pub fn expire(&mut self, now: Instant) {
         while let Some((at, id)) = self.ledger.next_expiry() {
             if at > now {
                 return;
@@ -426,7 +433,7 @@ impl Filter {
             guards,
             verdicts: Vec::new(),
         };
-        self.enqueue(Some(stream), item);
+        self.enqueue_own(stream, item);
     }
 
     /// Answers a request that was not passed on, or that has no other answer.
@@ -444,7 +451,7 @@ impl Filter {
             guards: Vec::new(),
             verdicts: Vec::new(),
         };
-        self.enqueue(Some(stream), item);
+        self.enqueue_own(stream, item);
     }
 }
 

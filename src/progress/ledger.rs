@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use super::call::{Call, CallId};
+use super::call::{Call, CallId, Name};
+use super::stream::StreamId;
 use crate::jsonrpc::Key;
 
 /// Requests of one connection that may be open at once. A client that has more gets its messages as
@@ -69,6 +70,11 @@ pub(super) struct Ledger {
     calls: BTreeMap<CallId, Box<Call>>,
     by_id: BTreeMap<Key, Vec<CallId>>,
     by_token: BTreeMap<Key, Vec<CallId>>,
+    /// Where the server knows requests by names of ours: by the client's, which mean something on its
+    /// own stream only.
+    by_client_id: BTreeMap<(StreamId, Key), Vec<CallId>>,
+    by_client_token: BTreeMap<(StreamId, Key), Vec<CallId>>,
+    by_pair: BTreeMap<StreamId, Vec<CallId>>,
     by_alias: BTreeMap<Key, CallId>,
     aliases: BTreeMap<CallId, VecDeque<Key>>,
     tombs: Tombstones,
@@ -76,10 +82,17 @@ pub(super) struct Ledger {
     /// A request may have been passed on without being entered: answers can no longer be told from
     /// orphans.
     pub(super) overflowed: bool,
+    /// The server knows requests by names of ours.
+    mapped: bool,
     next: u64,
 }
 
 impl Ledger {
+    /// An empty one. `mapped`: the server knows requests by names of ours.
+    pub(super) fn new(mapped: bool) -> Self {
+        Self { mapped, ..Self::default() }
+    }
+
     /// Enters a call; `None` if there are too many.
     pub(super) fn open(&mut self, mut call: Call) -> Option<CallId> {
         if self.calls.len() >= CALLS_MAX {
@@ -90,12 +103,18 @@ impl Ledger {
         self.next += 1;
         self.by_id.entry(call.id.server.clone()).or_default().push(id);
         if let Some(token) = &call.token {
-            let holders = self.by_token.entry(token.server.clone()).or_default();
-            // The client knows progress by its token: two requests with one token share its figure.
-            if let Some(first) = holders.first() {
-                call.meter.raise_to(self.calls[first].meter.told());
+            self.by_token.entry(token.server.clone()).or_default().push(id);
+            if let Some(name) = self.clients(call.stream, token) {
+                self.by_client_token.entry(name).or_default().push(id);
             }
-            holders.push(id);
+            // The client knows progress by its token: two requests with one token share its figure.
+            let first = self.holders_of(&call).first().and_then(|first| self.calls.get(first));
+            if let Some(first) = first {
+                call.meter.raise_to(first.meter.told());
+            }
+        }
+        if let Some(name) = self.clients(call.stream, &call.id) {
+            self.by_client_id.entry(name).or_default().push(id);
         }
         if let Some(expires) = call.expires {
             self.expiries.insert((expires, id));
@@ -112,6 +131,15 @@ impl Ledger {
         if let Some(token) = &call.token {
             forget(&mut self.by_token, &token.server, id);
             self.tombs.add(token.server.clone(), Tomb::Token);
+            if let Some(name) = self.clients(call.stream, token) {
+                forget(&mut self.by_client_token, &name, id);
+            }
+        }
+        if let Some(name) = self.clients(call.stream, &call.id) {
+            forget(&mut self.by_client_id, &name, id);
+        }
+        if let Some(upstream) = call.paired {
+            forget(&mut self.by_pair, &upstream, id);
         }
         for alias in self.aliases.remove(&id).unwrap_or_default() {
             self.by_alias.remove(&alias);
@@ -123,8 +151,41 @@ impl Ledger {
         Some(call)
     }
 
+    /// What its client calls it, where the server calls it otherwise.
+    fn clients(&self, stream: StreamId, name: &Name) -> Option<(StreamId, Key)> {
+        self.mapped.then(|| Key::read(&name.client)).flatten().map(|key| (stream, key))
+    }
+
+    /// The server speaks of a call on this upstream stream.
+    pub(super) fn pair(&mut self, id: CallId, upstream: StreamId) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        if let Some(before) = call.paired.replace(upstream) {
+            forget(&mut self.by_pair, &before, id);
+        }
+        self.by_pair.entry(upstream).or_default().push(id);
+    }
+
+    /// The calls of which the server speaks on this upstream stream, oldest first.
+    pub(super) fn paired_with(&self, upstream: StreamId) -> &[CallId] {
+        self.by_pair.get(&upstream).map_or(&[], Vec::as_slice)
+    }
+
+    /// The unanswered requests that the client of a stream calls `key`, oldest first.
+    pub(super) fn by_client_id(&self, stream: StreamId, key: &Key) -> &[CallId] {
+        let found = if self.mapped {
+            self.by_client_id.get(&(stream, key.clone()))
+        } else {
+            self.by_id.get(key)
+        };
+        found.map_or(&[], Vec::as_slice)
+    }
+
     /// The request is answered but its token lives on: its id means nothing any more.
     pub(super) fn answered_by_task(&mut self, id: CallId, expires: Instant) {
+        let name = self.calls.get(&id).and_then(|call| self.clients(call.stream, &call.id));
+        if let Some(name) = name {
+            forget(&mut self.by_client_id, &name, id);
+        }
         let Some(call) = self.calls.get_mut(&id) else { return };
         forget(&mut self.by_id, &call.id.server, id);
         self.tombs.add(call.id.server.clone(), Tomb::Answered);
@@ -154,8 +215,12 @@ impl Ledger {
 
     /// A call goes on without its token.
     pub(super) fn take_token(&mut self, id: CallId) {
-        if let Some(token) = self.calls.get_mut(&id).and_then(|call| call.token.take()) {
-            forget(&mut self.by_token, &token.server, id);
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        let stream = call.stream;
+        let Some(token) = call.token.take() else { return };
+        forget(&mut self.by_token, &token.server, id);
+        if let Some(name) = self.clients(stream, &token) {
+            forget(&mut self.by_client_token, &name, id);
         }
     }
 
@@ -205,10 +270,18 @@ impl Ledger {
         self.by_token.get(key).and_then(|ids| ids.first()).copied()
     }
 
-    /// Every active request with the token of `id`, `id` among them.
+    /// Every active request to which its client gave the token of `id`, `id` among them.
     pub(super) fn holders(&self, id: CallId) -> Vec<CallId> {
-        let token = self.calls.get(&id).and_then(|call| call.token.as_ref());
-        token.and_then(|token| self.by_token.get(&token.server)).cloned().unwrap_or_default()
+        self.calls.get(&id).map(|call| self.holders_of(call).to_vec()).unwrap_or_default()
+    }
+
+    fn holders_of(&self, call: &Call) -> &[CallId] {
+        let Some(token) = &call.token else { return &[] };
+        let found = match self.clients(call.stream, token) {
+            Some(name) => self.by_client_token.get(&name),
+            None => self.by_token.get(&token.server),
+        };
+        found.map_or(&[], Vec::as_slice)
     }
 
     /// Every active request whose token is `key` in another spelling.
@@ -256,7 +329,7 @@ impl Ledger {
     }
 }
 
-fn forget(index: &mut BTreeMap<Key, Vec<CallId>>, key: &Key, id: CallId) {
+fn forget<K: Ord>(index: &mut BTreeMap<K, Vec<CallId>>, key: &K, id: CallId) {
     if let Some(ids) = index.get_mut(key) {
         ids.retain(|known| *known != id);
         if ids.is_empty() {

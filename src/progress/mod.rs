@@ -20,6 +20,7 @@
 //! makes it panic, and nothing but progress is ever withheld when a table is full.
 
 mod answer;
+mod arrays;
 mod call;
 mod client;
 mod clients;
@@ -29,11 +30,14 @@ mod gate;
 mod ledger;
 pub mod meter;
 mod notification;
+mod observe;
 mod parts;
 mod passing;
+mod place;
 mod plain;
 mod policy;
 mod pulse;
+mod remap;
 mod server;
 mod stream;
 mod tasks;
@@ -64,9 +68,11 @@ pub use verdict::{Reason, Repair, Repairs, Verdict};
 /// Where a message of the server came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The upstream's only wire, which says nothing of the request it belongs to.
+    /// The upstream's only wire, or a stream for all requests: it says nothing of the request that a
+    /// message belongs to.
     Wire,
-    /// The upstream stream that pairs with this client stream.
+    /// The upstream stream that pairs with this client stream, or that was said to pair with requests
+    /// ([`Filter::pair`]).
     Stream(StreamId),
 }
 
@@ -151,8 +157,10 @@ pub struct Filter {
     records: VecDeque<Record>,
     /// What is being worked on, in case that fails.
     at_work: Option<(Option<StreamId>, Message)>,
-    /// `mode = "observe"`: what the client gets, untouched; the rest is worked out for the record.
-    untouched: VecDeque<Transmit>,
+    /// Messages may belong to different streams, though they come on one wire.
+    many: bool,
+    /// Requests pair with upstream streams.
+    pairs: bool,
 }
 
 impl Filter {
@@ -162,8 +170,9 @@ impl Filter {
         Self {
             part: parts::Part::Whole,
             token_is: correlate::Evidence::told(policy.token_is),
+            ledger: Ledger::new(policy.remap),
+            many: policy.remap,
             policy,
-            ledger: Ledger::default(),
             streams: BTreeMap::new(),
             home: None,
             revision: None,
@@ -177,14 +186,15 @@ impl Filter {
             to_server: VecDeque::new(),
             records: VecDeque::new(),
             at_work: None,
-            untouched: VecDeque::new(),
+            pairs: false,
         }
     }
 
     /// Adds a client stream. The first shared one also carries what belongs to no request.
     pub fn open_stream(&mut self, id: StreamId, kind: StreamKind, pacing: Pacing) {
-        if kind == StreamKind::Shared {
-            self.home.get_or_insert(id);
+        match kind {
+            StreamKind::Shared => drop(self.home.get_or_insert(id)),
+            StreamKind::Exchange => self.many = true,
         }
         self.streams.insert(id, Box::new(Stream::new(kind, pacing)));
     }
@@ -250,14 +260,13 @@ impl Filter {
 
     /// Whether so much waits on a stream that the server should not be read from.
     pub fn is_full(&self) -> bool {
-        self.streams.values().any(|stream| stream.queued >= QUEUE_MAX)
-            || self.untouched.iter().map(|transmit| transmit.payload.len()).sum::<usize>()
-                >= QUEUE_MAX
+        self.streams.values().any(|stream| stream.backlog() >= QUEUE_MAX)
     }
 
     /// Whether nothing waits to be written to a client.
     pub fn is_drained(&self) -> bool {
-        self.untouched.is_empty() && self.streams.values().all(|stream| stream.queue.is_empty())
+        let drained = |stream: &Stream| stream.queue.is_empty() && stream.observed.is_empty();
+        self.streams.values().all(|stream| drained(stream))
     }
 
     /// Whether a stream has neither a request that waits for its answer nor anything to be written.
@@ -286,11 +295,12 @@ impl Filter {
     /// After a panic inside: every message that was under way to a client, so that nothing but
     /// progress is lost. The filter is not to be used again.
     pub fn salvage(&mut self) -> Salvaged {
-        let home = self.home;
-        let untouched = self.untouched.drain(..).filter_map(|transmit| Some((home?, transmit)));
-        let mut left: Vec<(StreamId, Transmit)> = untouched.collect();
+        let observing = self.policy.mode == Mode::Observe;
+        let mut left: Vec<(StreamId, Transmit)> = Vec::new();
         for (id, stream) in &mut self.streams {
-            left.extend(stream.queue.drain(..).map(|item| (*id, transmit(item))));
+            left.extend(stream.observed.drain(..).map(|transmit| (*id, transmit)));
+            let queue = stream.queue.drain(..).filter(|_| !observing);
+            left.extend(queue.map(|item| (*id, transmit(item))));
         }
         (left, self.at_work.take())
     }
@@ -316,7 +326,7 @@ impl Filter {
     /// Puts a message on a client stream, or on the home stream if that one has closed.
     fn enqueue(&mut self, stream: Option<StreamId>, mut item: Item) {
         item.order = self.next_order();
-        let open = stream.filter(|id| self.streams.contains_key(id)).or(self.home);
+        let open = self.open_or_home(stream);
         match open.and_then(|id| self.streams.get_mut(&id)) {
             Some(stream) => stream.push(item),
             None => {
@@ -330,8 +340,8 @@ impl Filter {
 
 fn transmit(item: Item) -> Transmit {
     let part = match item.kind {
-        ItemKind::Piece { end: true } => Part::End,
-        ItemKind::Piece { end: false } => Part::Piece,
+        ItemKind::Piece { end: true, .. } => Part::End,
+        ItemKind::Piece { end: false, .. } => Part::Piece,
         _ => Part::Whole,
     };
     Transmit { payload: item.payload, part }

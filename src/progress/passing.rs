@@ -1,5 +1,9 @@
 //! Messages of the server that are too large to be held: judged by what their envelope shows while
 //! they pass (rule G5).
+//!
+//! On a wire that many streams share the first piece has to show whom the message is for: it cannot be
+//! taken back. A shell that cannot tell keeps the message apart ([`Filter::answered_apart`]), and where
+//! different clients share the server it always does.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -7,11 +11,11 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::ledger::Tomb;
-use super::stream::{Item, ItemKind, Part, Transmit};
+use super::stream::{Item, ItemKind, Part};
 use super::verdict::{Reason, Verdict};
-use super::{Fate, Filter, Mode, Origin, Outcome, Passing, PassingFate, StreamId};
+use super::{Fate, Filter, Mode, Origin, Outcome, Passing, PassingFate, StreamId, parts};
 use crate::json;
-use crate::jsonrpc::{Kind, Scan};
+use crate::jsonrpc::{Key, Kind, Scan};
 
 impl Filter {
     /// The first piece of a message that is too large to be held, and where in it the message's own
@@ -29,6 +33,7 @@ impl Filter {
         scan.feed(&head[text.clone()]);
         let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
         let fate = match scan.kind() {
+            _ if self.policy.remap => PassingFate::Withhold(Reason::TooLong),
             _ if self.policy.mode == Mode::Observe => PassingFate::Forward,
             Kind::Noise | Kind::Opaque if !may_be_message(&head[text.clone()]) => {
                 PassingFate::Noise
@@ -37,12 +42,12 @@ impl Filter {
             Kind::Notification if claimed => PassingFate::Withhold(Reason::TooLong),
             _ => PassingFate::Forward,
         };
-        let stream = self.home_of(origin);
+        let stream = self.stray(origin).ok().flatten();
         let number = self.messages;
         let passing =
             Passing { number, scan, fate, stream, call: None, answers: None, known: false };
         self.passing.insert(source(origin), passing);
-        self.note_passing_answer(origin);
+        self.note_passing_answer(origin, false);
         self.pass(now, origin, head, false)
     }
 
@@ -59,7 +64,7 @@ impl Filter {
             && !passing.known
         {
             passing.scan.feed(&piece[text]);
-            self.note_passing_answer(origin);
+            self.note_passing_answer(origin, true);
         }
         self.pass(now, origin, piece, false)
     }
@@ -74,6 +79,52 @@ impl Filter {
             PassingFate::Noise => Verdict::Withheld(Reason::Noise),
         };
         self.record(passing.number, passing.call, verdict);
+        if let (PassingFate::Withhold(_), Some(call)) = (passing.fate, passing.call) {
+            let why = "the server's answer is too large to be passed on";
+            self.answer_with_error(now, call, why, None, Outcome::Error);
+        }
+    }
+
+    /// Takes the answer to the server's request `id`, which the shell keeps apart because it is too
+    /// large: the stream on which the client is to be given it, and the id it is to have there in the
+    /// place of the one it came with ([`Scan::id_place`]). Its call is over, and what waits of its
+    /// progress is to be written before it. `None` if it answers no open call, or its stream has
+    /// closed: then it is to be dropped.
+    pub fn answered_apart(&mut self, now: Instant, id: &Key) -> Option<(StreamId, Bytes)> {
+        self.heard_at = Some(now);
+        self.messages += 1;
+        let number = self.messages;
+        let Some(call) = self.ledger.answered_by(id) else {
+            self.record(number, None, Verdict::Withheld(self.why_orphan(id)));
+            return None;
+        };
+        let answered = self.ledger.get(call)?;
+        let (stream, name) = (self.open_or_home(Some(answered.stream)), answered.id.client.clone());
+        self.end_call(now, call, Tomb::Answered, Outcome::Result);
+        let verdict = stream.map_or(Verdict::Withheld(Reason::Gone), |_| Verdict::Forwarded);
+        self.record(number, Some(call), verdict);
+        stream.map(|stream| (stream, name))
+    }
+
+    /// Whether a large message that came on another upstream stream is passing to the same client: more
+    /// of the one that passes on this would only wait, so it is not to be read until then.
+    pub fn must_wait(&self, origin: Origin) -> bool {
+        let Some(own) = self.passing.get(&source(origin)) else { return false };
+        let others = self.passing.values().filter(|other| other.number < own.number);
+        let passes = |one: &Passing| one.fate == PassingFate::Forward;
+        passes(own) && others.into_iter().any(|other| passes(other) && other.stream == own.stream)
+    }
+
+    /// An upstream stream has broken off. What it paired with is answered with an error that says
+    /// `why`, also if its answer was passing.
+    pub fn stream_broke(&mut self, now: Instant, origin: Origin, why: &str, status: Option<u16>) {
+        self.break_off(now, origin, why, status);
+        let Origin::Stream(on) = origin else { return };
+        for call in self.ledger.paired_with(on).to_vec() {
+            if self.ledger.get(call).is_some_and(|call| call.task.is_none()) {
+                self.answer_with_error(now, call, why, status, Outcome::ServerGone);
+            }
+        }
     }
 
     /// Its end did not come. Nobody can read an answer that broke off: its request is answered with an
@@ -99,13 +150,14 @@ impl Filter {
         let passing = self.passing.get_mut(&source(origin));
         let asked = passing.and_then(|passing| passing.answers.take());
         self.server_passed(now, origin);
+        // Nobody can read the answer that broke off.
         if let Some((stream, id)) = asked.filter(|_| !self.left) {
             self.refuse(stream, &id, why, status);
         }
     }
 
     /// Once the id of a passing answer is known, its call says nothing more.
-    fn note_passing_answer(&mut self, origin: Origin) {
+    fn note_passing_answer(&mut self, origin: Origin, begun: bool) {
         let sole = self.sole_call_on(origin);
         let Some(passing) = self.passing.get_mut(&source(origin)) else { return };
         if passing.call.is_none() && passing.scan.kind() == Kind::Response {
@@ -114,7 +166,10 @@ impl Filter {
             let answered = passing.scan.id().and_then(|id| self.ledger.answered_by(&id));
             passing.call = answered.or(sole);
             passing.known = sole.is_some();
-            if let Some(call) = passing.call.and_then(|call| self.ledger.get(call)) {
+            // What has been passed on cannot be taken back to another stream.
+            if let Some(call) =
+                passing.call.and_then(|call| self.ledger.get(call)).filter(|_| !begun)
+            {
                 passing.stream = Some(call.stream);
             }
         }
@@ -128,7 +183,7 @@ impl Filter {
         if passing.fate != PassingFate::Forward {
             return Fate::Taken;
         }
-        let stream = passing.stream;
+        let (stream, number) = (passing.stream, passing.number);
         // Until the id is known it may answer any call that was notified of late (rule G5).
         let guards = match (passing.call, passing.scan.kind()) {
             (_, Kind::Request | Kind::Notification) => Vec::new(),
@@ -145,14 +200,12 @@ impl Filter {
             }
         }
         if self.policy.mode == Mode::Observe {
-            if self.home.is_none() {
-                return Fate::Taken;
-            }
             let part = if end { Part::End } else { Part::Piece };
-            self.untouched.push_back(Transmit { payload: piece.into(), part });
+            let stream = if self.part == parts::Part::Whole { stream } else { self.home };
+            self.observe(stream, piece.into(), part);
             return Fate::Taken;
         }
-        let kind = ItemKind::Piece { end };
+        let kind = ItemKind::Piece { of: number, end };
         let item = Item { order: 0, kind, payload: piece.into(), guards, verdicts: Vec::new() };
         self.enqueue(stream, item);
         Fate::Taken

@@ -69,7 +69,7 @@ impl Filter {
                 && stream.pacing == Pacing::IMMEDIATE
                 && stream.queue.is_empty()
                 && !stream.replays
-                && !stream.midway
+                && stream.midway.is_none()
         }) && self.policy.mode != Mode::Observe
             && self.policy.coalesce == Coalesce::Repaired
             && !self.policy.remap

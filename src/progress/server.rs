@@ -4,15 +4,16 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId, Pending};
+use super::call::{CallId, Pending};
 use super::dialect::{Dialect, Fields, Report, figure_in_words};
+use super::place::Placed;
 use super::policy::{Coalesce, Scale};
-use super::stream::{Guard, Item, ItemKind, Part, Payload, StreamId, Transmit};
+use super::stream::{Item, ItemKind};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{Fate, Filter, Mode, Origin, notification};
 use crate::json;
-use crate::jsonrpc::{Framing, Key, Kind, Message};
-use crate::mcp::{self, Revision};
+use crate::jsonrpc::{Key, Kind, Message};
+use crate::mcp;
 
 /// Places in a line of text where an answer is looked for.
 const BRACES_MAX: usize = 16;
@@ -30,10 +31,8 @@ impl Filter {
     /// Takes a message of the server that no other filter of the session knows of.
     pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
         self.heard_at = Some(now);
-        self.at_work = Some((self.home_of(origin), message.clone()));
-        if self.policy.mode == Mode::Observe && self.home.is_some() {
-            let payload = Payload::of(message);
-            self.untouched.push_back(Transmit { payload, part: Part::Whole });
+        self.at_work = Some((self.stray(origin).ok().flatten(), message.clone()));
+        if self.policy.mode == Mode::Observe && self.observed(origin, message) {
             self.at_work = None;
         }
         let fate = match self.answer_behind_text(message) {
@@ -45,12 +44,18 @@ impl Filter {
             None => self.judge(now, origin, message, Repairs::default()),
         };
         self.at_work = None;
-        if self.policy.mode == Mode::Observe { Fate::Taken } else { fate }
+        if self.policy.mode == Mode::Observe && !self.many { Fate::Taken } else { fate }
     }
 
-    fn judge(&mut self, now: Instant, origin: Origin, message: &Message, done: Repairs) -> Fate {
-        if message.kind() == Kind::Batch {
-            self.batch(now, origin, message);
+    pub(super) fn judge(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        done: Repairs,
+    ) -> Fate {
+        if message.kind() == Kind::Batch || self.is_split(message) {
+            self.several(now, origin, message);
             return Fate::Taken;
         }
         self.messages += 1;
@@ -64,14 +69,23 @@ impl Filter {
             Kind::Notification => match self.dialect_of(message) {
                 Some(dialect) => self.progress(now, origin, message, number, &dialect, done),
                 None => {
+                    // A subscription that this ends is known until then.
+                    let placed = self.placed(origin, message);
                     self.server_notification(now, message);
-                    self.forward(origin, message, number, ItemKind::Other, done);
+                    self.forward(placed, number, ItemKind::Other, done);
                 }
             },
-            Kind::Request => self.forward(origin, message, number, ItemKind::Request, done),
+            Kind::Request => {
+                let placed = self.placed(origin, message);
+                self.forward(placed, number, ItemKind::Request, done);
+            }
+            Kind::Opaque | Kind::Batch if self.policy.remap => {
+                // Whose it is and what it says of others cannot be told.
+                self.record(number, None, Verdict::Withheld(Reason::Unknown));
+            }
             Kind::Opaque | Kind::Batch => {
                 self.retire_seen_answers(now, message);
-                self.forward(origin, message, number, ItemKind::Other, done);
+                self.forward(self.placed(origin, message), number, ItemKind::Other, done);
             }
         }
         Fate::Taken
@@ -97,96 +111,15 @@ impl Filter {
         self.policy.dialect_of(&message.method()?).cloned()
     }
 
-    pub(super) fn home_of(&self, origin: Origin) -> Option<StreamId> {
-        match origin {
-            Origin::Wire => self.home,
-            Origin::Stream(id) => Some(id),
-        }
-    }
-
-    fn forward(
-        &mut self,
-        origin: Origin,
-        message: &Message,
-        number: u64,
-        kind: ItemKind,
-        done: Repairs,
-    ) {
+    /// Passes on what is neither progress nor an answer.
+    fn forward(&mut self, placed: Placed, number: u64, kind: ItemKind, done: Repairs) {
+        let (stream, payload) = match placed {
+            Ok(found) => found,
+            Err(reason) => return self.record(number, None, Verdict::Withheld(reason)),
+        };
         let verdict = if done.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(done) };
-        let item = Item {
-            order: 0,
-            kind,
-            payload: Payload::of(message),
-            guards: Vec::new(),
-            verdicts: vec![(number, verdict)],
-        };
-        self.enqueue(self.home_of(origin), item);
-    }
-
-    /// Several messages in one array. Only 2025-03-26 knows that; to anyone else each goes alone.
-    fn batch(&mut self, now: Instant, origin: Origin, message: &Message) {
-        let elements = message.elements();
-        if self.revision != Some(Revision::V2025_03_26) {
-            let mut elements = elements.peekable();
-            while let Some(mut element) = elements.next() {
-                // What the frame has besides goes with the last one.
-                if let (None, Framing::Within(frame)) = (elements.peek(), message.framing()) {
-                    element = element.framed(Framing::Apart(Some(frame.clone())));
-                }
-                self.at_work = Some((self.home_of(origin), element.clone()));
-                self.judge(now, origin, &element, Repairs::from_iter([Repair::Batch]));
-            }
-            return;
-        }
-        let mut kept: Vec<Bytes> = Vec::new();
-        let mut guards: Vec<Guard> = Vec::new();
-        let mut verdicts = Vec::new();
-        let mut untouched = true;
-        let paced = self.is_paced(self.home_of(origin));
-        for element in elements {
-            let element = &element;
-            self.messages += 1;
-            let number = self.messages;
-            let dialect = self.dialect_of(element).filter(|_| element.kind() == Kind::Notification);
-            let (payload, guard, verdict) = match (element.kind(), dialect) {
-                (Kind::Response, _) => {
-                    let judged = self.judge_answer(now, origin, element, Repairs::default());
-                    (judged.payload, judged.guard, judged.verdict)
-                }
-                // Progress must keep its distance from the answers around it.
-                (_, Some(dialect)) if paced => {
-                    let done = Repairs::from_iter([Repair::Batch]);
-                    self.progress(now, origin, element, number, &dialect, done);
-                    untouched = false;
-                    continue;
-                }
-                (_, Some(dialect)) => {
-                    let (payload, verdict) = self.progress_at_once(now, origin, element, &dialect);
-                    (payload, None, verdict)
-                }
-                _ => (Some(Payload::of(element)), None, Verdict::Forwarded),
-            };
-            untouched &= verdict == Verdict::Forwarded;
-            guards.extend(guard);
-            match payload {
-                Some(payload) => {
-                    kept.push(payload.to_bytes());
-                    verdicts.push((number, verdict));
-                }
-                None => self.record(number, None, verdict),
-            }
-        }
-        if kept.is_empty() {
-            return;
-        }
-        let payload: Payload = if untouched {
-            Payload::of(message)
-        } else {
-            let text = Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat());
-            Payload::own(text).in_place_of(message.framing())
-        };
-        let kind = ItemKind::Other;
-        self.enqueue(self.home_of(origin), Item { order: 0, kind, payload, guards, verdicts });
+        let verdicts = vec![(number, verdict)];
+        self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });
     }
 
     /// Notifications that tell of calls without being progress.
@@ -211,7 +144,7 @@ impl Filter {
     }
 
     /// Reads a report and finds its call; `Err` says why nothing comes of it.
-    fn read_report(
+    pub(super) fn read_report(
         &mut self,
         origin: Origin,
         message: &Message,
@@ -267,7 +200,7 @@ impl Filter {
         Ok((id, report))
     }
 
-    fn progress(
+    pub(super) fn progress(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -278,8 +211,15 @@ impl Filter {
     ) {
         let keep = self.policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let report = self.read_report(origin, message, dialect);
+        // Nobody gets what may be another client's.
+        let keep = keep && (report.is_ok() || !self.policy.remap);
         if keep {
-            self.forward(origin, message, number, ItemKind::Other, Repairs::default());
+            let call = report.as_ref().ok().and_then(|(id, report)| {
+                let call = self.ledger.get(*id)?;
+                Some((Some(call.stream), self.in_clients_words(call, message, &report.about)))
+            });
+            let placed = call.map_or_else(|| self.placed(origin, message), Ok);
+            self.forward(placed, number, ItemKind::Other, Repairs::default());
         }
         match report {
             Err((call, reason)) if !keep => self.record(number, call, Verdict::Withheld(reason)),
@@ -340,7 +280,8 @@ impl Filter {
             }
             gone.push(old);
         }
-        let raw = as_told(self.policy.remap, call, message, &report);
+        let raw = self.ledger.get(id).and_then(|call| self.as_told(call, message, &report));
+        let Some(call) = self.ledger.get_mut(id) else { return };
         let bytes = message.raw().len();
         let framing = message.framing().clone();
         let pending = Pending { message: number, order, due, thin, raw, framing, report, bytes };
@@ -359,60 +300,6 @@ impl Filter {
             self.record(number, Some(id), Verdict::Withheld(reason));
         }
     }
-
-    /// Progress inside an array: there is no later moment for it.
-    fn progress_at_once(
-        &mut self,
-        now: Instant,
-        origin: Origin,
-        message: &Message,
-        dialect: &Dialect,
-    ) -> (Option<Payload>, Verdict) {
-        let (id, report) = match self.read_report(origin, message, dialect) {
-            Ok(found) => found,
-            Err((_, reason)) => return (None, Verdict::Withheld(reason)),
-        };
-        // What waits would be written later and would have to say more.
-        while let Some(old) = self.ledger.get_mut(id).and_then(|call| call.pending.pop_front()) {
-            self.supersede(id, old, Reason::Superseded);
-        }
-        let call = self.ledger.get(id);
-        let raw = call.and_then(|call| as_told(self.policy.remap, call, message, &report));
-        let framing = message.framing().clone();
-        let pending = Pending {
-            message: None,
-            order: 0,
-            due: now,
-            thin: false,
-            raw,
-            framing,
-            report,
-            bytes: 0,
-        };
-        let rendered = self.render(now, id, &pending);
-        self.schedule(id);
-        match rendered {
-            Ok((payload, verdict)) => (Some(payload), verdict),
-            Err(reason) => (None, Verdict::Withheld(reason)),
-        }
-    }
-}
-
-/// A message that needs no repair as its client may be told it: the very bytes, but for a token that
-/// we gave the server in place of the client's.
-fn as_told(remap: bool, call: &Call, message: &Message, report: &Report) -> Option<Payload> {
-    if !report.repairs.is_empty() {
-        return None;
-    }
-    let raw = message.raw();
-    if !remap {
-        return Some(Payload::of(message));
-    }
-    let (ours, token) = (report.about.token_text.as_ref()?, call.token.as_ref()?);
-    let start = (ours.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
-    let place = start..start + ours.len();
-    (place.end <= raw.len())
-        .then(|| Payload::splice(raw, place, token.client.clone()).in_place_of(message.framing()))
 }
 
 /// A bare figure gets the total that the route knows.

@@ -10,7 +10,8 @@ use super::policy::Pacing;
 use super::verdict::{Reason, Verdict};
 use crate::jsonrpc::{Framing, Key, Message};
 
-/// Names a client stream of one filter. The shell chooses the numbers.
+/// Names a client stream of one filter, or an upstream stream that pairs with requests
+/// ([`super::Filter::pair`]). The shell chooses the numbers; no number may mean both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
@@ -155,8 +156,9 @@ pub(super) enum ItemKind {
     Other,
     /// Progress that goes out before the answer to the client's request of this id.
     Progress(Key),
-    /// Pieces of a large message; `end` marks the last.
+    /// Pieces of the large message of this number; `end` marks the last.
     Piece {
+        of: u64,
         end: bool,
     },
 }
@@ -177,12 +179,14 @@ pub(super) struct Stream {
     pub(super) pacing: Pacing,
     pub(super) queue: VecDeque<Item>,
     pub(super) queued: usize,
+    /// `mode = "observe"`: what the client gets; the queue is worked out for the record.
+    pub(super) observed: VecDeque<Transmit>,
     /// When calls of this stream have something to say.
     pub(super) wakes: BTreeSet<(Instant, u64, CallId)>,
     /// Calls whose notification was given out and is not written yet.
     pub(super) unwritten: Vec<CallId>,
-    /// Some of a large message has been given out, and more follows.
-    pub(super) midway: bool,
+    /// The large message of which some has been given out, and more follows.
+    pub(super) midway: Option<u64>,
     /// Pieces of large messages in the queue.
     pieces: usize,
     /// The server repeats what the client may have had already.
@@ -196,12 +200,19 @@ impl Stream {
             pacing,
             queue: VecDeque::new(),
             queued: 0,
+            observed: VecDeque::new(),
             wakes: BTreeSet::new(),
             unwritten: Vec::new(),
-            midway: false,
+            midway: None,
             pieces: 0,
             replays: false,
         }
+    }
+
+    /// Bytes that wait.
+    pub(super) fn backlog(&self) -> usize {
+        let observed = self.observed.iter().map(|transmit| transmit.payload.len()).sum::<usize>();
+        self.queued + observed
     }
 
     pub(super) fn push(&mut self, item: Item) {
@@ -234,18 +245,20 @@ impl Stream {
     /// Whether a large message is passing: nothing may be said beside it (rule G5). So it is already
     /// while it waits in the queue: it would be glued to what is said now.
     pub(super) fn is_passing(&self) -> bool {
-        self.midway || self.pieces > 0
+        self.midway.is_some() || self.pieces > 0
     }
 
     /// The items of which any may be written next: the first, and behind an answer the answers and
     /// requests that may pass it (rule G3); while a large message passes, only its next piece.
     fn candidates(&self) -> impl Iterator<Item = (usize, &Item)> {
-        let is_piece = |item: &Item| matches!(item.kind, ItemKind::Piece { .. });
         let can_pass = |item: &&Item| matches!(item.kind, ItemKind::Answer | ItemKind::Request);
-        let (from, count) = if self.midway {
-            (self.queue.iter().position(is_piece).unwrap_or(self.queue.len()), 1)
-        } else {
-            (0, self.queue.iter().take_while(can_pass).count().max(1))
+        let (from, count) = match self.midway {
+            Some(number) => {
+                let next =
+                    |item: &Item| matches!(item.kind, ItemKind::Piece { of, .. } if of == number);
+                (self.queue.iter().position(next).unwrap_or(self.queue.len()), 1)
+            }
+            None => (0, self.queue.iter().take_while(can_pass).count().max(1)),
         };
         self.queue.iter().enumerate().skip(from).take(count)
     }
@@ -263,8 +276,8 @@ impl Stream {
     pub(super) fn take(&mut self, index: usize) -> Option<Item> {
         let item = self.queue.remove(index)?;
         self.queued -= item.payload.len();
-        if let ItemKind::Piece { end } = item.kind {
-            self.midway = !end;
+        if let ItemKind::Piece { of, end } = item.kind {
+            self.midway = (!end).then_some(of);
             self.pieces -= 1;
         }
         Some(item)
@@ -295,7 +308,7 @@ impl Stream {
     /// When something on this stream may next be written, if nothing can be written now.
     pub(super) fn timeout(&self) -> Option<Instant> {
         if self.queue.is_empty() {
-            return self.wakes.first().filter(|_| !self.midway).map(|(at, ..)| *at);
+            return self.wakes.first().filter(|_| self.midway.is_none()).map(|(at, ..)| *at);
         }
         let times = self.candidates().map(|(_, item)| self.not_before(item));
         let waits: Option<Vec<Option<Instant>>> = times.collect();

@@ -11,6 +11,20 @@ pub enum Verdict {
     Withheld(Reason),
 }
 
+impl Verdict {
+    /// The same with one more repair; what was withheld stays so.
+    #[must_use]
+    pub(super) fn with(self, repair: Repair) -> Self {
+        let mut repairs = match self {
+            Self::Withheld(_) => return self,
+            Self::Forwarded => Repairs::default(),
+            Self::Repaired(repairs) => repairs,
+        };
+        repairs.add(repair);
+        Self::Repaired(repairs)
+    }
+}
+
 /// Why something was kept from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::HeaderMap;
 
+use super::apart::Apart;
 use crate::jsonrpc::Message;
 use crate::progress::{Origin, Pacing, Payload, StreamId, StreamKind, Transmit};
 
@@ -45,7 +46,6 @@ pub enum FromClient {
 }
 
 /// What the server says.
-#[derive(Debug)]
 pub enum FromServer {
     /// A message.
     Message(Origin, Message),
@@ -55,6 +55,8 @@ pub enum FromServer {
     Piece(Origin, Bytes),
     /// It is over; `false`: it was broken off.
     End(Origin, bool),
+    /// A whole answer that is too large to be held.
+    Apart(Box<Apart>),
     /// Text that is no message.
     Noise(Bytes),
     /// Bytes as they came, where both legs pass them on unread.
@@ -159,6 +161,9 @@ pub trait Server: Send {
     fn pass_bytes(&mut self) -> bool {
         false
     }
+
+    /// The server has said something on its standard error.
+    fn heard_aside(&mut self) {}
 
     /// The server is told that nothing more comes. To be polled until it is ready.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()>;

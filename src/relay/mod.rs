@@ -5,36 +5,35 @@
 //! reaching the server, and the reverse. What a slow reader leaves behind is bounded: beyond
 //! [`QUEUE_MAX`](crate::progress::QUEUE_MAX) the other side is no longer read.
 
+mod apart;
+mod aside;
 mod legs;
 mod outbox;
 mod pipe;
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::AsyncReadExt;
+use bytes::Bytes;
 use tokio::time::{Sleep, sleep_until, timeout};
 
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Message, Scan};
-use crate::progress::{Fate, Filter, Mode, Origin, Pacing, Policy, Record, StreamId, StreamKind};
-use crate::transport::stdio::{Reader, Writer};
-use outbox::Outbox;
+use crate::progress::{
+    Fate, Filter, Mode, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
+};
+use crate::transport::stdio::Reader;
+use apart::Pieces;
+use aside::Moved;
 
+pub use apart::{Apart, Spilling};
+pub use aside::Aside;
 pub use legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS};
 pub use pipe::{Pipe, WIRE};
-
-/// Text for standard error that waits because nobody reads it. More is left out: it must not keep
-/// answers waiting. A server's own standard error is not read meanwhile.
-const NOISE_MAX: usize = 1 << 20;
-
-/// Room for one read of a server's standard error.
-const ERRORS_READ: usize = 8 << 10;
 
 /// What happened in one [`Relay::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,16 +54,10 @@ enum Ready {
     Server(FromServer),
     ClientWritten(StreamId, bool),
     ServerWritten(bool),
-    Errors(Bytes),
-    Other,
-}
-
-/// Where text goes that is no message, and the server's standard error, if it is ours to read.
-pub struct Aside {
-    /// Takes it.
-    pub to: Writer,
-    /// The server's standard error.
-    pub from: Option<Reader>,
+    /// Another piece of what came apart; `None`: that was all.
+    Piece(StreamId, Option<Bytes>),
+    Aside(Moved),
+    Due,
 }
 
 /// One server and its clients.
@@ -75,12 +68,12 @@ pub struct Relay<C, S> {
     /// Bytes pass as they come, and the filter only looks on.
     passes: bool,
     aside: Aside,
-    errors: BytesMut,
-    to_noise: Outbox,
     /// A large message of a client that is passing, and on which stream.
     passing: Option<(StreamId, Scan)>,
     /// The client streams that are each one HTTP exchange.
     exchanges: BTreeSet<StreamId>,
+    /// Answers that come from files, those of one stream one after the other.
+    apart: Vec<Pieces>,
     /// Whether the sides are still read.
     reads_clients: bool,
     reads_server: bool,
@@ -130,10 +123,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
             server,
             passes,
             aside,
-            errors: BytesMut::new(),
-            to_noise: Outbox::default(),
             passing: None,
             exchanges: BTreeSet::new(),
+            apart: Vec::new(),
             reads_clients: true,
             reads_server: true,
             client_gone: false,
@@ -162,11 +154,14 @@ impl<C: Clients, S: Server> Relay<C, S> {
             Ready::Server(said) => self.said(said),
             Ready::ClientWritten(stream, ok) => self.client_written(stream, ok),
             Ready::ServerWritten(ok) => self.server_written(ok),
-            Ready::Errors(text) => {
-                self.to_noise.push(text);
+            Ready::Piece(stream, piece) => self.piece_apart(stream, piece),
+            Ready::Aside(moved) => {
+                if matches!(moved, Moved::Heard) {
+                    self.server.heard_aside();
+                }
                 Step::Moved
             }
-            Ready::Other => Step::Moved,
+            Ready::Due => Step::Moved,
         }
     }
 
@@ -199,35 +194,19 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 return Poll::Ready(Ready::Client(heard));
             }
         }
-        if let Poll::Ready(ready) = self.poll_aside(cx) {
-            return Poll::Ready(ready);
+        for stream in &self.takers {
+            let first = self.apart.iter_mut().find(|pieces| pieces.stream == *stream);
+            if let Some(pieces) = first
+                && let Poll::Ready(piece) = pieces.poll_next(cx)
+            {
+                return Poll::Ready(Ready::Piece(*stream, piece));
+            }
+        }
+        if let Poll::Ready(moved) = self.aside.poll(cx) {
+            return Poll::Ready(Ready::Aside(moved));
         }
         if timed && self.timer.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Ready::Other);
-        }
-        Poll::Pending
-    }
-
-    /// Writes to standard error, and reads the server's.
-    fn poll_aside(&mut self, cx: &mut Context<'_>) -> Poll<Ready> {
-        if !self.to_noise.is_empty() {
-            let written = pin!(self.to_noise.write(&mut self.aside.to)).poll(cx);
-            if let Poll::Ready(written) = written {
-                if written.is_err() {
-                    self.to_noise = Outbox::default();
-                }
-                return Poll::Ready(Ready::Other);
-            }
-        }
-        if let Some(from) = &mut self.aside.from
-            && self.to_noise.bytes < NOISE_MAX
-        {
-            self.errors.reserve(ERRORS_READ);
-            let read = std::task::ready!(pin!(from.read_buf(&mut self.errors)).poll(cx));
-            if !matches!(read, Ok(1..)) {
-                self.aside.from = None;
-            }
-            return Poll::Ready(Ready::Errors(self.errors.split().freeze()));
+            return Poll::Ready(Ready::Due);
         }
         Poll::Pending
     }
@@ -261,9 +240,17 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.server.is_writing()
     }
 
-    /// Whether the server's standard error may have more to say.
-    pub fn has_errors_left(&self) -> bool {
-        self.aside.from.is_some()
+    /// The leg towards the server.
+    pub fn server(&mut self) -> &mut S {
+        &mut self.server
+    }
+
+    /// A fresh server has taken the place of one that has ended: it is read, and so is its standard
+    /// error.
+    pub fn read_server_again(&mut self, errors: Option<Reader>) {
+        self.reads_server = true;
+        self.server_closed = false;
+        self.aside.read_from(errors);
     }
 
     /// Whether a client has not yet taken all that there is for it.
@@ -286,12 +273,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 Err(_) => self.client_written(WIRE, false),
             };
         }
-        while !self.to_noise.is_empty() {
-            let write = self.to_noise.write(&mut self.aside.to);
-            if !matches!(timeout(patience, write).await, Ok(Ok(()))) {
-                return;
-            }
-        }
+        self.aside.finish(patience).await;
     }
 
     /// Closes the server's input, so that it knows that nothing more comes; does nothing while it
@@ -313,13 +295,14 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.server.say(&message, payload, &None);
         }
         let mut takers = std::mem::take(&mut self.takers);
+        takers.clear();
         if self.passes || self.client_gone {
             takers.push(WIRE);
         } else {
             self.clients.takers(&mut takers);
         }
         let mut due = None;
-        for stream in takers.drain(..) {
+        for stream in takers.iter().copied() {
             self.collect_for(stream, now);
             if self.passes || self.client_gone || !self.clients.is_full(stream) {
                 let next = self.filter.poll_stream_timeout(stream);
@@ -335,12 +318,18 @@ impl<C: Clients, S: Server> Relay<C, S> {
             while self.filter.poll_transmit(now, stream).is_some() {}
             return self.written(now, stream);
         }
+        let mut from_file = self.apart.iter().filter(|pieces| pieces.stream == stream).peekable();
+        if from_file.peek().is_some_and(|first| first.begun) {
+            return;
+        }
+        let from_file = from_file.peek().is_some();
         while !self.clients.is_full(stream) {
             let Some(transmit) = self.filter.poll_transmit(now, stream) else { break };
             self.clients.give(stream, transmit);
         }
         let is_over = |filter: &mut Filter| filter.is_over(stream);
-        if self.exchanges.contains(&stream) && self.filter.ask(is_over) != Some(false) {
+        if self.exchanges.contains(&stream) && !from_file && self.filter.ask(is_over) != Some(false)
+        {
             self.exchanges.remove(&stream);
             self.filter.ask(|filter| filter.close_stream(now, stream, false));
             self.clients.finish(stream);
@@ -371,6 +360,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
+                    self.apart.retain(|pieces| pieces.stream != stream);
                     self.filter.ask(|filter| filter.close_stream(now(), stream, cancels));
                 }
                 FromClient::Message(stream, message, headers) => {
@@ -405,7 +395,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
         if payload.is_empty() {
             return;
         }
-        self.server.say(message, payload, headers);
+        if let Some(upstream) = self.server.say(message, payload, headers) {
+            self.filter.ask(|filter| filter.pair(stream, message, upstream));
+        }
     }
 
     /// Takes what the server says, all that has come.
@@ -436,12 +428,12 @@ impl<C: Clients, S: Server> Relay<C, S> {
                     self.filter.server_piece(now, origin, piece, text)
                 }
                 FromServer::End(origin, whole) => self.passed(now, origin, whole),
+                FromServer::Apart(apart) => self.answered_apart(now, *apart),
             };
             if let Fate::Noise(text) = fate
                 && !self.passes
-                && self.to_noise.bytes + text.len() <= NOISE_MAX
             {
-                self.to_noise.push_message(&text.into());
+                self.aside.put(text);
             }
             next = self.server.said();
         }
@@ -456,6 +448,29 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.filter.server_broke_off(now, origin, why);
         }
         Fate::Taken
+    }
+
+    fn answered_apart(&mut self, now: Instant, apart: Apart) -> Fate {
+        let answered = apart
+            .id()
+            .and_then(|id| self.filter.ask(|filter| filter.answered_apart(now, &id)).flatten());
+        if let Some((stream, id)) = answered {
+            // What waits of its progress goes first.
+            self.apart.push(apart.into_pieces(stream, id));
+        }
+        Fate::Taken
+    }
+
+    fn piece_apart(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
+        let part = if piece.is_some() { Part::Piece } else { Part::End };
+        if piece.is_none()
+            && let Some(over) = self.apart.iter().position(|pieces| pieces.stream == stream)
+        {
+            self.apart.remove(over);
+        }
+        let payload = piece.unwrap_or_default().into();
+        self.clients.give(stream, Transmit { payload, part });
+        Step::Moved
     }
 
     fn client_written(&mut self, stream: StreamId, ok: bool) -> Step {

@@ -55,11 +55,16 @@ enum Read {
 impl Pipe {
     /// A side that says what `reader` reads, and reads what is written to `writer`.
     pub fn new(reader: Reader, writer: Writer) -> Self {
+        Self::holding(reader, writer, INSPECT_MAX)
+    }
+
+    /// The same, where lines of up to `limit` bytes are held whole.
+    pub fn holding(reader: Reader, writer: Writer, limit: usize) -> Self {
         Self {
             reader,
             writer,
             buffer: BytesMut::new(),
-            lines: Lines::new(INSPECT_MAX),
+            lines: Lines::new(limit),
             open: true,
             gone: false,
             outbox: Outbox::default(),

@@ -33,7 +33,7 @@ fn start(policy: Policy) -> Ends {
     let (server_in, server_out) = tokio::io::split(near_server);
     let client_leg = Pipe::new(Box::new(client_in), Box::new(client_out));
     let server_leg = Pipe::new(Box::new(server_in), Box::new(server_out));
-    let aside = Aside { to: Box::new(near_noise), from: None };
+    let aside = Aside::new(Box::new(near_noise), None);
     let mut relay = Relay::with_wire(policy, client_leg, server_leg, aside);
     let (tell, mut gone) = mpsc::unbounded_channel::<String>();
     let task = tokio::spawn(async move {

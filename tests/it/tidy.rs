@@ -16,7 +16,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("telemetry", &["progress"]),
     ("guarded", &["jsonrpc", "progress"]),
     ("relay", &["guarded", "jsonrpc", "lines", "progress", "transport"]),
-    ("host", &["relay", "telemetry", "transport"]),
+    ("probe", &["jsonrpc", "mcp", "progress", "relay"]),
+    ("host", &["lines", "probe", "relay", "telemetry", "transport"]),
     ("remote", &["relay", "telemetry"]),
     (
         "wrap",

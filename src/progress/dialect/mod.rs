@@ -115,6 +115,8 @@ pub struct About {
     pub token_text: Option<Bytes>,
     /// A request id that the dialect declares as one.
     pub request: Option<Key>,
+    /// The raw text of that.
+    pub request_text: Option<Bytes>,
     /// A tool.
     pub tool: Option<String>,
     /// A task of 2025-11-25.

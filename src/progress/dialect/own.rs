@@ -70,6 +70,7 @@ impl Own {
                 token: token.as_ref().and_then(Key::read),
                 token_text: token,
                 request: request.as_ref().and_then(Key::read),
+                request_text: request,
                 ..About::default()
             },
             figure: value.and_then(|value| self.figure(&value, find(&self.total))),

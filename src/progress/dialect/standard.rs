@@ -62,6 +62,7 @@ fn about(params: &Fields, repairs: &mut Repairs) -> About {
         token_text: token.is_some().then_some(text).flatten(),
         token,
         request: params.key(&REQUESTS),
+        request_text: params.first(&REQUESTS).cloned(),
         tool: params.words(&["toolName", "tool_name"]),
         task: None,
     }

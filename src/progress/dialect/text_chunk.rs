@@ -35,6 +35,7 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
         token_text: params.first(&["progressToken"]).cloned(),
         token: params.key(&["progressToken"]),
         request: params.key(&["requestId", "id"]),
+        request_text: params.first(&["requestId", "id"]).cloned(),
         tool: params.words(&["toolName", "tool_name", "tool"]),
         task: None,
     };

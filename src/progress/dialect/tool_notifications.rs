@@ -40,6 +40,7 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
         token_text: params.first(&["progressToken", "token"]).cloned(),
         token: params.key(&["progressToken", "token"]),
         request: params.key(&["id", "requestId"]),
+        request_text: params.first(&["id", "requestId"]).cloned(),
         tool: params.words(&["tool_name", "toolName", "tool"]),
         task: None,
     };

@@ -31,6 +31,7 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
     report.repairs.add(Repair::Dialect);
     report.about = About {
         request: params.key(&["id"]),
+        request_text: params.first(&["id"]).cloned(),
         token_text: params.first(&["toolCallId"]).cloned(),
         token: params.key(&["toolCallId"]),
         tool: params.words(&["toolName"]),

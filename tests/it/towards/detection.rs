@@ -93,6 +93,8 @@ async fn a_stream_that_does_not_come_back_is_tried_again_a_while_and_then_for_ea
     rig.refuse_connections(true);
     get.die();
     pass(secs(120)).await;
+    // Connections that were there already may still have been tried.
+    while rig.try_asked().await.is_some() {}
     rig.say(call("1", "1")).await;
     let line = rig.line().await;
     assert!(line.contains("cannot connect"), "{line}");

@@ -71,7 +71,7 @@ impl Rig {
         let (client, near) = duplex(room);
         let (from, to) = tokio::io::split(near);
         let pipe = Pipe::new(Box::new(from), Box::new(to));
-        let aside = Aside { to: Box::new(tokio::io::sink()), from: None };
+        let aside = Aside::new(Box::new(tokio::io::sink()), None);
         let relay = Relay::with_wire(routes.policy(route), pipe, server, aside);
         let task = tokio::spawn(remote::run(relay, std::future::pending()));
         let (client, unread) = (Some(client), Vec::new());

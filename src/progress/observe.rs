@@ -1,0 +1,111 @@
+//! `mode = "observe"`: every message goes on as it came, each to the stream that it belongs to; the
+//! rest is worked out for the record only.
+
+use super::dialect::Fields;
+use super::place::Placed;
+use super::remap::spliced;
+use super::stream::{Item, Part, Payload, StreamId, StreamKind, Transmit};
+use super::verdict::Reason;
+use super::{Filter, Mode, Origin, parts, transmit};
+use crate::jsonrpc::{Kind, Message};
+
+impl Filter {
+    /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.
+    pub(super) fn observed(&mut self, origin: Origin, message: &Message) -> bool {
+        if self.part != parts::Part::Whole || !self.many && !self.pairs {
+            return self.observe(self.home, Payload::of(message), Part::Whole);
+        }
+        if message.kind() != Kind::Batch && !self.is_split(message) {
+            let Ok((stream, payload)) = self.observed_place(origin, message) else { return true };
+            return self.observe(stream, payload, Part::Whole);
+        }
+        let elements = message.elements().map(|element| self.observed_place(origin, &element));
+        let placed: Vec<Placed> = elements.collect();
+        let first = placed.first().and_then(|one| one.as_ref().ok()).map(|(stream, _)| *stream);
+        let together = |one: &Placed| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
+        if let Some(stream) = first
+            && !self.policy.remap
+            && placed.iter().all(together)
+        {
+            return self.observe(stream, Payload::of(message), Part::Whole);
+        }
+        for (stream, payload) in placed.into_iter().flatten() {
+            self.observe(stream, payload, Part::Whole);
+        }
+        true
+    }
+
+    /// Puts what a client gets on its stream.
+    pub(super) fn observe(
+        &mut self,
+        stream: Option<StreamId>,
+        payload: Payload,
+        part: Part,
+    ) -> bool {
+        let open = self.open_or_home(stream).and_then(|id| self.streams.get_mut(&id));
+        let Some(stream) = open else { return false };
+        stream.observed.push_back(Transmit { payload, part });
+        true
+    }
+
+    /// Puts a message of ours on a stream. One HTTP request needs its answer in any mode.
+    pub(super) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
+        let kind = self.streams.get(&stream).map(|stream| stream.kind);
+        let needed = kind == Some(StreamKind::Exchange) || self.policy.remap;
+        if self.policy.mode == Mode::Observe && self.part == parts::Part::Whole && needed {
+            let Transmit { payload, part } = transmit(item);
+            self.observe(Some(stream), payload, part);
+            return;
+        }
+        self.enqueue(Some(stream), item);
+    }
+
+    fn observed_place(&mut self, origin: Origin, message: &Message) -> Placed {
+        match message.kind() {
+            Kind::Response => self.observed_answer(origin, message),
+            Kind::Notification => match self.observed_progress(origin, message) {
+                Some(placed) => placed,
+                None => self.placed(origin, message),
+            },
+            Kind::Request => self.placed(origin, message),
+            Kind::Noise => Err(Reason::Noise),
+            _ if self.policy.remap => Err(Reason::Unknown),
+            _ => self.placed(origin, message),
+        }
+    }
+
+    fn observed_answer(&self, origin: Origin, message: &Message) -> Placed {
+        let answered = message.id_key().and_then(|key| self.answered_on(origin, &key));
+        let Some(id) = answered else {
+            // Where clients share the server it could be another one's.
+            return if self.policy.remap {
+                Err(Reason::OrphanAnswer)
+            } else {
+                self.stray(origin).map(|stream| (stream, Payload::of(message)))
+            };
+        };
+        let stream = self.ledger.get(id).map(|call| call.stream);
+        let names = if self.policy.remap { self.restored_names(id, message) } else { Vec::new() };
+        Ok((stream, spliced(message, names)))
+    }
+
+    /// Where progress goes; `None` if it is none, or of a call that is not known.
+    fn observed_progress(&mut self, origin: Origin, message: &Message) -> Option<Placed> {
+        let dialect = self.dialect_of(message)?;
+        let params = message.params().as_ref().and_then(Fields::read);
+        let method = message.method()?;
+        let report = params.and_then(|params| dialect.read(&method, message, &params));
+        let meant = match &report {
+            Some(report) => self.attribute(&report.about, origin).map(|(call, _)| call),
+            None => Err(Reason::Unreadable),
+        };
+        match (meant, report) {
+            (Ok(id), Some(report)) => {
+                let call = self.ledger.get(id)?;
+                Some(Ok((Some(call.stream), self.in_clients_words(call, message, &report.about))))
+            }
+            (Err(reason), _) if self.policy.remap => Some(Err(reason)),
+            _ => None,
+        }
+    }
+}
