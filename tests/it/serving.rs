@@ -11,7 +11,7 @@ mod refusals;
 mod secrets;
 mod startup;
 mod stopping;
-mod upstream;
+pub(crate) mod upstream;
 mod wires;
 
 use std::io::{Read, Write};

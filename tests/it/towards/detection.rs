@@ -1,6 +1,6 @@
 //! HTTP+SSE: how it is found, and how it is spoken.
 
-use super::rig::{INITIALIZED, Rig, call, initialize, initialized, progress, result};
+use super::rig::{INITIALIZED, Rig, call, initialize, initialized, modern, progress, result};
 use crate::over_http::rig::{Asked, ms, pass, secs, settle};
 
 async fn open(rig: &mut Rig, path: &str) -> Asked {
@@ -176,4 +176,16 @@ async fn where_there_is_no_http_sse_either_the_first_status_is_told() {
     rig.say(initialize("2025-06-18").replace(":0,", ":2,")).await;
     rig.asked().await.json(&[], &initialized("2", "2025-06-18"));
     assert_eq!(rig.line().await, initialized("2", "2025-06-18"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_an_answer_that_http_sse_does_not_know() {
+    let mut rig = Rig::with("upstream.sse = \"http://up.example/base/sse\"");
+    rig.say(modern("1", "server/discover", "")).await;
+    let line = rig.line().await;
+    assert!(line.contains("-32601"), "{line}");
+    rig.not_asked().await;
+    rig.say(initialize("2025-11-25")).await;
+    let _get = open(&mut rig, "/base/sse").await;
+    assert_eq!(rig.asked().await.text(), initialize("2025-11-25"));
 }
