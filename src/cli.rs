@@ -14,7 +14,9 @@ use url::Url;
 
 use crate::progress::dialect::Dialect;
 use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs};
-use crate::routes::{Environment, HeaderRules, HttpUpstream, Route, Routes, RoutesError, Upstream};
+use crate::routes::{
+    Environment, HeaderRules, HttpUpstream, Route, Routes, RoutesError, StdioUpstream, Upstream,
+};
 use crate::settings::{
     ANSWER_REPAIRS, CallSettings, Settings, Word, dialects, positive_time, scale, time,
 };
@@ -263,14 +265,7 @@ pub struct Wrapped {
 #[derive(Debug)]
 pub enum WrappedServer {
     /// A child process.
-    Command {
-        /// The program and its arguments.
-        command: Vec<OsString>,
-        /// What its environment has besides ours.
-        env: Vec<(OsString, OsString)>,
-        /// The folder that it runs in; `None`: ours.
-        cwd: Option<PathBuf>,
-    },
+    Command(StdioUpstream),
     /// A server that is reached over HTTP.
     Http {
         /// Where, and with which headers.
@@ -336,32 +331,28 @@ impl Wrap {
             (Some(url), route) => at_address(url, route),
             (None, Some(route)) if self.command.is_empty() => route,
             (None, route) => {
-                let (env, cwd) = match route.map(|route| route.upstream) {
-                    Some(Upstream::Command(stdio)) => (stdio.env, stdio.cwd),
-                    _ => (Vec::new(), None),
+                let mut stdio = match route.map(|route| route.upstream) {
+                    Some(Upstream::Command(stdio)) => stdio,
+                    _ => StdioUpstream::new(Vec::new()),
                 };
-                return self.child(self.command.clone(), env, cwd);
+                stdio.command.clone_from(&self.command);
+                return self.child(stdio);
             }
         };
         if let Upstream::Command(stdio) = route.upstream {
-            return self.child(stdio.command, stdio.env, stdio.cwd);
+            return self.child(stdio);
         }
         self.remote.apply(&mut route.request_headers)?;
         let bearer_file = self.remote.bearer_file.clone();
         Ok(WrappedServer::Http { route: Box::new(route), bearer_file })
     }
 
-    fn child(
-        &self,
-        command: Vec<OsString>,
-        env: Vec<(OsString, OsString)>,
-        cwd: Option<PathBuf>,
-    ) -> Result<WrappedServer, WrapError> {
+    fn child(&self, stdio: StdioUpstream) -> Result<WrappedServer, WrapError> {
         let RemoteArgs { headers, bearer_file, bearer_env } = &self.remote;
         if !headers.is_empty() || bearer_file.is_some() || bearer_env.is_some() {
             return Err(WrapError::NoAddress);
         }
-        Ok(WrappedServer::Command { command, env, cwd })
+        Ok(WrappedServer::Command(stdio))
     }
 
     /// The server's address, if that is what is given.
@@ -386,6 +377,7 @@ fn at_address(url: Url, route: Option<Route>) -> Route {
         http2: false,
         ca_file: None,
         client_certificate: None,
+        lifecycle: None,
     };
     match route {
         Some(mut route) => {

@@ -1,5 +1,6 @@
 //! A filter that fails open: a panic in it turns its connection into plain forwarding with progress
-//! withheld, and harms no other.
+//! withheld, and harms no other. One whose server different clients share cannot do that: nobody would
+//! know whose a message is. Then nothing passes any more ([`Guarded::is_lost`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -56,6 +57,11 @@ impl Guarded {
         }
     }
 
+    /// Whether the filter has failed and nothing can pass without it: the connection is to be ended.
+    pub fn is_lost(&self) -> bool {
+        self.failed.is_some() && self.policy.remap
+    }
+
     fn fail_open(&mut self) {
         tracing::error!(
             "the progress filter has failed; this connection goes on without progress \
@@ -64,6 +70,7 @@ impl Guarded {
         let filter = &mut self.filter;
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
         let (queue, at_work) = left.unwrap_or_default();
+        let at_work = at_work.filter(|_| !self.policy.remap);
         self.failed = Some(Box::new(Failed { queue: queue.into(), ..Failed::default() }));
         if let Some((stream, message)) = at_work {
             self.forward(stream.unwrap_or(self.home), &message);
@@ -79,15 +86,16 @@ impl Guarded {
         let elements: Vec<Message> =
             if is_batch { message.elements().collect() } else { Vec::new() };
         let progress = self.is_progress(message) || elements.iter().any(|e| self.is_progress(e));
-        if !progress {
+        let lost = self.policy.remap;
+        if !progress && !lost {
             self.push(stream, Payload::of(message), Part::Whole);
         }
-        for element in elements.iter().filter(|_| progress) {
+        for element in elements.iter().filter(|_| progress && !lost) {
             if !self.is_progress(element) {
                 self.push(stream, Payload::of(element), Part::Whole);
             }
         }
-        let verdict = if progress && !is_batch {
+        let verdict = if lost || (progress && !is_batch) {
             Verdict::Withheld(Reason::FailedOpen)
         } else {
             Verdict::Forwarded
@@ -114,14 +122,20 @@ impl Guarded {
     fn stream_of(&self, origin: Origin) -> StreamId {
         match origin {
             Origin::Wire => self.home,
-            Origin::Stream(id) => id,
+            Origin::Stream(id) if self.filter.has_stream(id) => id,
+            // It pairs with requests that are no longer known.
+            Origin::Stream(_) => self.home,
         }
     }
 
     /// [`Filter::client_message`].
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         let answer = self.ask(|filter| filter.client_message(now, stream, message));
-        answer.unwrap_or_else(|| Payload::of(message))
+        match answer {
+            Some(payload) => payload,
+            None if self.policy.remap => Payload::default(),
+            None => Payload::of(message),
+        }
     }
 
     /// [`Filter::client_passed`].
@@ -170,7 +184,7 @@ impl Guarded {
         scan.feed(&head[text.clone()]);
         let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
         if let Some(failed) = &mut self.failed {
-            failed.withholding = claimed;
+            failed.withholding = claimed || self.policy.remap;
         }
         self.server_piece(now, origin, head, text)
     }
@@ -207,7 +221,7 @@ impl Guarded {
 
     fn push_piece(&mut self, origin: Origin, piece: Bytes, part: Part) {
         let withholding = self.failed.as_ref().is_some_and(|failed| failed.withholding);
-        if !withholding {
+        if !withholding && !self.policy.remap {
             self.push(self.stream_of(origin), piece.into(), part);
         }
     }

@@ -124,6 +124,11 @@ impl<C: Clients> Host<C> {
         })
     }
 
+    /// The process id of the server.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Carries what clients and server say until the server has ended and nothing of it is left. With
     /// `signals`, those that we get are passed on.
     pub async fn run(&mut self, mut signals: Option<Signals>) -> Exit {
@@ -239,11 +244,11 @@ impl<C: Clients> Host<C> {
     async fn end(&mut self, exit: Exit) {
         self.relay.stop_beating();
         let open = self.relay.open_calls();
+        self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
+        self.relay.finish(LAST_WORDS).await;
         if open > 0 || !self.client_done || exit.code() != 0 {
             tracing::warn!(open_calls = open, "the server ended ({exit})");
         }
-        self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
-        self.relay.finish(LAST_WORDS).await;
         self.note();
         self.log.finish();
         self.child.sweep().await;

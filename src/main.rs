@@ -50,8 +50,10 @@ async fn run(command: Command) -> ExitCode {
                 Err(error) => return report(&error, 2),
             };
             match wrapped.server {
-                WrappedServer::Command { command, env, cwd } => {
-                    match wrap::run(wrapped.policy, Program { command, env, cwd }).await {
+                WrappedServer::Command(stdio) => {
+                    let program =
+                        Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
+                    match wrap::run(wrapped.policy, program).await {
                         Ok(code) => ExitCode::from(code),
                         Err(error) => report(&error, 127),
                     }

@@ -35,12 +35,12 @@ impl Revision {
 
 /// A client's first request up to 2025-11-25.
 pub const INITIALIZE: &str = "initialize";
+/// How a client of 2026-07-28 asks a server for its revisions.
+pub const DISCOVER: &str = "server/discover";
 /// What a client says once a session can begin, up to 2025-11-25.
 pub const INITIALIZED: &str = "notifications/initialized";
 /// The tools of a server.
 pub const TOOLS_LIST: &str = "tools/list";
-/// How a client of 2026-07-28 asks a server for its revisions.
-pub const DISCOVER: &str = "server/discover";
 /// A call of a tool.
 pub const TOOLS_CALL: &str = "tools/call";
 /// Progress as the specification has it.
@@ -64,10 +64,10 @@ pub const TASKS_LIST: &str = "tasks/list";
 
 /// `_meta` key of a request of 2026-07-28 that names its revision.
 pub const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
-/// What the `_meta` keys that a request of 2026-07-28 must have begin with.
-pub const META_PREFIX: &str = "io.modelcontextprotocol/";
 /// `_meta` key that ties a message to a `subscriptions/listen` (2026-07-28).
 pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+/// What the `_meta` keys that a request of 2026-07-28 must have begin with.
+pub const META_PREFIX: &str = "io.modelcontextprotocol/";
 /// `_meta` key that ties a message to a task of 2025-11-25.
 pub const META_RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 

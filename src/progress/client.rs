@@ -190,9 +190,6 @@ impl Filter {
         let params = message.params().unwrap_or_default();
         // To a server that several clients share it could mean another one's request.
         let unknown = if self.policy.remap { Payload::default() } else { untouched.clone() };
-        if self.policy.remap && !is_plain(&params) {
-            return unknown;
-        }
         let Some(text) = json::member(&params, "requestId") else { return unknown };
         let Some(id) = Key::read(&text) else { return unknown };
         let Some(call) = self.client_call(stream, &id) else {
@@ -202,17 +199,20 @@ impl Filter {
             }
             return unknown;
         };
+        let remaps = self.policy.remap;
+        let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
         let known = self.ledger.get(call).map(|call| call.id.server.to_json());
+        if remaps && place.is_none() {
+            // Its server may read another id than we do.
+            self.tell_cancelled(call, "the client has cancelled it");
+        }
         // A client must not cancel `initialize`; if it does, that changes nothing.
         if self.ledger.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
             self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
         }
-        match known {
-            Some(known) if self.policy.remap => match within(message.raw(), &text) {
-                Some(place) => spliced(message, vec![(place, known)]).to_bytes().into(),
-                None => Payload::default(),
-            },
-            _ => untouched,
+        match (place, known) {
+            (Some(place), Some(known)) => spliced(message, vec![(place, known)]).to_bytes().into(),
+            _ => unknown,
         }
     }
 

@@ -75,6 +75,10 @@ impl Filter {
         }
         if let Some(token) = &about.token {
             if let Some(call) = self.ledger.by_alias(token) {
+                // Where different clients share the server it may have used it for both.
+                if self.policy.remap && self.guess(about, origin) != Ok(call) {
+                    return Err(Reason::Ambiguous);
+                }
                 return Ok((call, Some(Repair::Token)));
             }
             // The token of a call that has ended is never taken for the next one's, nor for the id
@@ -86,10 +90,7 @@ impl Filter {
                 return Ok((call, Some(Repair::Token)));
             }
         }
-        if self.is_spent(origin) {
-            return Err(Reason::Unknown);
-        }
-        let call = self.by_other_names(about)?;
+        let call = self.guess(about, origin)?;
         Ok(self.learned(about, call))
     }
 
@@ -126,6 +127,16 @@ impl Filter {
             self.token_is = Evidence::OnlyIds;
         }
         Some(call)
+    }
+
+    fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
+        if self.is_spent(origin) {
+            return Err(Reason::Unknown);
+        }
+        if self.is_haunted() {
+            return Err(Reason::Ambiguous);
+        }
+        self.by_other_names(about)
     }
 
     fn by_other_names(&self, about: &About) -> Result<CallId, Reason> {

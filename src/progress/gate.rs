@@ -330,6 +330,9 @@ impl Filter {
         if answered {
             self.flush_pending(now, id);
         }
+        if tomb == Tomb::Cancelled {
+            self.given_up_at = Some(now);
+        }
         let Some(mut call) = self.ledger.close(id, tomb) else { return };
         if let Some(stream) = self.streams.get_mut(&call.stream)
             && let Some((at, order)) = call.wake

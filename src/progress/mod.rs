@@ -161,6 +161,8 @@ pub struct Filter {
     many: bool,
     /// Requests pair with upstream streams.
     pairs: bool,
+    /// When a client has last given up a request.
+    given_up_at: Option<Instant>,
 }
 
 impl Filter {
@@ -187,6 +189,7 @@ impl Filter {
             records: VecDeque::new(),
             at_work: None,
             pairs: false,
+            given_up_at: None,
         }
     }
 
@@ -280,6 +283,11 @@ impl Filter {
     pub fn open_calls(&self) -> usize {
         let answering = self.passing.values().filter(|passing| passing.answers.is_some()).count();
         self.ledger.iter().filter(|(_, call)| call.task.is_none()).count() + answering
+    }
+
+    /// Whether every request of its clients has been answered, and the answers are written.
+    pub fn has_answered_all(&self) -> bool {
+        !self.ledger.overflowed && self.open_calls() == 0 && self.is_drained()
     }
 
     /// What is to be written to the server besides what its clients say.

@@ -150,7 +150,6 @@ impl Filter {
         let passing = self.passing.get_mut(&source(origin));
         let asked = passing.and_then(|passing| passing.answers.take());
         self.server_passed(now, origin);
-        // Nobody can read the answer that broke off.
         if let Some((stream, id)) = asked.filter(|_| !self.left) {
             self.refuse(stream, &id, why, status);
         }

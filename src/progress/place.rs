@@ -6,6 +6,10 @@
 //! belong to the one request that is active, or to nobody in particular: that is the home stream's.
 //! Where different clients share a server nothing is for everybody, so there it is withheld.
 
+use std::time::Duration;
+
+use bytes::Bytes;
+
 use super::call::{Call, CallId};
 use super::correlate::{only, sole};
 use super::remap::{spliced, within};
@@ -15,6 +19,10 @@ use super::{Filter, Origin, parts};
 use crate::json;
 use crate::jsonrpc::{Key, Kind, Message};
 use crate::mcp;
+
+/// How long a server that different clients share may go on with a request that its client has given
+/// up: what names nobody may be about that one. Servers look for cancellations between their steps.
+const GIVEN_UP: Duration = Duration::from_secs(10);
 
 /// The stream that a message goes to, none for nowhere, and what its client gets of it; or why it
 /// must not go anywhere.
@@ -26,7 +34,7 @@ enum Named {
     /// One that is over.
     Gone(Reason),
     /// This one, by its id in these places.
-    Call(CallId, Vec<bytes::Bytes>),
+    Call(CallId, Vec<Bytes>),
 }
 
 impl Filter {
@@ -135,7 +143,16 @@ impl Filter {
             return Ok(exchange.or(self.home));
         }
         let stream = stream?;
+        if self.is_haunted() {
+            return Err(Reason::Ambiguous);
+        }
         if self.has_stream(stream) { Ok(Some(stream)) } else { Err(Reason::Gone) }
+    }
+
+    /// Whether the server may still speak of a request that another client has given up.
+    pub(super) fn is_haunted(&self) -> bool {
+        let given_up = self.given_up_at.filter(|_| self.policy.remap);
+        given_up.is_some_and(|at| self.heard_at.is_none_or(|now| now < at + GIVEN_UP))
     }
 
     /// Where a message goes that is neither progress nor an answer, as its client is to get it.
@@ -164,7 +181,7 @@ impl Filter {
             return Named::Nobody;
         };
         let ends = method == mcp::CANCELLED;
-        let names: Vec<bytes::Bytes> = if ends {
+        let names: Vec<Bytes> = if ends {
             json::member(&params, "requestId").into_iter().collect()
         } else {
             let meta = json::member(&params, "_meta").unwrap_or_default();
@@ -176,7 +193,7 @@ impl Filter {
         let Some(key) = names.first().and_then(Key::read) else { return Named::Nobody };
         match self.ledger.answered_by(&key) {
             Some(call) if self.is_subscription(call) => {
-                let same = |name: &bytes::Bytes| Key::read(name).as_ref() == Some(&key);
+                let same = |name: &Bytes| Key::read(name).as_ref() == Some(&key);
                 Named::Call(call, names.into_iter().filter(same).collect())
             }
             _ if !self.policy.remap => Named::Nobody,

@@ -30,8 +30,8 @@ pub(crate) fn core(data: &[u8]) {
     let settings = lines.next_if(|line| line.first() == Some(&b'!')).unwrap_or_default();
     let mut rig = Rig::new(policy(settings));
     rig.gathered = settings.contains(&b'g');
-    let (observed, mapped) = (settings.contains(&b'o'), settings.contains(&b'm'));
-    let mut figures = Figures { observed, mapped, ..Figures::default() };
+    let observed = settings.contains(&b'o');
+    let mut figures = Figures { observed, ..Figures::default() };
     let (mut passing, mut gone) = (false, false);
     let (mut told, mut heard) = (Vec::new(), 0);
     for line in lines {
@@ -122,8 +122,6 @@ struct Figures {
     /// Tokens that were used again while they were, or while the client had not read the answer.
     blurred: Vec<Key>,
     observed: bool,
-    /// Each request has a token of its own towards the server, and a figure of its own with it.
-    mapped: bool,
 }
 
 impl Figures {
@@ -138,7 +136,7 @@ impl Figures {
         };
         let Some(key) = Key::read(&token) else { return };
         let is_known = self.told.keys().any(|known| Key::read(known).as_ref() == Some(&key));
-        if is_known && (self.mapped || !all_told) {
+        if is_known && !all_told {
             self.blurred.push(key);
         }
         self.told.insert(token, None);

@@ -20,6 +20,7 @@ mod routes;
 mod script;
 mod serve;
 mod serving;
+mod shared;
 mod sse;
 mod sse_rig;
 mod talk;

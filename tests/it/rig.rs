@@ -22,6 +22,8 @@ pub(crate) struct Rig {
     pub(crate) ended: Vec<Outcome>,
     /// How many messages the server has sent, each element of a batch counted.
     pub(crate) messages: u64,
+    /// Different clients share the server, so that objects on one line are taken apart.
+    shared: bool,
     /// The client does not read.
     pub(crate) stalled: bool,
     /// Everything that may be written goes out in one write.
@@ -34,7 +36,7 @@ const WIRE: StreamId = StreamId(0);
 
 impl Rig {
     pub(crate) fn new(policy: Policy) -> Self {
-        let pacing = policy.pacing;
+        let (pacing, shared) = (policy.pacing, policy.remap);
         let mut filter = Filter::new(policy);
         filter.open_stream(WIRE, StreamKind::Shared, pacing);
         Self {
@@ -44,6 +46,7 @@ impl Rig {
             verdicts: Vec::new(),
             ended: Vec::new(),
             messages: 0,
+            shared,
             stalled: false,
             gathered: false,
             start: Instant::now(),
@@ -66,10 +69,7 @@ impl Rig {
     /// The server says this.
     pub(crate) fn server(&mut self, text: &[u8]) {
         let message = Message::parse(Bytes::copy_from_slice(text));
-        self.messages += match message.kind() {
-            Kind::Batch => message.elements().count() as u64,
-            _ => 1,
-        };
+        self.messages += count(&message, self.shared);
         let fate = self.filter.server_message(self.now(), Origin::Wire, &message);
         self.note(fate);
         self.drain();
@@ -191,6 +191,18 @@ impl Rig {
             self.filter.written(self.now(), WIRE);
         }
         some
+    }
+}
+
+/// How many messages there are in one.
+fn count(message: &Message, taken_apart: bool) -> u64 {
+    let elements = || message.elements();
+    match message.kind() {
+        Kind::Batch => elements().count() as u64,
+        Kind::Opaque if taken_apart && elements().nth(1).is_some() => {
+            elements().map(|one| count(&one, taken_apart)).sum()
+        }
+        _ => 1,
     }
 }
 

@@ -5,8 +5,10 @@
 //! ! hold=0ms guard=0ms first-after=0ms     settings, as `wrap` has them
 //! ! dialect { name = "acme", ... }         one more dialect, as route files have them
 //! > {...}      the client says            >2 on client stream 2
+//!                                         >2@70 and the server speaks of it on its stream 70
 //! ^ {...}      the server gets something else than what the client said, or something besides
-//! < {...}      the server says            <2 on the upstream stream that pairs with client stream 2
+//! < {...}      the server says            <2 on the upstream stream that pairs with client stream 2,
+//!                                         <70 on its stream 70
 //! = {...}      the client is told         =2 on client stream 2
 //! x reason     a message of the server was withheld
 //! e text       a line that is no message went to standard error
@@ -22,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::jsonrpc::Message;
+use milepost::jsonrpc::{Key, Message};
 use milepost::progress::{
     Coalesce, Fate, Filter, Messages, Mode, OnFall, Origin, Pacing, Policy, Reason, Record, Scale,
     StreamId, StreamKind, TokenIs, Verdict, dialect,
@@ -77,10 +79,16 @@ impl Player {
     pub(crate) fn play(&mut self, line: &str) {
         let (sign, rest) = line.split_at(1);
         let (stream, text) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (stream, paired) = stream.split_once('@').unwrap_or((stream, ""));
         let stream = StreamId(stream.parse().unwrap_or(0));
         let message = || Message::parse(Bytes::from(unprintable(text)));
         match sign {
-            ">" => self.client_says(stream, &message(), text),
+            ">" => {
+                self.client_says(stream, &message(), text);
+                if let Ok(upstream) = paired.parse() {
+                    self.filter.pair(stream, &message(), StreamId(upstream));
+                }
+            }
             "<" => {
                 let origin =
                     if rest.starts_with(' ') { Origin::Wire } else { Origin::Stream(stream) };
@@ -101,7 +109,8 @@ impl Player {
         let payload = self.filter.client_message(self.now(), stream, message);
         let sent = payload.to_bytes();
         if sent != *message.raw() {
-            let _ = writeln!(self.out, "^ {}", String::from_utf8_lossy(&sent));
+            let sent = String::from_utf8_lossy(&sent);
+            let _ = writeln!(self.out, "^ {}", if sent.is_empty() { "nothing" } else { &*sent });
         }
     }
 
@@ -117,6 +126,28 @@ impl Player {
             "close" => self.filter.close_stream(self.now(), id(), words.get(2) == Some(&"cancels")),
             "gone" => self.filter.server_gone(self.now(), &words[1..].join(" ")),
             "left" => self.filter.client_left(),
+            "broke" => {
+                self.filter.stream_broke(
+                    self.now(),
+                    Origin::Stream(id()),
+                    &words[2..].join(" "),
+                    None,
+                );
+            }
+            "apart" => {
+                let key = Key::read(&Bytes::copy_from_slice(words[1].as_bytes())).unwrap();
+                let place = self.filter.answered_apart(self.now(), &key);
+                self.drain();
+                // The shell writes it behind what the stream has now.
+                if let Some((stream, id)) = place {
+                    let text = format!(
+                        r#"{{"jsonrpc":"2.0","id":{},"result":"large"}}"#,
+                        String::from_utf8_lossy(&id)
+                    );
+                    self.checkers.entry(stream.0).or_default().client_told(&text);
+                    let _ = writeln!(self.out, "={} {text}", stream.0);
+                }
+            }
             "summaries" => self.summaries = true,
             other => panic!("what is {other:?}?"),
         }
@@ -317,6 +348,13 @@ pub(crate) fn transcripts() -> Vec<(PathBuf, String)> {
     paths.sort();
     let read = |path: PathBuf| (path.clone(), std::fs::read_to_string(path).unwrap());
     paths.into_iter().map(read).collect()
+}
+
+/// Those in which each client stream has the server's stream to itself.
+pub(crate) fn transcripts_of_one_client() -> impl Iterator<Item = (PathBuf, String)> {
+    transcripts()
+        .into_iter()
+        .filter(|(path, _)| !path.components().any(|part| part.as_os_str() == "wire"))
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::rig::{Answer, Asked, Rig, check, pass, settle};
-use crate::script::{duration, transcripts, unprintable};
+use crate::script::{duration, transcripts_of_one_client, unprintable};
 
 /// Transcripts that have no meaning over HTTP+SSE, and why.
 const NOT_ON_A_WIRE: [(&str, &str); 4] = [
@@ -153,7 +153,7 @@ impl Wire {
 #[tokio::test(start_paused = true)]
 async fn transcripts_come_out_the_same_and_at_the_same_times_on_an_http_sse_stream() {
     let mut skipped = BTreeSet::new();
-    for (path, text) in transcripts() {
+    for (path, text) in transcripts_of_one_client() {
         let name = path.display().to_string();
         if let Some((skip, _)) = NOT_ON_A_WIRE.iter().find(|(skip, _)| name.contains(skip)) {
             skipped.insert(*skip);
@@ -212,7 +212,7 @@ struct Streams {
 async fn transcripts_of_several_streams_come_out_the_same_on_the_streams_of_one_session() {
     const SESSION: &str = "Mcp-Session-Id: s";
     let mut count = 0;
-    for (path, text) in transcripts() {
+    for (path, text) in transcripts_of_one_client() {
         let name = path.display().to_string();
         if !text.contains("\n! open ") || text.contains("shared=on") {
             continue;
