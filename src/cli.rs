@@ -236,6 +236,8 @@ pub struct Wrapped {
     pub command: Vec<OsString>,
     /// What its environment has besides ours.
     pub env: Vec<(OsString, OsString)>,
+    /// The folder that it runs in; `None`: ours.
+    pub cwd: Option<PathBuf>,
 }
 
 /// Why arguments cannot be used, which the command line alone does not show.
@@ -267,7 +269,7 @@ impl Wrap {
     /// If the route file cannot be used, or does not fit the arguments.
     pub fn resolve(&self) -> Result<Wrapped, WrapError> {
         let (policy, command) = (Policy::default(), self.command.clone());
-        let mut wrapped = Wrapped { policy, command, env: Vec::new() };
+        let mut wrapped = Wrapped { policy, command, env: Vec::new(), cwd: None };
         let mut own = Vec::new();
         if let Some(file) = &self.policy.config {
             let routes = Routes::load(file)?;
@@ -280,11 +282,13 @@ impl Wrap {
                     let route = found?;
                     route.apply(&mut wrapped.policy);
                     match &route.upstream {
-                        Upstream::Command { command, env } if self.command.is_empty() => {
-                            wrapped.command.clone_from(command);
-                            wrapped.env.clone_from(env);
+                        Upstream::Command(stdio) => {
+                            if self.command.is_empty() {
+                                wrapped.command.clone_from(&stdio.command);
+                            }
+                            wrapped.env.clone_from(&stdio.env);
+                            wrapped.cwd.clone_from(&stdio.cwd);
                         }
-                        Upstream::Command { env, .. } => wrapped.env.clone_from(env),
                         _ if self.command.is_empty() => {
                             let (file, route) = (file.clone(), route.path.clone());
                             return Err(WrapError::NoCommand { file, route });

@@ -1,11 +1,13 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
 pub mod demo;
 pub mod guarded;
+pub mod host;
 pub mod http;
 pub mod json;
 pub mod jsonrpc;
 pub mod lines;
 pub mod mcp;
+pub mod probe;
 pub mod progress;
 pub mod relay;
 pub mod routes;

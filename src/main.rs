@@ -9,6 +9,7 @@ use std::thread;
 use clap::Parser;
 use milepost::cli::{Cli, Command};
 use milepost::routes::{self, Routes};
+use milepost::transport::child::Program;
 use milepost::{check, demo, serve, telemetry, wrap};
 use tokio::runtime::Builder;
 
@@ -48,7 +49,8 @@ async fn run(command: Command) -> ExitCode {
                 Ok(wrapped) => wrapped,
                 Err(error) => return report(&error, 2),
             };
-            match wrap::run(wrapped.policy, &wrapped.command, &wrapped.env).await {
+            let program = Program { command: wrapped.command, env: wrapped.env, cwd: wrapped.cwd };
+            match wrap::run(wrapped.policy, program).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 127),
             }

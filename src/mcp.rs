@@ -35,6 +35,8 @@ impl Revision {
 
 /// A client's first request up to 2025-11-25.
 pub const INITIALIZE: &str = "initialize";
+/// How a client of 2026-07-28 asks a server for its revisions.
+pub const DISCOVER: &str = "server/discover";
 /// A call of a tool.
 pub const TOOLS_CALL: &str = "tools/call";
 /// Progress as the specification has it.

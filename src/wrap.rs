@@ -1,240 +1,34 @@
 //! `milepost wrap -- CMD`: a child process behind our own standard streams.
 
-use std::ffi::OsString;
-use std::future::pending;
-use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 
+use crate::host::{Host, Signals};
 use crate::jsonrpc::{Kind, Message, own_error};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
 use crate::progress::Policy;
-use crate::relay::{Legs, Relay, Step};
-use crate::telemetry::Connection;
-use crate::transport::child::{self, Child, EXIT_GRACE, Exit, TERM_GRACE};
+use crate::relay::{Pipe, Relay};
+use crate::transport::child::{self, Program};
 use crate::transport::stdio;
-
-/// How long what a child has left in its pipe is read after its exit; a grandchild that holds the
-/// pipe open would keep us for ever.
-const DRAIN: Duration = Duration::from_millis(500);
-
-/// How long a server has that got SIGTERM from a client which had closed its input before. The
-/// official SDKs send SIGKILL 2 s after that, to us, and nobody would be left to end the server.
-const LAST_GRACE: Duration = Duration::from_millis(1500);
-
-/// How long a server may go on with calls that are open when its client has said its last word: a
-/// pipeline asks and closes, and still reads. Clients that are in a hurry send SIGTERM.
-const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
-
-/// How long a client that reads nothing may keep us from ending once its server has ended.
-const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// How long a client's first request is waited for to tell it that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// Runs `command` behind the filter until it ends, and answers with its exit code. `env` is what its
-/// environment has besides ours.
-pub async fn run(
-    policy: Policy,
-    command: &[OsString],
-    env: &[(OsString, OsString)],
-) -> Result<u8, child::SpawnError> {
-    let Some((program, args)) = command.split_first() else { return Ok(2) };
+/// Runs a server behind the filter until it ends, and answers with its exit code.
+pub async fn run(policy: Policy, program: Program) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
-    let (child, pipes) = match child::spawn(program, args, env) {
-        Ok(started) => started,
+    let client = Pipe::new(stdio::input(), stdio::output());
+    let relay = |server, aside| Relay::with_wire(policy, client, server, aside);
+    match Host::start(program, None, Arc::default(), stdio::error(), relay) {
+        Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;
-            return Err(error);
+            Err(error)
         }
-    };
-    let legs = Legs {
-        client_in: stdio::input(),
-        client_out: stdio::output(),
-        server_in: Box::new(pipes.stdout),
-        server_out: Box::new(pipes.stdin),
-        noise: stdio::error(),
-    };
-    let mut session = Session {
-        relay: Relay::new(policy, legs),
-        child,
-        log: Connection::default(),
-        stop: None,
-        client_done: false,
-        patient: false,
-    };
-    Ok(session.run().await.code())
-}
-
-/// The signals that are passed on to the server's whole process group.
-struct Signals([Signal; 3]);
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        Ok(Self([
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::hangup())?,
-        ]))
-    }
-
-    async fn next(&mut self) -> child::Signal {
-        let [term, int, hup] = &mut self.0;
-        tokio::select! {
-            _ = term.recv() => child::Signal::SIGTERM,
-            _ = int.recv() => child::Signal::SIGINT,
-            _ = hup.recv() => child::Signal::SIGHUP,
-        }
-    }
-}
-
-/// The next step of stopping a server that does not end by itself.
-#[derive(Debug, Clone, Copy)]
-enum Stop {
-    /// It has closed its output, which most often means that it ends.
-    Mute(Instant),
-    Term(Instant),
-    Kill(Instant),
-}
-
-struct Session {
-    relay: Relay,
-    child: Child,
-    log: Connection,
-    stop: Option<Stop>,
-    /// The client has said its last word.
-    client_done: bool,
-    /// `stop` is later than it would be without open calls.
-    patient: bool,
-}
-
-impl Session {
-    async fn run(&mut self) -> Exit {
-        let mut signals = Signals::listen().ok();
-        let mut server_done = false;
-        let exit = loop {
-            let stop = self.stop;
-            tokio::select! {
-                step = self.relay.step() => match step {
-                    Step::Moved => {}
-                    Step::ClientDone => self.begin_stop(true).await,
-                    Step::ClientGone => self.begin_stop(false).await,
-                    Step::ServerDone => {
-                        server_done = true;
-                        self.stop.get_or_insert_with(|| Stop::Mute(Instant::now() + DRAIN));
-                    }
-                },
-                exit = self.child.wait() => break exit,
-                signal = next_signal(&mut signals) => {
-                    self.child.signal(signal);
-                    // The others may mean something else to a server than its end.
-                    if signal == child::Signal::SIGTERM && !matches!(self.stop, Some(Stop::Kill(_))) {
-                        let grace = if self.client_done { LAST_GRACE } else { TERM_GRACE };
-                        self.stop = Some(Stop::Kill(Instant::now() + grace));
-                        self.relay.stop_beating();
-                    }
-                }
-                () = due(stop) => self.stop_harder().await,
-            }
-            self.note();
-            if self.patient && self.relay.open_calls() == 0 {
-                self.patient = false;
-                self.stop = Some(Stop::Term(Instant::now() + EXIT_GRACE));
-            }
-        };
-        self.end(exit, server_done).await;
-        exit
-    }
-
-    fn note(&mut self) {
-        while let Some(record) = self.relay.poll_record() {
-            self.log.note(&record);
-        }
-    }
-
-    /// The client says nothing more: the server is told, and has a while to end.
-    async fn begin_stop(&mut self, client_reads: bool) {
-        self.relay.close_server_input().await;
-        self.client_done = true;
-        let patient = client_reads && self.relay.open_calls() > 0;
-        if self.stop.is_none() || (self.patient && !patient) {
-            let grace = if patient { OPEN_CALLS_GRACE } else { EXIT_GRACE };
-            self.stop = Some(Stop::Term(Instant::now() + grace));
-            self.patient = patient;
-        }
-    }
-
-    async fn stop_harder(&mut self) {
-        let next = Instant::now() + TERM_GRACE;
-        match self.stop {
-            Some(Stop::Mute(_)) => {
-                tracing::warn!("the server has closed its output and runs on; ending it");
-                self.relay.server_gone("the MCP server closed its output before it answered");
-                self.stop = None;
-                self.begin_stop(true).await;
-            }
-            Some(Stop::Term(_)) => {
-                tracing::warn!("the server did not end when its input closed; sending SIGTERM");
-                self.child.signal(child::Signal::SIGTERM);
-                self.patient = false;
-                self.stop = Some(Stop::Kill(next));
-            }
-            Some(Stop::Kill(_)) => {
-                tracing::warn!("the server did not end at SIGTERM; sending SIGKILL");
-                self.child.signal(child::Signal::SIGKILL);
-                self.stop = None;
-            }
-            None => {}
-        }
-    }
-
-    /// The server has ended: what it left is passed on, open calls are answered, nothing of it
-    /// stays behind.
-    async fn end(&mut self, exit: Exit, server_done: bool) {
-        self.relay.stop_beating();
-        if !server_done {
-            self.drain().await;
-        }
-        let open = self.relay.open_calls();
-        if open > 0 || !self.client_done || exit.code() != 0 {
-            tracing::warn!(open_calls = open, "the server ended ({exit})");
-        }
-        self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
-        self.relay.finish(LAST_WORDS).await;
-        self.note();
-        self.log.finish();
-        self.child.sweep().await;
-    }
-
-    /// Passes on what the server has left in its pipe, for as long as the client takes any of it. A
-    /// grandchild may hold the pipe open: then it is over when nothing more comes.
-    async fn drain(&mut self) {
-        loop {
-            let patience = if self.relay.is_writing() { LAST_WORDS } else { DRAIN };
-            match timeout(patience, self.relay.step()).await {
-                Ok(Step::ServerDone | Step::ClientGone) | Err(_) => return,
-                Ok(_) => {}
-            }
-            self.note();
-        }
-    }
-}
-
-async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {
-    match signals {
-        Some(signals) => signals.next().await,
-        None => pending().await,
-    }
-}
-
-async fn due(stop: Option<Stop>) {
-    match stop {
-        Some(Stop::Mute(at) | Stop::Term(at) | Stop::Kill(at)) => sleep_until(at).await,
-        None => pending().await,
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::server;
 use crate::lines::{Frame, INSPECT_MAX, Lines};
 use crate::progress::{Policy, Record};
-use crate::relay::{Legs, Relay, Step};
+use crate::relay::{Aside, Pipe, Relay, Step};
 
 /// What a pipe of the operating system holds.
 const PIPE_BYTES: usize = 64 << 10;
@@ -42,13 +42,13 @@ impl Pipes {
     /// Starts a server and a proxy. Between the two sits a tap that reports each line of the server
     /// and passes it on.
     pub(super) fn connect(policy: Policy, silence: Duration) -> Self {
-        let (client, proxy_front) = duplex(PIPE_BYTES);
+        let (client_end, proxy_front) = duplex(PIPE_BYTES);
         let (proxy_back, tapped) = duplex(PIPE_BYTES);
-        let (tap, server) = duplex(PIPE_BYTES);
+        let (tap, server_end) = duplex(PIPE_BYTES);
         let (report, events) = unbounded_channel();
         let mut tasks = JoinSet::new();
 
-        let (requests, answers) = split(server);
+        let (requests, answers) = split(server_end);
         tasks.spawn(async move {
             // It fails only when nobody reads it any more.
             let _ = server::serve(requests, answers, silence).await;
@@ -61,16 +61,13 @@ impl Pipes {
 
         let (client_in, client_out) = split(proxy_front);
         let (server_in, server_out) = split(proxy_back);
-        let legs = Legs {
-            client_in: Box::new(client_in),
-            client_out: Box::new(client_out),
-            server_in: Box::new(server_in),
-            server_out: Box::new(server_out),
-            noise: Box::new(sink()),
-        };
-        tasks.spawn(relay(Relay::new(policy, legs), tell(report.clone(), Event::Decided)));
+        let client = Pipe::new(Box::new(client_in), Box::new(client_out));
+        let server = Pipe::new(Box::new(server_in), Box::new(server_out));
+        let aside = Aside::new(Box::new(sink()), None);
+        let proxy = Relay::with_wire(policy, client, server, aside);
+        tasks.spawn(relay(proxy, tell(report.clone(), Event::Decided)));
 
-        let (answers, requests) = split(client);
+        let (answers, requests) = split(client_end);
         tasks.spawn(pump(answers, sink(), tell(report, Event::Got)));
         Self { requests, events, _tasks: tasks }
     }
@@ -109,7 +106,7 @@ async fn pump(
 }
 
 /// Runs a connection to its end, as `milepost wrap` does with a child process.
-async fn relay(mut relay: Relay, mut note: impl FnMut(Record)) {
+async fn relay(mut relay: Relay<Pipe, Pipe>, mut note: impl FnMut(Record)) {
     loop {
         let step = relay.step().await;
         while let Some(record) = relay.poll_record() {

@@ -166,7 +166,7 @@ impl Proxy {
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
-        if let Upstream::Command { .. } = site.route.upstream {
+        if let Upstream::Command(_) = site.route.upstream {
             let why =
                 "this route leads to a stdio server: milepost wrap --config FILE --route PATH";
             return text(StatusCode::NOT_IMPLEMENTED, why);

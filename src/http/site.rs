@@ -197,7 +197,7 @@ fn targets(
             };
             Ok((Some(target), None))
         }
-        Upstream::Command { .. } => Ok((None, None)),
+        Upstream::Command(_) => Ok((None, None)),
         Upstream::Http(upstream) => {
             let tls = match [&upstream.url, &upstream.sse] {
                 urls if urls.iter().any(|url| is_tls(url.as_ref())) => Some(tls(route, upstream)?),

@@ -26,6 +26,9 @@ const WINDOW: usize = 1 << 10;
 /// JSON-RPC's code for a fault of whoever answers.
 pub const INTERNAL_ERROR: i32 = -32603;
 
+/// JSON-RPC's code for a method that nobody knows.
+pub const METHOD_NOT_FOUND: i32 = -32601;
+
 /// What a message is, by the members of its envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -299,8 +302,13 @@ impl Message {
 /// An error answer of ours, without a line ending. It says who wrote it, for it must not look like
 /// the server's (26:basic §Error Codes), and the HTTP status that the server answered with, if it did.
 pub fn own_error(id: &[u8], why: &str, status: Option<u16>) -> Bytes {
+    error_answer(id, INTERNAL_ERROR, why, status)
+}
+
+/// The same with a code of the specification.
+pub fn error_answer(id: &[u8], code: i32, why: &str, status: Option<u16>) -> Bytes {
     let head = br#"{"jsonrpc":"2.0","id":"#;
-    let code = format!(r#","error":{{"code":{INTERNAL_ERROR},"message":"#);
+    let code = format!(r#","error":{{"code":{code},"message":"#);
     let tail = match status {
         None => r#","data":{"proxy":"milepost"}}}"#.to_owned(),
         Some(status) => format!(r#","data":{{"proxy":"milepost","httpStatus":{status}}}}}}}"#),

@@ -272,6 +272,13 @@ impl Filter {
         self.streams.values().all(|stream| drained(stream))
     }
 
+    /// Whether a stream has neither a request that waits for its answer nor anything to be written.
+    pub fn is_over(&self, stream: StreamId) -> bool {
+        !self.has_calls_on(stream)
+            && self.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty())
+            && self.passing.values().all(|passing| passing.stream != Some(stream))
+    }
+
     /// Requests that are not answered yet.
     pub fn open_calls(&self) -> usize {
         let answering = self.passing.values().filter(|passing| passing.answers.is_some()).count();

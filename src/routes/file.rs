@@ -11,7 +11,8 @@ use crate::progress::dialect;
 use super::keys::{Defaults, RouteTable};
 use super::several::{Final, OneOrMore};
 use super::spelling::{
-    Address, AnyTime, Count, Endpoint, Hidden, HostName, JsonPointer, OneOf, Origin, Text,
+    Address, AnyTime, Count, Endpoint, Hidden, HostName, JsonPointer, OneOf, Origin, Period, Text,
+    TimeOrOff,
 };
 
 /// The routes of `milepost serve`, and settings for `milepost wrap --config`.
@@ -96,6 +97,34 @@ pub(super) struct Upstream {
     /// What the environment of the command has besides ours.
     #[schemars(with = "Option<BTreeMap<String, String>>")]
     pub(super) env: Option<Spanned<BTreeMap<Spanned<String>, String>>>,
+    /// The folder that the command runs in, relative to this file. Default: that of milepost.
+    #[schemars(with = "Option<String>")]
+    pub(super) cwd: Option<Spanned<String>>,
+    /// Whether clients of 2026-07-28, which have no sessions, share one child per `Authorization`;
+    /// otherwise they are refused. Default: true.
+    #[schemars(with = "Option<bool>")]
+    pub(super) share: Option<Spanned<bool>>,
+    /// Children that may run at once; more sessions are refused with 503. Default: 100.
+    #[schemars(with = "Option<Count<1>>")]
+    pub(super) max_children: Option<Spanned<Count<1>>>,
+    /// How long after its start a child may take to answer its first request. Default: "60s".
+    #[schemars(with = "Option<Text<Period>>")]
+    pub(super) start_timeout: Option<Spanned<Text<Period>>>,
+    /// Time without use after which a session or a shared child is ended. Default: "30m".
+    #[schemars(with = "Option<Text<TimeOrOff>>")]
+    pub(super) idle_timeout: Option<Spanned<Text<TimeOrOff>>>,
+    /// Whether a shared child that has died is started again, after a pause that grows; otherwise
+    /// its clients get errors. Default: true.
+    #[schemars(with = "Option<bool>")]
+    pub(super) restart: Option<Spanned<bool>>,
+    /// Bytes of the longest message of a shared child that is held in memory; a longer one goes to a
+    /// temporary file. Default: 16777216.
+    #[schemars(with = "Option<Count<65536>>")]
+    pub(super) max_frame: Option<Spanned<Count<65536>>>,
+    /// Bytes of the longest message of a shared child that goes to such a file; for a longer one its
+    /// caller gets an error. Default: 1073741824.
+    #[schemars(with = "Option<Count<0>>")]
+    pub(super) max_spill: Option<Spanned<Count<0>>>,
     /// The Streamable HTTP endpoint of a server.
     #[schemars(with = "Option<Text<Endpoint>>")]
     pub(super) url: Option<Spanned<Text<Endpoint>>>,

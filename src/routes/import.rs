@@ -23,6 +23,9 @@ const ALWAYS_SET: [&str; 3] = ["HOME", "PATH", "USER"];
 const READ: [&str; 9] =
     ["command", "args", "env", "type", "url", "serverUrl", "httpUrl", "headers", "disabled"];
 
+/// The key of the folder that a command runs in.
+const FOLDER: &str = "upstream.cwd = ";
+
 /// The routes that a client's file of servers stands for, as a route file.
 ///
 /// # Errors
@@ -141,8 +144,9 @@ impl Page {
             }
         }
         let others = server.as_object().into_iter().flat_map(Map::keys);
-        let others: Vec<&str> =
-            others.map(String::as_str).filter(|key| !READ.contains(key)).collect();
+        let has_folder = keys.iter().any(|key| key.starts_with(FOLDER));
+        let is_read = |key: &str| READ.contains(&key) || (key == "cwd" && has_folder);
+        let others: Vec<&str> = others.map(String::as_str).filter(|key| !is_read(key)).collect();
         if !others.is_empty() {
             self.notes.push(format!("not taken over: {}", others.join(", ")));
         }
@@ -225,6 +229,12 @@ impl Page {
         }
         if !variables.is_empty() {
             keys.push(format!("upstream.env = {}", table(variables)));
+        }
+        // What another path is relative to only its client knows.
+        if let Some(folder) = text(server, "cwd")?.map(|folder| self.references(folder))
+            && (folder.starts_with('/') || folder.starts_with("${"))
+        {
+            keys.push(format!("{FOLDER}{}", quote(&folder)));
         }
         Ok(keys)
     }

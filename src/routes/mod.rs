@@ -29,7 +29,8 @@ use wrong::Wrong;
 pub use env::Environment;
 pub use import::import;
 pub use route::{
-    Admin, Cors, HeaderRules, HttpUpstream, Route, Secret, Server, ServerTls, Upstream,
+    Admin, Cors, HeaderRules, HttpUpstream, Route, Secret, Server, ServerTls, StdioUpstream,
+    Upstream,
 };
 pub use schema::schema;
 

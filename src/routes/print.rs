@@ -10,7 +10,7 @@ use url::Url;
 
 use super::env::Taken;
 use super::secret::{is_secret, is_secret_value};
-use super::{HeaderRules, HttpUpstream, Route, Routes, Server, ServerTls, Upstream};
+use super::{HeaderRules, HttpUpstream, Route, Routes, Server, ServerTls, StdioUpstream, Upstream};
 use crate::progress::dialect::{Dialect, Own, Pointer};
 use crate::progress::{CallPolicy, Policy, Scale};
 use crate::settings::{ANSWER_REPAIRS, OFF, Word};
@@ -151,19 +151,31 @@ impl Page<'_> {
     fn upstream(&mut self, upstream: &Upstream) {
         match upstream {
             Upstream::Demo => self.key("upstream.demo", true),
-            Upstream::Command { command, env } => {
-                self.key("upstream.command", list(self.command(command).map(|part| quote(&part))));
-                if env.is_empty() {
-                    return;
-                }
-                let variables = env.iter().map(|(name, value)| {
-                    let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-                    format!("{} = {}", key(&name), quote(&self.discreet(&name, &value)))
-                });
-                self.key("upstream.env", table(variables));
-            }
+            Upstream::Command(stdio) => self.stdio(stdio),
             Upstream::Http(http) => self.http(http),
         }
+    }
+
+    fn stdio(&mut self, stdio: &StdioUpstream) {
+        let parts = self.command(&stdio.command).map(|part| quote(&part));
+        self.key("upstream.command", list(parts));
+        if !stdio.env.is_empty() {
+            let variables = stdio.env.iter().map(|(name, value)| {
+                let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+                format!("{} = {}", key(&name), quote(&self.discreet(&name, &value)))
+            });
+            self.key("upstream.env", table(variables));
+        }
+        if let Some(folder) = &stdio.cwd {
+            self.key("upstream.cwd", path(folder));
+        }
+        self.key("upstream.share", stdio.share);
+        self.key("upstream.max_children", stdio.max_children);
+        self.key("upstream.start_timeout", time(stdio.start_timeout));
+        self.key("upstream.idle_timeout", time_or_off(stdio.idle_timeout));
+        self.key("upstream.restart", stdio.restart);
+        self.key("upstream.max_frame", stdio.max_frame);
+        self.key("upstream.max_spill", stdio.max_spill);
     }
 
     fn http(&mut self, http: &HttpUpstream) {
@@ -272,9 +284,7 @@ impl Page<'_> {
     fn destination(&self, route: &Route) -> String {
         let place = match &route.upstream {
             Upstream::Demo => "the embedded legacy server".to_owned(),
-            Upstream::Command { command, .. } => {
-                self.command(command).collect::<Vec<_>>().join(" ")
-            }
+            Upstream::Command(stdio) => self.command(&stdio.command).collect::<Vec<_>>().join(" "),
             Upstream::Http(http) => {
                 let urls = [&http.url, &http.sse].into_iter().flatten();
                 urls.map(|url| self.url(url)).collect::<Vec<_>>().join(" and ")

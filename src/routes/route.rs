@@ -91,31 +91,74 @@ pub struct Admin {
 
 /// What stands behind a route.
 #[derive(Clone)]
-#[expect(clippy::large_enum_variant, reason = "there is one in each route, and routes are few")]
 pub enum Upstream {
     /// The embedded legacy server.
     Demo,
     /// A stdio server.
-    Command {
-        /// The program and its arguments.
-        command: Vec<OsString>,
-        /// What its environment has besides ours.
-        env: Vec<(OsString, OsString)>,
-    },
+    Command(StdioUpstream),
     /// A server reached over HTTP.
     Http(HttpUpstream),
 }
 
-/// Arguments and variables may be secrets: only what is run is shown.
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Demo => f.write_str("Demo"),
-            Self::Command { command, .. } => {
-                f.debug_tuple("Command").field(&command.first()).finish()
-            }
+            Self::Command(stdio) => stdio.fmt(f),
             Self::Http(http) => http.fmt(f),
         }
+    }
+}
+
+/// A stdio server: how a child is started, and how many there may be for how long.
+#[derive(Clone)]
+pub struct StdioUpstream {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// What its environment has besides ours.
+    pub env: Vec<(OsString, OsString)>,
+    /// The folder that it runs in; `None`: ours.
+    pub cwd: Option<PathBuf>,
+    /// Whether clients of 2026-07-28 share one child per `Authorization`; otherwise they are refused.
+    pub share: bool,
+    /// Children that may run at once; more sessions are refused with 503.
+    pub max_children: usize,
+    /// How long after its start a child may take to answer its first request.
+    pub start_timeout: Duration,
+    /// Time without use after which a session or a shared child is ended; `None`: never.
+    pub idle_timeout: Option<Duration>,
+    /// Whether a shared child that has died is started again; otherwise its clients get errors.
+    pub restart: bool,
+    /// Bytes of the longest message of a shared child that is held in memory; a longer one goes to a
+    /// temporary file.
+    pub max_frame: usize,
+    /// Bytes of the longest message of a shared child that goes to such a file; for a longer one its
+    /// caller gets an error.
+    pub max_spill: u64,
+}
+
+impl StdioUpstream {
+    /// A server with nothing but defaults.
+    pub fn new(command: Vec<OsString>) -> Self {
+        Self {
+            command,
+            env: Vec::new(),
+            cwd: None,
+            share: true,
+            max_children: 100,
+            start_timeout: Duration::from_secs(60),
+            idle_timeout: Some(Duration::from_secs(30 * 60)),
+            restart: true,
+            max_frame: 16 << 20,
+            max_spill: 1 << 30,
+        }
+    }
+}
+
+/// Arguments and variables may be secrets: only what is run is shown.
+impl fmt::Debug for StdioUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Command").field(&self.command.first()).finish()
     }
 }
 

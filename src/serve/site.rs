@@ -260,8 +260,8 @@ async fn listen(
 fn upstream(upstream: &Upstream) -> String {
     match upstream {
         Upstream::Demo => "the demo server".to_owned(),
-        Upstream::Command { command, .. } => {
-            command.first().map(|program| program.display().to_string()).unwrap_or_default()
+        Upstream::Command(stdio) => {
+            stdio.command.first().map(|program| program.display().to_string()).unwrap_or_default()
         }
         Upstream::Http(http) => {
             let url = http.url.as_ref().or(http.sse.as_ref());

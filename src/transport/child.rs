@@ -5,13 +5,16 @@
 
 mod error;
 mod family;
+mod look;
 
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
     fmt, io, mem,
     os::unix::process::{CommandExt, ExitStatusExt},
+    path::PathBuf,
     process::{self, Command, ExitStatus, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -19,15 +22,12 @@ use std::{
 pub use error::SpawnError;
 pub use family::adopt_orphans;
 use family::{Family, Seen};
+use look::Looks;
 pub use nix::sys::signal::Signal;
-use nix::{
-    sys::signal::{SigSet, killpg},
-    unistd::Pid,
-};
+use nix::{sys::signal::killpg, unistd::Pid};
 use tokio::{
-    process::{ChildStdin, ChildStdout},
+    process::{ChildStderr, ChildStdin, ChildStdout},
     signal::unix::{self, SignalKind},
-    task,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
@@ -77,14 +77,49 @@ pub struct Child {
     news: bool,
 }
 
-/// The server's standard input and output. Its standard error is our own.
+/// What is started as a server.
+#[derive(Clone, Default)]
+pub struct Program {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// What its environment has besides ours.
+    pub env: Vec<(OsString, OsString)>,
+    /// The folder that it runs in, from which a program such as `./server` is looked for; `None`: ours.
+    pub cwd: Option<PathBuf>,
+}
+
+impl Program {
+    fn name(&self) -> &OsStr {
+        self.command.first().map_or_else(|| OsStr::new(""), OsString::as_os_str)
+    }
+}
+
+/// Arguments and variables may be secrets: only what is run is shown.
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Program").field(&self.name()).finish()
+    }
+}
+
+/// Where a server's standard error goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Stderr {
+    /// To our own.
+    Inherit,
+    /// To [`Pipes::stderr`], which then has to be read for as long as the server runs.
+    Piped,
+}
+
+/// The server's standard streams. Those that it writes may stay open after its end, for as long as a
+/// process that it started holds them, that is at most until [`Child::sweep`].
 #[derive(Debug)]
 pub struct Pipes {
     /// What we write here the server reads; dropping it is the end of its input.
     pub stdin: ChildStdin,
-    /// What the server writes. May stay open after its end, for as long as a process that it
-    /// started holds it, that is at most until [`Child::sweep`].
+    /// What the server writes.
     pub stdout: ChildStdout,
+    /// What it writes for people; `None` if that goes to our own standard error.
+    pub stderr: Option<ChildStderr>,
 }
 
 /// How a server ended.
@@ -152,47 +187,54 @@ impl Default for Grace {
     }
 }
 
-/// Starts `command` with `args`, our environment and our standard error, in a group of its own.
+/// Starts a server in a group of its own.
 ///
-/// To be called inside a tokio runtime with I/O enabled, from a thread that lives as long as it.
+/// To be called inside a tokio runtime with I/O enabled. Blocks for about a millisecond, until the
+/// system has begun to execute the program.
 ///
 /// # Errors
 ///
-/// If there is no such program, it cannot be executed, or the system refuses.
-///
-/// `env` is what the environment has besides ours.
-pub fn spawn(
-    command: &OsStr,
-    args: &[OsString],
-    env: &[(OsString, OsString)],
-) -> Result<(Child, Pipes), SpawnError> {
-    let refused = |source| SpawnError::new(command, source);
-    let ended = listen().map_err(refused)?;
-    let (mut leader, family) = family::spawn(
-        Command::new(command)
-            .args(args)
-            .envs(env.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .process_group(0),
-    )
-    .map_err(refused)?;
-    let (stdin, stdout) = (leader.stdin.take(), leader.stdout.take());
+/// If there is no such program or folder, it cannot be executed, or the system refuses.
+pub fn spawn(program: &Program, stderr: Stderr) -> Result<(Child, Pipes), SpawnError> {
+    start(program, stderr).map_err(|source| SpawnError::new(program, source))
+}
+
+fn start(program: &Program, stderr: Stderr) -> io::Result<(Child, Pipes)> {
+    let ended = listen()?;
+    let mut command = Command::new(program.name());
+    command
+        .args(program.command.iter().skip(1))
+        .envs(program.env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .process_group(0);
+    if stderr == Stderr::Piped {
+        command.stderr(Stdio::piped());
+    }
+    if let Some(folder) = &program.cwd {
+        command.current_dir(folder);
+    }
+    let (mut leader, family) = family::spawn(&mut command)?;
+    let (stdin, stdout, stderr) = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
     let pid = Pid::from_raw(leader.id().cast_signed());
     // From here on an error drops, and so ends, the child.
     let child = Child { leader: Some(leader), pid, family, exit: None, ended, news: true };
     let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
-    let stdin = stdin.ok_or_else(missing).and_then(ChildStdin::from_std).map_err(refused)?;
-    let stdout = stdout.ok_or_else(missing).and_then(ChildStdout::from_std).map_err(refused)?;
-    Ok((child, Pipes { stdin, stdout }))
+    let pipes = Pipes {
+        stdin: ChildStdin::from_std(stdin.ok_or_else(missing)?)?,
+        stdout: ChildStdout::from_std(stdout.ok_or_else(missing)?)?,
+        stderr: stderr.map(ChildStderr::from_std).transpose()?,
+    };
+    Ok((child, pipes))
 }
 
 /// Makes sure that we hear of the end of children, whatever the program that started us has left
 /// us with: were SIGCHLD ignored, the system would reap for us and lose the exit code; were it
-/// blocked, we should wait for ever.
+/// blocked, we should wait for ever. The threads of a runtime live as long as it, but for those that
+/// block; for these [`adopt_orphans`] has had the main thread listen.
 fn listen() -> io::Result<unix::Signal> {
     let ended = unix::signal(SignalKind::child())?;
-    SigSet::from(Signal::SIGCHLD).thread_unblock()?;
+    family::hear_of_ends()?;
     Ok(ended)
 }
 
@@ -232,10 +274,11 @@ impl Child {
     }
 
     /// Notes who is below the server now, so that they can be told for its own after they have
-    /// become orphans. Where several servers run, to be called before the standard input of one is
-    /// closed, as it may be gone at once; a lone server has nobody to be confused with.
+    /// become orphans, also those that do not tell by their environment. Where several servers run, it
+    /// is best called before the standard input of one is closed, as it may be gone at once; a lone
+    /// server has nobody to be confused with.
     pub async fn note_family(&mut self) {
-        if let Some(seen) = look_around().await {
+        if let Some(seen) = PROCESSES.look().await {
             self.family.note(&seen);
         }
     }
@@ -284,14 +327,15 @@ impl Child {
         let mut told = BTreeSet::new();
         let mut group_told = false;
         loop {
-            let Some(seen) = look_around().await else {
+            let reaped = family::reaped();
+            let Some(seen) = PROCESSES.look().await else {
                 self.signal(signal);
                 sleep_until(deadline).await;
                 return false;
             };
             let group = self.leader.is_some().then_some(self.pid);
             let left = self.family.press(&seen, group, signal, &mut told);
-            if left == 0 {
+            if left == 0 && family::reaped() == reaped {
                 return true;
             }
             if !group_told {
@@ -299,7 +343,7 @@ impl Child {
                 group_told = true;
             }
             if Instant::now() >= deadline {
-                return false;
+                return left == 0;
             }
             sleep(LOOK_EVERY).await;
         }
@@ -334,20 +378,51 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.signal(Signal::SIGKILL);
         self.reap();
-        let Some(mut leader) = self.leader.take() else { return };
+        let Some(leader) = self.leader.take() else { return };
         // What is killed ends soon, but seldom as soon as this.
-        let reaper = move || {
-            while let Ok(None) = family::reap(&mut leader) {
-                thread::sleep(LOOK_EVERY);
+        Dropped::add(leader);
+    }
+}
+
+/// Servers that were dropped and have still to be reaped, by one thread for all.
+struct Dropped {
+    leaders: Vec<process::Child>,
+    /// Whether the thread runs.
+    busy: bool,
+}
+
+static DROPPED: Mutex<Dropped> = Mutex::new(Dropped { leaders: Vec::new(), busy: false });
+
+impl Dropped {
+    fn lock() -> MutexGuard<'static, Self> {
+        DROPPED.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(leader: process::Child) {
+        let mut dropped = Self::lock();
+        dropped.leaders.push(leader);
+        if !dropped.busy {
+            let reaper = thread::Builder::new().name("reaper".into());
+            dropped.busy = reaper.spawn(Self::reap).is_ok();
+            if !dropped.busy {
+                tracing::warn!("no thread to reap a server that was dropped: it stays a zombie");
             }
-        };
-        if thread::Builder::new().name("reaper".into()).spawn(reaper).is_err() {
-            tracing::warn!(server = self.id(), "no thread to reap the server: it stays a zombie");
+        }
+    }
+
+    fn reap() {
+        loop {
+            let mut dropped = Self::lock();
+            dropped.leaders.retain_mut(|leader| matches!(family::reap(leader), Ok(None)));
+            dropped.busy = !dropped.leaders.is_empty();
+            if !dropped.busy {
+                return;
+            }
+            drop(dropped);
+            thread::sleep(LOOK_EVERY);
         }
     }
 }
 
-/// The process table, or `None` where it cannot be read; read aside, as it may be long.
-async fn look_around() -> Option<Vec<Seen>> {
-    task::spawn_blocking(family::look_around).await.ok().flatten()
-}
+/// The process table, or `None` where it cannot be read.
+static PROCESSES: Looks<Vec<Seen>> = Looks::new(family::look_around);

@@ -14,7 +14,7 @@ use std::{
 };
 
 use milepost::transport::child::{
-    Child, Exit, Grace, Pipes, Signal, SpawnError, adopt_orphans, spawn,
+    Child, Exit, Grace, Pipes, Program, Signal, SpawnError, Stderr, adopt_orphans, spawn,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -32,6 +32,11 @@ const LONG: Grace = Grace { exit: Duration::from_secs(30), term: Duration::from_
 /// How long anything may take on a busy machine before a test calls it stuck.
 const STUCK: Duration = Duration::from_secs(20);
 
+/// What runs `script`.
+fn sh(script: &str) -> Program {
+    Program { command: vec!["sh".into(), "-c".into(), script.into()], ..Program::default() }
+}
+
 struct Server {
     child: Child,
     stdin: ChildStdin,
@@ -41,8 +46,12 @@ struct Server {
 impl Server {
     /// A server that runs `script`.
     fn sh(script: &str) -> Self {
-        let (child, Pipes { stdin, stdout }) =
-            spawn(OsStr::new("sh"), &["-c".into(), script.into()], &[]).expect("sh starts");
+        Self::start(&sh(script))
+    }
+
+    fn start(launch: &Program) -> Self {
+        let (child, pipes) = spawn(launch, Stderr::Inherit).expect("sh starts");
+        let Pipes { stdin, stdout, .. } = pipes;
         Self { child, stdin, stdout: BufReader::new(stdout) }
     }
 
@@ -125,14 +134,20 @@ fn run<T>(test: impl Future<Output = T>) -> T {
     runtime.block_on(test)
 }
 
+/// As [`run`], with threads as `milepost serve` has them.
+fn run_in_threads<T>(test: impl Future<Output = T>) -> T {
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
+    runtime.expect("a runtime").block_on(test)
+}
+
 /// Runs a test of this file in a process of its own, which adopts all orphans; `launcher` is put
 /// before its command line.
 #[track_caller]
-fn alone_under(launcher: &[&str], name: &str, test: impl Future<Output = ()>) {
+fn alone_under(launcher: &[&str], name: &str, test: impl FnOnce()) {
     const ALONE: &str = "MILEPOST_TEST_ALONE";
     if env::var_os(ALONE).is_some() {
         adopt_orphans();
-        run(test);
+        test();
         assert_eq!(children(), [0; 0], "left behind");
         return;
     }
@@ -162,7 +177,12 @@ fn alone_under(launcher: &[&str], name: &str, test: impl Future<Output = ()>) {
 
 #[track_caller]
 fn alone(name: &str, test: impl Future<Output = ()>) {
-    alone_under(&[], name, test);
+    alone_under(&[], name, || run(test));
+}
+
+#[track_caller]
+fn alone_in_threads(name: &str, test: impl Future<Output = ()>) {
+    alone_under(&[], name, || run_in_threads(test));
 }
 
 #[track_caller]
@@ -385,11 +405,156 @@ fn one_servers_end_does_not_touch_another() {
         let (mut old, mut new) = (Server::sh(script), Server::sh(script));
         let olds = [old.pid("sleep").await, old.pid("sleep").await];
         let news = [new.pid("sleep").await, new.pid("sleep").await];
-        // Which of the two the orphan of the new one comes from, nobody can tell: it waits.
         assert_eq!(new.shut_down(LONG).await, Exit::Code(0));
-        assert!(is_dead(news[0]) && !olds.into_iter().any(is_dead));
+        assert!(news.into_iter().all(is_dead) && !olds.into_iter().any(is_dead));
         assert_eq!(old.shut_down(LONG).await, Exit::Code(0));
-        assert!(olds.into_iter().chain(news).all(is_dead));
+        assert!(olds.into_iter().all(is_dead));
+    });
+}
+
+#[test]
+fn an_orphan_that_does_not_tell_where_it_comes_from_waits_for_the_last() {
+    alone("an_orphan_that_does_not_tell_where_it_comes_from_waits_for_the_last", async {
+        let old = Server::sh("cat");
+        let mut new = Server::sh("(env -i setsid sleep 1000 & echo $!); cat");
+        let sleep = new.pid("sleep").await;
+        new.shut_down(LONG).await;
+        assert!(!is_dead(sleep));
+        old.shut_down(LONG).await;
+        assert!(is_dead(sleep));
+    });
+}
+
+#[test]
+fn an_orphan_of_a_server_that_was_dropped_ends_with_the_next() {
+    alone("an_orphan_of_a_server_that_was_dropped_ends_with_the_next", async {
+        let others = [Server::sh("cat"), Server::sh("cat")];
+        let mut server = Server::sh("(setsid sleep 1000 & echo $!); cat");
+        let (sleep, pid) = (server.pid("sleep").await, server.child.id());
+        drop(server);
+        until(|| is_reaped(pid));
+        let [one, last] = others;
+        one.shut_down(LONG).await;
+        assert!(is_dead(sleep));
+        last.shut_down(LONG).await;
+    });
+}
+
+#[test]
+fn where_a_process_comes_from_is_told_for_each_milepost_above_it() {
+    let name = "where_a_process_comes_from_is_told_for_each_milepost_above_it";
+    alone_under(&["env", "MILEPOST_FAMILY=1.0"], name, || {
+        run(async {
+            let mut server = Server::sh("echo $MILEPOST_FAMILY; cat");
+            assert_eq!(server.line().await, format!("1.0 {}.0", process::id()));
+            server.shut_down(LONG).await;
+        });
+    });
+}
+
+/// What a server leaves everywhere: in its group, in sessions of their own, orphaned.
+const FAMILY: &str = "sleep 1000 & setsid sleep 1000 & (setsid sleep 1000 &)
+    (setsid sh -c 'sleep 1000 & setsid sleep 1000 & wait' &) ; echo; cat";
+
+/// How many run of the family that was started with this mark.
+fn size_of(mark: &str) -> usize {
+    let names = fs::read_dir("/proc").expect("/proc").flatten();
+    let mark = format!("MARK={mark}");
+    let is_marked = |folder: &fs::DirEntry| {
+        let environment = fs::read(folder.path().join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    names.filter(is_marked).count()
+}
+
+/// A server with the whole family.
+async fn family(mark: String) -> Server {
+    let env = vec![("MARK".into(), mark.clone().into())];
+    let mut server = Server::start(&Program { env, ..sh(FAMILY) });
+    server.line().await;
+    // The shell, `cat`, and six more.
+    until(|| size_of(&mark) == 8);
+    server
+}
+
+#[test]
+fn of_twenty_servers_each_takes_its_own_family_with_it_and_nobody_else() {
+    let name = "of_twenty_servers_each_takes_its_own_family_with_it_and_nobody_else";
+    alone_in_threads(name, async {
+        let mark = |number: usize| format!("{}-{number}", process::id());
+        let starts = (0..20).map(|number| tokio::spawn(family(mark(number))));
+        let servers = futures::future::join_all(starts).await;
+        let mut servers: Vec<_> = servers.into_iter().map(|it| it.expect("a server")).collect();
+        let server = servers.remove(7);
+        assert_eq!(server.shut_down(LONG).await, Exit::Code(0));
+        for number in 0..20 {
+            assert_eq!(size_of(&mark(number)), if number == 7 { 0 } else { 8 }, "{number}");
+        }
+        // Also one that does not wait to be asked, and one that is killed.
+        servers[3].child.signal(Signal::SIGKILL);
+        assert_eq!(within(STUCK, servers[3].child.wait()).await, Exit::Signal(9));
+        servers[3].child.sweep().await;
+        for number in 0..20 {
+            let is_gone = number == 7 || number == 3;
+            assert_eq!(size_of(&mark(number)), if is_gone { 0 } else { 8 }, "{number}");
+        }
+        servers.remove(3);
+        let ends = servers.into_iter().map(|server| tokio::spawn(server.shut_down(LONG)));
+        for exit in futures::future::join_all(ends).await {
+            assert_eq!(exit.expect("an end"), Exit::Code(0));
+        }
+        assert!((0..20).all(|number| size_of(&mark(number)) == 0));
+    });
+}
+
+#[test]
+fn every_server_that_is_waited_for_is_heard_to_end() {
+    alone_in_threads("every_server_that_is_waited_for_is_heard_to_end", async {
+        let ends = (0..100_u8).map(|code| {
+            tokio::spawn(async move {
+                let mut server = Server::sh(&format!("read line; exit {code}"));
+                let Server { child, stdin, .. } = &mut server;
+                let (exit, ()) = tokio::join!(within(STUCK, child.wait()), async {
+                    stdin.write_all(b"\n").await.expect("stdin is open");
+                });
+                assert_eq!(exit, Exit::Code(code));
+                server.child.sweep().await;
+            })
+        });
+        for end in futures::future::join_all(ends).await {
+            end.expect("it was heard");
+        }
+    });
+}
+
+/// The processor time that this process has used.
+fn processor_time() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").expect("/proc");
+    let (_, tail) = stat.rsplit_once(')').expect("a name");
+    let ticks =
+        tail.split_whitespace().skip(11).take(2).map(|it| it.parse::<u64>().expect("ticks"));
+    Duration::from_millis(ticks.sum::<u64>() * 10)
+}
+
+#[test]
+fn the_end_of_two_hundred_servers_costs_no_more_than_a_few_looks() {
+    alone_in_threads("the_end_of_two_hundred_servers_costs_no_more_than_a_few_looks", async {
+        let servers: Vec<_> =
+            (0..200).map(|_| Server::sh("setsid sleep 1000 & echo; cat")).collect();
+        let ready = servers.into_iter().map(|mut server| async move {
+            server.line().await;
+            server
+        });
+        let servers = futures::future::join_all(ready).await;
+        let before = (processor_time(), Instant::now());
+        let ends = servers.into_iter().map(|server| tokio::spawn(server.shut_down(LONG)));
+        for exit in futures::future::join_all(ends).await {
+            assert_eq!(exit.expect("an end"), Exit::Code(0));
+        }
+        let (used, passed) = (processor_time() - before.0, before.1.elapsed());
+        println!("200 servers ended in {passed:?} and {used:?} of processor time");
+        // 0.4 s; it would be 10 s if each looked for itself at all the others.
+        assert!(used < Duration::from_secs(4), "{used:?}");
     });
 }
 
@@ -422,7 +587,7 @@ fn servers_may_end_at_the_same_time() {
 #[test]
 fn an_inherited_deafness_to_the_end_of_children_does_no_harm() {
     let launcher = ["env", "--ignore-signal=CHLD", "--block-signal=CHLD"];
-    alone_under(&launcher, "an_inherited_deafness_to_the_end_of_children_does_no_harm", async {
+    let test = async {
         let mut server = Server::sh("read line; exit 7");
         let say = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -431,6 +596,34 @@ fn an_inherited_deafness_to_the_end_of_children_does_no_harm() {
         let (exit, ()) = tokio::join!(within(STUCK, server.child.wait()), say);
         assert_eq!(exit, Exit::Code(7));
         server.child.sweep().await;
+    };
+    alone_under(&launcher, "an_inherited_deafness_to_the_end_of_children_does_no_harm", || {
+        run(test)
+    });
+}
+
+#[test]
+fn nor_does_it_where_the_thread_that_started_a_server_ends() {
+    let launcher = ["env", "--ignore-signal=CHLD", "--block-signal=CHLD"];
+    let test = async {
+        let start = || Server::sh("read line; exit 7");
+        let mut server = tokio::task::spawn_blocking(start).await.expect("a server");
+        // Long enough for an idle thread of the runtime's pool to end, were it kept for so long.
+        let say = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            server.stdin.write_all(b"\n").await.expect("stdin is open");
+        };
+        let (exit, ()) = tokio::join!(within(STUCK, server.child.wait()), say);
+        assert_eq!(exit, Exit::Code(7));
+        server.child.sweep().await;
+    };
+    alone_under(&launcher, "nor_does_it_where_the_thread_that_started_a_server_ends", || {
+        let runtime = runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_keep_alive(Duration::from_millis(10))
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(test);
     });
 }
 
@@ -458,8 +651,8 @@ impl Drop for Folder {
     }
 }
 
-fn refusal(command: &Path) -> (SpawnError, String) {
-    let error = run(async { spawn(command.as_os_str(), &[], &[]) }).expect_err("it cannot start");
+fn refusal(launch: &Program) -> (SpawnError, String) {
+    let error = run(async { spawn(launch, Stderr::Piped) }).expect_err("it cannot start");
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -471,9 +664,14 @@ fn refusal(command: &Path) -> (SpawnError, String) {
 
 #[track_caller]
 fn check_refusal(command: impl AsRef<Path>, words: &[&str]) {
-    let command = command.as_ref();
-    let (error, text) = refusal(command);
-    let name = command.to_string_lossy();
+    let launch = Program { command: vec![command.as_ref().into()], ..Program::default() };
+    check_refusal_of(&launch, words);
+}
+
+#[track_caller]
+fn check_refusal_of(launch: &Program, words: &[&str]) {
+    let (error, text) = refusal(launch);
+    let name = launch.command[0].to_string_lossy();
     for word in words.iter().copied().chain([&*format!("`{name}`")]) {
         assert!(text.contains(word), "`{word}` is not in: {text} ({error:?})");
     }
@@ -492,4 +690,65 @@ fn a_command_that_cannot_start_says_what_would_be_right() {
     check_refusal(folder.file("script", "#!/no/such\n", 0o755), &["first line"]);
     check_refusal(folder.file("data", "\0\0", 0o755), &["no program for this machine"]);
     check_refusal("nul\0byte", &["could not be started: ", "nul byte"]);
+}
+
+#[test]
+fn a_folder_that_it_cannot_run_in_is_told_from_a_program_that_is_not_there() {
+    let folder = Folder::new("folders");
+    let plain = folder.file("plain", "", 0o644);
+    let program = folder.file("program", "#!/bin/sh\n", 0o755);
+    let launch = |command: &str, cwd: &Path| Program {
+        command: vec![command.into()],
+        cwd: Some(cwd.to_owned()),
+        ..Program::default()
+    };
+    let none = folder.0.join("none");
+    check_refusal_of(&launch("sh", &none), &["no such folder", &none.to_string_lossy()]);
+    check_refusal_of(&launch("no-such-milepost-server", &none), &["no such folder"]);
+    check_refusal_of(&launch("sh", &plain), &["cannot run in", "Not a directory"]);
+    check_refusal_of(&launch("./none", &folder.0), &["does not exist"]);
+    check_refusal_of(&launch("./plain", &folder.0), &["chmod +x"]);
+    check_refusal_of(&launch("no-such-milepost-server", &folder.0), &["in no directory of PATH"]);
+    run(async {
+        let own = program.file_name().expect("a name").to_string_lossy();
+        let mut server = Server::start(&launch(&format!("./{own}"), &folder.0));
+        assert_eq!(within(STUCK, server.child.wait()).await, Exit::Code(0));
+        server.child.sweep().await;
+    });
+}
+
+#[test]
+fn it_runs_in_its_folder_with_its_variables() {
+    let folder = Folder::new("folder");
+    run(async {
+        let mut server = Server::start(&Program {
+            env: vec![("FROM".into(), "home".into())],
+            cwd: Some(folder.0.clone()),
+            ..sh("pwd -P; echo $FROM $HOME")
+        });
+        let place = fs::canonicalize(&folder.0).expect("a folder");
+        assert_eq!(server.line().await, place.to_string_lossy());
+        let home = env::var("HOME").unwrap_or_default();
+        assert_eq!(server.line().await, format!("home {home}").trim_end());
+        server.shut_down(LONG).await;
+    });
+}
+
+#[test]
+fn what_it_says_for_people_can_be_read() {
+    run(async {
+        let (mut child, pipes) = spawn(&sh("echo a >&2; echo b"), Stderr::Piped).expect("sh");
+        let (mut said, mut told) = (String::new(), String::new());
+        let Pipes { mut stdout, stderr, .. } = pipes;
+        let mut stderr = stderr.expect("a pipe");
+        let both = async {
+            tokio::join!(stdout.read_to_string(&mut said), stderr.read_to_string(&mut told))
+        };
+        within(STUCK, both).await.0.expect("stdout is readable");
+        assert_eq!((&*said, &*told), ("b\n", "a\n"));
+        child.sweep().await;
+        let (mut child, pipes) = spawn(&sh("exit"), Stderr::Inherit).expect("sh");
+        assert!(pipes.stderr.is_none());
+        child.sweep().await;
+    });
 }

@@ -12,6 +12,7 @@ mod legacy;
 mod lines;
 mod over_http;
 mod plain;
+mod probe;
 mod properties;
 mod relay;
 mod rig;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use milepost::jsonrpc::Message;
 use milepost::progress::Policy;
 use milepost::progress::dialect::{BuiltIn, Dialect, Fields, Report};
-use milepost::relay::{Legs, Relay, Step};
+use milepost::relay::{Aside, Pipe, Relay, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -31,14 +31,10 @@ fn start(policy: Policy) -> Ends {
     let (noise, near_noise) = duplex(ROOM);
     let (client_in, client_out) = tokio::io::split(near_client);
     let (server_in, server_out) = tokio::io::split(near_server);
-    let legs = Legs {
-        client_in: Box::new(client_in),
-        client_out: Box::new(client_out),
-        server_in: Box::new(server_in),
-        server_out: Box::new(server_out),
-        noise: Box::new(near_noise),
-    };
-    let mut relay = Relay::new(policy, legs);
+    let client_leg = Pipe::new(Box::new(client_in), Box::new(client_out));
+    let server_leg = Pipe::new(Box::new(server_in), Box::new(server_out));
+    let aside = Aside::new(Box::new(near_noise), None);
+    let mut relay = Relay::with_wire(policy, client_leg, server_leg, aside);
     let (tell, mut gone) = mpsc::unbounded_channel::<String>();
     let task = tokio::spawn(async move {
         loop {

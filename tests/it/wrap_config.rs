@@ -26,6 +26,11 @@ upstream.command = ["sh", "-c", 'echo "{\"method\":\"m\",\"params\":\"$DB\"}"']
 upstream.env = { DB = "at ${PLACE}" }
 
 [[route]]
+path = "/folder"
+upstream.command = ["sh", "-c", 'echo "{\"method\":\"m\",\"params\":\"$(pwd -P)\"}"']
+upstream.cwd = "."
+
+[[route]]
 path = "/report"
 upstream.command = ["sh", "-c", '''
     read -r _
@@ -76,6 +81,16 @@ fn the_command_has_the_environment_of_its_route() {
 }
 
 #[test]
+fn the_command_runs_in_the_folder_of_its_route() {
+    let (code, out, error) = wrap(&["--route", "/folder"]);
+    assert_eq!(code, Some(0), "{error}");
+    let prefix = out.split("\"params\":\"").nth(1).unwrap();
+    let place = std::path::Path::new(prefix.split('"').next().unwrap());
+    let temporary = std::fs::canonicalize(std::env::temp_dir()).unwrap();
+    assert_eq!(place.parent(), Some(&*temporary), "{out}");
+}
+
+#[test]
 fn a_dialect_of_the_file_is_understood() {
     let (code, out, error) = wrap(&["--route", "/report"]);
     assert_eq!(code, Some(0), "{error}");
@@ -110,7 +125,8 @@ fn a_route_without_a_command_needs_one() {
 fn the_route_has_to_be_said_and_known() {
     let (code, _, error) = wrap(&[]);
     assert_eq!(code, Some(2));
-    let expected = "say which route is meant with --route; the file has /env, /report, /remote\n";
+    let expected =
+        "say which route is meant with --route; the file has /env, /folder, /report, /remote\n";
     assert!(error.ends_with(expected), "{error}");
     let (code, _, error) = wrap(&["--route", "/reports"]);
     assert_eq!(code, Some(2));

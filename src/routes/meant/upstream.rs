@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use url::Url;
@@ -12,7 +12,10 @@ use crate::routes::env::Taken;
 use crate::routes::file;
 use crate::routes::spelling::{Endpoint, Text};
 use crate::routes::wrong::Wrong;
-use crate::routes::{HttpUpstream, Upstream};
+use crate::routes::{HttpUpstream, StdioUpstream, Upstream};
+
+/// The variables of a command, by name.
+type Variables = BTreeMap<Spanned<String>, String>;
 
 pub(super) fn read(
     table: &Spanned<file::Upstream>,
@@ -36,7 +39,16 @@ pub(super) fn read(
         let what = format!("`{kind}` is there already, and `{other}` is another kind of upstream");
         return Err(Wrong::new(span.clone(), what));
     }
-    only_with(&said.env, said.command.is_some(), "env", "command")?;
+    let is_stdio = said.command.is_some();
+    only_with(&said.env, is_stdio, "env", "command")?;
+    only_with(&said.cwd, is_stdio, "cwd", "command")?;
+    only_with(&said.share, is_stdio, "share", "command")?;
+    only_with(&said.max_children, is_stdio, "max_children", "command")?;
+    only_with(&said.start_timeout, is_stdio, "start_timeout", "command")?;
+    only_with(&said.idle_timeout, is_stdio, "idle_timeout", "command")?;
+    only_with(&said.restart, is_stdio, "restart", "command")?;
+    only_with(&said.max_frame, is_stdio, "max_frame", "command")?;
+    only_with(&said.max_spill, is_stdio, "max_spill", "command")?;
     only_with(&said.http2, http.is_some(), "http2", "url` or `sse")?;
     only_with(&said.ca_file, http.is_some(), "ca_file", "url` or `sse")?;
     only_with(&said.client_certificate, http.is_some(), "client_certificate", "url` or `sse")?;
@@ -47,7 +59,7 @@ pub(super) fn read(
         return Ok(Upstream::Demo);
     }
     if let Some(command) = &said.command {
-        return self::command(command, said.env.as_ref());
+        return stdio(said, command, folder).map(Upstream::Command);
     }
     endpoints(said, folder, taken).map(Upstream::Http)
 }
@@ -62,10 +74,32 @@ fn only_with<T>(key: &Option<Spanned<T>>, fits: bool, name: &str, kind: &str) ->
     }
 }
 
-fn command(
+fn stdio(
+    said: &file::Upstream,
     command: &Spanned<Vec<String>>,
-    env: Option<&Spanned<BTreeMap<Spanned<String>, String>>>,
-) -> Result<Upstream, Wrong> {
+    folder: &Path,
+) -> Result<StdioUpstream, Wrong> {
+    let defaults = StdioUpstream::new(self::command(command)?);
+    Ok(StdioUpstream {
+        env: said.env.as_ref().map_or_else(|| Ok(Vec::new()), |env| variables(env.get_ref()))?,
+        cwd: said.cwd.as_ref().map(|cwd| self::folder(cwd, folder)).transpose()?,
+        share: or(&said.share, defaults.share, |share| *share),
+        max_children: or(&said.max_children, defaults.max_children, |count| count.0),
+        start_timeout: or(&said.start_timeout, defaults.start_timeout, |time| time.0),
+        idle_timeout: or(&said.idle_timeout, defaults.idle_timeout, |time| time.0),
+        restart: or(&said.restart, defaults.restart, |restart| *restart),
+        max_frame: or(&said.max_frame, defaults.max_frame, |count| count.0),
+        max_spill: or(&said.max_spill, defaults.max_spill, |count| count.0 as u64),
+        ..defaults
+    })
+}
+
+/// What a key says, or the default.
+fn or<T, V>(key: &Option<Spanned<T>>, default: V, value: impl FnOnce(&T) -> V) -> V {
+    key.as_ref().map_or(default, |key| value(key.get_ref()))
+}
+
+fn command(command: &Spanned<Vec<String>>) -> Result<Vec<OsString>, Wrong> {
     if command.get_ref().first().is_none_or(String::is_empty) {
         let what = "a command and its arguments are expected, such as [\"node\", \"server.js\"]";
         return Err(Wrong::new(command.span(), what));
@@ -74,8 +108,11 @@ fn command(
     if command.get_ref().iter().any(|part| part.contains('\0')) {
         return Err(Wrong::new(command.span(), "a command without \\u0000 is expected"));
     }
-    let variables = env.map(Spanned::get_ref).into_iter().flatten();
-    for (name, value) in variables.clone() {
+    Ok(command.get_ref().iter().map(OsString::from).collect())
+}
+
+fn variables(said: &Variables) -> Result<Vec<(OsString, OsString)>, Wrong> {
+    for (name, value) in said {
         if name.get_ref().is_empty() || name.get_ref().contains(['=', '\0']) {
             let what = "a name of a variable, without `=`, is expected";
             return Err(Wrong::new(name.span(), what));
@@ -84,10 +121,21 @@ fn command(
             return Err(Wrong::new(name.span(), "a value without \\u0000 is expected"));
         }
     }
-    Ok(Upstream::Command {
-        command: command.get_ref().iter().map(OsString::from).collect(),
-        env: variables.map(|(name, value)| (name.get_ref().into(), value.into())).collect(),
-    })
+    Ok(said.iter().map(|(name, value)| (name.get_ref().into(), value.into())).collect())
+}
+
+/// The folder that a command runs in, which has to be there.
+fn folder(said: &Spanned<String>, base: &Path) -> Result<PathBuf, Wrong> {
+    if said.get_ref().is_empty() {
+        return Err(Wrong::new(said.span(), "a folder such as \"server\" is expected"));
+    }
+    let path = base.join(said.get_ref());
+    let what = match std::fs::metadata(&path) {
+        Ok(found) if found.is_dir() => return Ok(path),
+        Ok(_) => format!("{} is no folder", path.display()),
+        Err(error) => format!("cannot use {}: {error}", path.display()),
+    };
+    Err(Wrong::new(said.span(), what))
 }
 
 fn endpoints(

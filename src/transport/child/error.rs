@@ -1,8 +1,15 @@
 //! Why a server could not be started, in words that tell what would be right.
 
-use std::{env, ffi::OsStr, io, path::Path};
+use std::{
+    env,
+    ffi::OsStr,
+    io,
+    path::{Path, PathBuf},
+};
 
 use nix::errno::Errno;
+
+use super::Program;
 
 /// Why a server could not be started, and what would be right.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +65,24 @@ pub enum SpawnError {
         /// As it was given.
         command: String,
     },
+    /// The folder that it is to run in is not there.
+    #[error("`{command}` is to run in `{folder}`, and there is no such folder", folder = folder.display())]
+    NoSuchFolder {
+        /// As it was given.
+        command: String,
+        /// As it was given.
+        folder: PathBuf,
+    },
+    /// The folder that it is to run in is none, or closed to us.
+    #[error("`{command}` cannot run in `{folder}`", folder = folder.display())]
+    Folder {
+        /// As it was given.
+        command: String,
+        /// As it was given.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The system refused for a reason of its own.
     #[error("`{command}` could not be started")]
     Refused {
@@ -69,12 +94,22 @@ pub enum SpawnError {
 }
 
 impl SpawnError {
-    pub(super) fn new(command: &OsStr, source: io::Error) -> Self {
-        let bare = is_bare(command);
-        let exists = exists(command);
-        let command = command.to_string_lossy().into_owned();
+    pub(super) fn new(program: &Program, source: io::Error) -> Self {
+        let bare = is_bare(program.name());
+        let exists = exists(program, program.name());
+        let command = program.name().to_string_lossy().into_owned();
+        if let Some(folder) = &program.cwd
+            && let Err(source) = folder.join(".").metadata()
+        {
+            let folder = folder.clone();
+            return match source.kind() {
+                io::ErrorKind::NotFound => Self::NoSuchFolder { command, folder },
+                _ => Self::Folder { command, folder, source },
+            };
+        }
         let first = command.split(' ').next().unwrap_or_default();
-        let quoted = first != command && (is_bare(first.as_ref()) || self::exists(first.as_ref()));
+        let quoted =
+            first != command && (is_bare(first.as_ref()) || self::exists(program, first.as_ref()));
         match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::ENOENT | Errno::ENOTDIR) if !exists && quoted => Self::OneWord { command },
             // A directory of PATH that is closed to us turns "not found" into "no permission".
@@ -93,10 +128,13 @@ fn is_bare(command: &OsStr) -> bool {
     !command.as_encoded_bytes().contains(&b'/')
 }
 
-fn exists(command: &OsStr) -> bool {
+fn exists(program: &Program, command: &OsStr) -> bool {
+    let base = program.cwd.as_deref().unwrap_or_else(|| Path::new(""));
     if !is_bare(command) {
-        return Path::new(command).exists();
+        return base.join(command).exists();
     }
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|directory| directory.join(command).is_file())
+    let own =
+        program.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
+    let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
+    env::split_paths(&path).any(|directory| base.join(directory).join(command).is_file())
 }

@@ -3,6 +3,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    env,
+    ffi::OsString,
     fs, io,
     process::{Child, Command, ExitStatus},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -16,7 +18,7 @@ use nix::sys::{
 use nix::{
     errno::Errno,
     sys::{
-        signal::{Signal, kill},
+        signal::{SigSet, Signal, kill},
         wait::{WaitPidFlag, waitpid},
     },
     unistd::{Pid, getpid},
@@ -24,8 +26,18 @@ use nix::{
 
 use super::Exit;
 
-static HOUSEHOLD: Mutex<Household> =
-    Mutex::new(Household { adopting: false, leaders: BTreeMap::new() });
+/// The variable that says which of our servers a process comes from. Processes inherit it, also those
+/// that leave their group, their session and their parent. It holds a word for each Milepost above,
+/// as one may run below another: its process id and the number that it gave the server.
+const ORIGIN: &str = "MILEPOST_FAMILY";
+
+static HOUSEHOLD: Mutex<Household> = Mutex::new(Household {
+    adopting: false,
+    leaders: BTreeMap::new(),
+    numbers: BTreeSet::new(),
+    next: 0,
+    reaped: 0,
+});
 
 /// The children of this process, as far as they are known.
 struct Household {
@@ -33,9 +45,15 @@ struct Household {
     adopting: bool,
     /// The servers that have been spawned and not yet reaped.
     leaders: BTreeMap<Pid, Leader>,
+    /// Their numbers, which are never given again.
+    numbers: BTreeSet<u64>,
+    next: u64,
+    /// How many orphans have been reaped.
+    reaped: u64,
 }
 
 struct Leader {
+    number: u64,
     start: u64,
     /// Whether its sweep has begun: from then on an orphan does not wait for it.
     swept: bool,
@@ -51,8 +69,10 @@ fn household() -> MutexGuard<'static, Household> {
 ///
 /// From now on every child of this process that was not started by [`spawn`](super::spawn) is
 /// taken for such an orphan and ended in a sweep. So this is for a program that starts no other
-/// processes in other ways, to be called once, at its start.
+/// processes in other ways, to be called once, at its start, by its main thread.
 pub fn adopt_orphans() {
+    // For good: this thread lives as long as the program.
+    let _ = hear_of_ends();
     #[cfg(target_os = "linux")]
     match prctl::set_child_subreaper(true) {
         Ok(()) => household().adopting = true,
@@ -60,14 +80,46 @@ pub fn adopt_orphans() {
     }
 }
 
+/// Has this thread take the signal that children have ended, if the program that started us has left us
+/// with all threads deaf to it. One that hears is enough, for as long as it lives.
+pub(super) fn hear_of_ends() -> io::Result<()> {
+    Ok(SigSet::from(Signal::SIGCHLD).thread_unblock()?)
+}
+
 /// Spawns the leader of a group, and knows it before anybody can take it for an orphan.
 pub(super) fn spawn(command: &mut Command) -> io::Result<(Child, Family)> {
     let mut household = household();
+    let number = household.next;
+    household.next += 1;
+    if household.adopting {
+        command.env(ORIGIN, origin_of(number));
+    }
     let leader = command.spawn()?;
     let pid = Pid::from_raw(leader.id().cast_signed());
     let start = Seen::read(pid).map_or(0, |seen| seen.start);
-    household.leaders.insert(pid, Leader { start, swept: false });
-    Ok((leader, Family { leader: pid, start, known: BTreeSet::new() }))
+    household.leaders.insert(pid, Leader { number, start, swept: false });
+    household.numbers.insert(number);
+    Ok((leader, Family { number, leader: pid, start, known: BTreeSet::new() }))
+}
+
+/// What the variable is for those of a server.
+fn origin_of(number: u64) -> OsString {
+    let mut origin = env::var_os(ORIGIN).unwrap_or_default();
+    if !origin.is_empty() {
+        origin.push(" ");
+    }
+    origin.push(format!("{}.{number}", getpid()));
+    origin
+}
+
+/// The number of the server that a process comes from. `None` if it does not tell: its environment
+/// was cleared or overwritten, or belongs to another user.
+fn number_of(pid: Pid) -> Option<u64> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    let origin = variables.find_map(|it| it.strip_prefix(ORIGIN.as_bytes())?.strip_prefix(b"="))?;
+    let own = format!("{}.", getpid());
+    str::from_utf8(origin).ok()?.split(' ').find_map(|word| word.strip_prefix(&own)?.parse().ok())
 }
 
 /// Reaps a leader if it has ended; unless this says `Ok(None)`, its number is no longer ours.
@@ -75,7 +127,10 @@ pub(super) fn reap(leader: &mut Child) -> io::Result<Option<ExitStatus>> {
     let mut household = household();
     let status = leader.try_wait();
     if !matches!(status, Ok(None)) {
-        household.leaders.remove(&Pid::from_raw(leader.id().cast_signed()));
+        let gone = household.leaders.remove(&Pid::from_raw(leader.id().cast_signed()));
+        if let Some(gone) = gone {
+            household.numbers.remove(&gone.number);
+        }
     }
     status
 }
@@ -84,12 +139,18 @@ pub(super) fn reap(leader: &mut Child) -> io::Result<Option<ExitStatus>> {
 ///
 /// Stops at a leader that waits to be reaped; what is behind it is left to the sweep.
 pub(super) fn reap_adopted() {
-    let household = household();
+    let mut household = household();
     while household.adopting
         && let Ok(Some((pid, _))) = ended(None)
         && !household.leaders.contains_key(&pid)
-        && waitpid(pid, Some(WaitPidFlag::WNOHANG)).is_ok()
+        && household.reap_orphan(pid)
     {}
+}
+
+/// How many orphans have been reaped so far. While that changes, a look may have missed those that were
+/// below one of them.
+pub(super) fn reaped() -> u64 {
+    household().reaped
 }
 
 /// How the child `pid`, or any child if `None`, has ended, without reaping it.
@@ -116,6 +177,7 @@ pub(super) fn ended(_: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
 /// A server and those that it has started, directly or not.
 #[derive(Debug)]
 pub(super) struct Family {
+    number: u64,
     leader: Pid,
     start: u64,
     /// Those that have been seen below the leader, by pid and start time.
@@ -147,8 +209,7 @@ impl Family {
     }
 
     /// Sends `signal` to the orphans of this family that are not in `told` and not in `group`,
-    /// which the caller signals as one; reaps the dead. Says how many there were to end, the newly
-    /// reaped among them, as their children may have come to us after this look.
+    /// which the caller signals as one; reaps the dead. Says how many there are to end.
     pub(super) fn press(
         &self,
         seen: &[Seen],
@@ -156,7 +217,7 @@ impl Family {
         signal: Signal,
         told: &mut BTreeSet<(Pid, u64)>,
     ) -> usize {
-        let household = household();
+        let mut household = household();
         let mut left = 0;
         for one in seen {
             let grouped = group == Some(one.group);
@@ -164,27 +225,35 @@ impl Family {
                 left += usize::from(grouped && !one.dead);
                 continue;
             }
+            if !one.dead && !grouped && !self.owns(one, &household) {
+                continue;
+            }
             // Nobody else reaps while we hold the lock: who is seen now keeps its pid till the end.
             let Some(now) = Seen::read(one.pid).filter(|now| now.key() == one.key()) else {
                 continue;
             };
             if now.dead {
-                let _ = waitpid(now.pid, Some(WaitPidFlag::WNOHANG));
-                left += 1;
-            } else if grouped || self.owns(&now, &household) {
-                left += 1;
-                if !grouped && told.insert(now.key()) {
-                    let _ = kill(now.pid, signal);
-                }
+                household.reap_orphan(now.pid);
+                continue;
+            }
+            left += 1;
+            if !grouped && told.insert(now.key()) {
+                let _ = kill(now.pid, signal);
             }
         }
         left
     }
 
-    /// An orphan tells nothing of where it comes from. It is ours if we saw it in time, or if no
-    /// other server that runs is old enough to have started it. So one that cannot be told stays
-    /// until the last that it may belong to has ended: better late than somebody else's.
+    /// Whether an orphan is of this family: if it says so, or says that it is of one that is gone, whose
+    /// sweep has missed it.
+    ///
+    /// One that does not tell is ours if we saw it in time, or if no other server that runs is old
+    /// enough to have started it. So one that cannot be told stays until the last that it may belong to
+    /// has ended: better late than somebody else's.
     fn owns(&self, orphan: &Seen, household: &Household) -> bool {
+        if let Some(number) = orphan.number {
+            return number == self.number || !household.numbers.contains(&number);
+        }
         let others = household.leaders.iter().filter(|(pid, _)| **pid != self.leader);
         self.start <= orphan.start
             && (self.known.contains(&orphan.key())
@@ -195,6 +264,12 @@ impl Family {
 impl Household {
     fn has_adopted(&self, one: &Seen) -> bool {
         self.adopting && one.parent == getpid() && !self.leaders.contains_key(&one.pid)
+    }
+
+    /// Reaps an orphan that has ended.
+    fn reap_orphan(&mut self, pid: Pid) -> bool {
+        self.reaped += 1;
+        waitpid(pid, Some(WaitPidFlag::WNOHANG)).is_ok()
     }
 }
 
@@ -208,6 +283,8 @@ pub(super) struct Seen {
     start: u64,
     /// A zombie.
     dead: bool,
+    /// The server that it comes from, if it tells. Only orphans are asked.
+    number: Option<u64>,
 }
 
 impl Seen {
@@ -231,6 +308,7 @@ impl Seen {
             start: field(22)?.parse().ok()?,
             // A process whose first thread has ended looks like a zombie while the others run.
             dead: matches!(state, "Z" | "X") && matches!(threads, "0" | "1"),
+            number: None,
         })
     }
 }
@@ -242,5 +320,14 @@ pub(super) fn look_around() -> Option<Vec<Seen>> {
     }
     let names = fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.file_name());
     let pids = names.filter_map(|name| name.to_str()?.parse().ok());
-    Some(pids.filter_map(|pid| Seen::read(Pid::from_raw(pid))).collect())
+    let mut seen: Vec<Seen> = pids.filter_map(|pid| Seen::read(Pid::from_raw(pid))).collect();
+    for orphan in orphans(&mut seen) {
+        orphan.number = number_of(orphan.pid);
+    }
+    Some(seen)
+}
+
+fn orphans(seen: &mut [Seen]) -> Vec<&mut Seen> {
+    let household = household();
+    seen.iter_mut().filter(|one| !one.dead && household.has_adopted(one)).collect()
 }

@@ -1,0 +1,271 @@
+//! The first question of a client of 2026-07-28, `server/discover`, to a server that may be older.
+//!
+//! Such a client asks, and falls back to `initialize` if it gets an error. Some old servers end over a
+//! request before `initialize`, others never answer it. Nothing has been agreed on at that moment: so
+//! the proxy answers that the method is not known, and starts a server that has ended afresh.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
+use crate::mcp;
+use crate::progress::{Origin, Payload, StreamId};
+use crate::relay::{FromServer, Headers, Server};
+
+/// How long an answer is waited for, from the question or from the server's first byte if that comes
+/// later: a server that is installed at its first start says nothing for long. Servers that know the
+/// question answer in milliseconds, and clients give up after a minute.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Messages that a client may say behind the question and that are said again to a server that was
+/// started afresh. A client that says more has not waited for the answer.
+const SAID_MAX: usize = 16;
+
+/// What is known of the era of a server: whether it answers `server/discover`.
+#[derive(Debug, Default)]
+pub struct Era(AtomicU8);
+
+const OLD: u8 = 1;
+const NEW: u8 = 2;
+
+impl Era {
+    /// Whether the server is known not to answer.
+    pub fn is_old(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == OLD
+    }
+
+    fn set(&self, era: u8) {
+        self.0.store(era, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    /// The client has asked nothing yet.
+    Fresh,
+    /// It has asked, and there is no answer.
+    Asked(Box<Asked>),
+    /// It has been told that there is none; one that comes late goes no further.
+    Late(Key),
+    /// Client and server know each other.
+    Agreed,
+}
+
+#[derive(Debug)]
+struct Asked {
+    /// The question's id as the server knows it.
+    key: Key,
+    id: Bytes,
+    /// What the client has said since.
+    said: VecDeque<(Message, Payload)>,
+    deadline: Pin<Box<Sleep>>,
+    /// The server has said something.
+    heard: bool,
+}
+
+/// A server whose answer to `server/discover` is not waited for for ever.
+pub struct Probing<S> {
+    server: S,
+    era: Arc<Era>,
+    state: State,
+    /// The server has said something, on whatever stream.
+    awake: bool,
+    /// What is to be said in its place.
+    own: Option<Message>,
+    /// What is to be said to the server that takes the place of one that has ended.
+    again: Option<VecDeque<(Message, Payload)>>,
+}
+
+impl<S: Server> Probing<S> {
+    /// `era` is what is known of this server from before, and is told what turns out.
+    pub fn new(server: S, era: Arc<Era>) -> Self {
+        Self { server, era, state: State::Fresh, awake: false, own: None, again: None }
+    }
+
+    /// Whether the server has ended over the question. The client has been told then that there is no
+    /// such method, and a fresh server is to take the place of this one.
+    pub fn has_failed(&mut self) -> bool {
+        if matches!(self.state, State::Asked(_)) {
+            tracing::info!("the server ended over server/discover; starting it afresh");
+            self.give_up();
+        }
+        self.again.is_some()
+    }
+
+    /// A fresh server takes the place of the one that has ended.
+    pub fn replace(&mut self, server: S) {
+        self.server = server;
+        self.state = State::Agreed;
+        for (message, payload) in self.again.take().unwrap_or_default() {
+            self.server.say(&message, payload, &None);
+        }
+    }
+
+    /// Answers in the server's place.
+    fn give_up(&mut self) {
+        if let State::Asked(asked) = std::mem::replace(&mut self.state, State::Agreed) {
+            self.era.set(OLD);
+            self.own = Some(unknown(&asked.id));
+            self.again = Some(asked.said);
+        }
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> bool {
+        let State::Asked(asked) = &mut self.state else { return false };
+        if self.awake && !std::mem::replace(&mut asked.heard, true) {
+            asked.deadline.as_mut().reset(Instant::now() + PATIENCE);
+        }
+        if asked.deadline.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        let key = asked.key.clone();
+        tracing::info!("the server does not answer server/discover; going on without");
+        self.give_up();
+        // It is still there, and has heard what was said since.
+        self.again = None;
+        self.state = State::Late(key);
+        true
+    }
+
+    /// Looks at what the server says; `None` if that goes no further.
+    fn judge(&mut self, said: FromServer) -> Option<FromServer> {
+        self.awake = true;
+        let FromServer::Message(origin, message) = said else { return Some(said) };
+        let asked = match &self.state {
+            State::Asked(asked) => &asked.key,
+            State::Late(key) => key,
+            _ => return Some(FromServer::Message(origin, message)),
+        };
+        let answers = message.kind() == Kind::Response && message.id_key().as_ref() == Some(asked);
+        if !answers {
+            return Some(FromServer::Message(origin, message));
+        }
+        self.era.set(if message.result().is_some() { NEW } else { OLD });
+        let late = matches!(self.state, State::Late(_));
+        self.state = State::Agreed;
+        (!late).then_some(FromServer::Message(origin, message))
+    }
+}
+
+/// The answer of a server that does not know the question.
+pub fn unknown(id: &[u8]) -> Message {
+    let why = "the server does not answer server/discover: it speaks an older revision";
+    Message::parse(error_answer(id, METHOD_NOT_FOUND, why, None))
+}
+
+impl<S: Server> Server for Probing<S> {
+    fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
+        loop {
+            if let Some(own) = self.own.take() {
+                return Poll::Ready(FromServer::Message(Origin::Wire, own));
+            }
+            match self.server.poll_said(cx) {
+                Poll::Ready(said) => {
+                    if let Some(said) = self.judge(said) {
+                        return Poll::Ready(said);
+                    }
+                }
+                Poll::Pending if self.poll_deadline(cx) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn said(&mut self) -> Option<FromServer> {
+        if let Some(own) = self.own.take() {
+            return Some(FromServer::Message(Origin::Wire, own));
+        }
+        while let Some(said) = self.server.said() {
+            if let Some(said) = self.judge(said) {
+                return Some(said);
+            }
+        }
+        None
+    }
+
+    fn say(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
+        match &mut self.state {
+            State::Fresh if message.kind() == Kind::Request => {
+                let text = Message::parse(payload.to_bytes());
+                let asks = text.method().as_deref() == Some(mcp::DISCOVER);
+                let (Some(key), Some(id), true) = (text.id_key(), text.id(), asks) else {
+                    self.state = State::Agreed;
+                    return self.server.say(message, payload, headers);
+                };
+                if self.era.is_old() {
+                    self.own = Some(unknown(&id));
+                    return None;
+                }
+                let deadline = Box::pin(sleep_until(Instant::now() + PATIENCE));
+                let heard = self.awake;
+                let said = VecDeque::new();
+                self.state = State::Asked(Box::new(Asked { key, id, said, deadline, heard }));
+            }
+            State::Asked(asked) if asked.said.len() < SAID_MAX => {
+                asked.said.push_back((message.clone(), payload.clone()));
+            }
+            State::Asked(_) => self.state = State::Agreed,
+            _ => {}
+        }
+        self.server.say(message, payload, headers)
+    }
+
+    fn say_start(&mut self, piece: Bytes, headers: &Headers) {
+        // It could not be said again.
+        self.state = State::Agreed;
+        self.server.say_start(piece, headers);
+    }
+
+    fn say_piece(&mut self, piece: Bytes) {
+        self.server.say_piece(piece);
+    }
+
+    fn say_end(&mut self) {
+        self.server.say_end();
+    }
+
+    fn pass(&mut self, bytes: Bytes) {
+        self.server.pass(bytes);
+    }
+
+    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.server.poll_written(cx)
+    }
+
+    fn is_writing(&self) -> bool {
+        self.server.is_writing()
+    }
+
+    fn is_behind(&self) -> bool {
+        self.server.is_behind()
+    }
+
+    fn pass_bytes(&mut self) -> bool {
+        let passes = self.server.pass_bytes();
+        if passes {
+            // Who only looks on answers nothing.
+            self.state = State::Agreed;
+        }
+        passes
+    }
+
+    fn heard_aside(&mut self) {
+        self.awake = true;
+    }
+
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.server.poll_close(cx)
+    }
+
+    fn stop(&mut self) {
+        self.server.stop();
+    }
+}

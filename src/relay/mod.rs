@@ -1,0 +1,494 @@
+//! Carries one connection: the place where the filter meets a clock and two [legs](legs).
+//!
+//! Four things go on at once: reading either side, and writing what is left for the other. None of
+//! them waits for another, so that a client that stops reading does not stop what it sends from
+//! reaching the server, and the reverse. What a slow reader leaves behind is bounded: beyond
+//! [`QUEUE_MAX`](crate::progress::QUEUE_MAX) the other side is no longer read.
+
+mod apart;
+mod aside;
+mod legs;
+mod outbox;
+mod pipe;
+
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::time::{Sleep, sleep_until, timeout};
+
+use crate::guarded::Guarded;
+use crate::jsonrpc::{Message, Scan};
+use crate::progress::{
+    Fate, Filter, Mode, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
+};
+use crate::transport::stdio::Reader;
+use apart::Pieces;
+use aside::Moved;
+
+pub use apart::{Apart, Spilling};
+pub use aside::Aside;
+pub use legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS};
+pub use pipe::{Pipe, WIRE};
+
+/// What happened in one [`Relay::step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Something moved.
+    Moved,
+    /// Clients will say nothing more. Comes again once the server has been given all of it.
+    ClientDone,
+    /// Clients read no more.
+    ClientGone,
+    /// The server will say nothing more.
+    ServerDone,
+}
+
+/// What has become ready.
+enum Ready {
+    Client(FromClient),
+    Server(FromServer),
+    ClientWritten(StreamId, bool),
+    ServerWritten(bool),
+    /// Another piece of what came apart; `None`: that was all.
+    Piece(StreamId, Option<Bytes>),
+    Aside(Moved),
+    Due,
+}
+
+/// One server and its clients.
+pub struct Relay<C, S> {
+    filter: Guarded,
+    clients: C,
+    server: S,
+    /// Bytes pass as they come, and the filter only looks on.
+    passes: bool,
+    aside: Aside,
+    /// A large message of a client that is passing, and on which stream.
+    passing: Option<(StreamId, Scan)>,
+    /// The client streams that are each one HTTP exchange.
+    exchanges: BTreeSet<StreamId>,
+    /// Answers that come from files, those of one stream one after the other.
+    apart: Vec<Pieces>,
+    /// Whether the sides are still read.
+    reads_clients: bool,
+    reads_server: bool,
+    client_gone: bool,
+    /// The server's end of input has been told, or is not to be told.
+    server_closed: bool,
+    /// Whom to look at first: the sides take turns.
+    server_first: bool,
+    timer: Pin<Box<Sleep>>,
+    takers: Vec<StreamId>,
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+impl<S: Server> Relay<Pipe, S> {
+    /// One client on byte streams. Nothing moves before the first [`Relay::step`].
+    pub fn with_wire(
+        policy: impl Into<Arc<Policy>>,
+        client: Pipe,
+        server: S,
+        aside: Aside,
+    ) -> Self {
+        let policy = policy.into();
+        let mut relay = Self::new(Arc::clone(&policy), client, server, aside);
+        relay.open(WIRE, StreamKind::Shared, policy.pacing);
+        relay
+    }
+}
+
+impl<C: Clients, S: Server> Relay<C, S> {
+    /// A relay whose clients open their streams themselves. Nothing moves before the first
+    /// [`Relay::step`].
+    pub fn new(
+        policy: impl Into<Arc<Policy>>,
+        mut clients: C,
+        mut server: S,
+        aside: Aside,
+    ) -> Self {
+        let policy = policy.into();
+        let observes = policy.mode == Mode::Observe;
+        let passes = observes && clients.pass_bytes() && server.pass_bytes();
+        Self {
+            filter: Guarded::new(Filter::new(Arc::clone(&policy)), policy, WIRE),
+            clients,
+            server,
+            passes,
+            aside,
+            passing: None,
+            exchanges: BTreeSet::new(),
+            apart: Vec::new(),
+            reads_clients: true,
+            reads_server: true,
+            client_gone: false,
+            server_closed: false,
+            server_first: false,
+            timer: Box::pin(sleep_until(tokio::time::Instant::now())),
+            takers: Vec::new(),
+        }
+    }
+
+    fn open(&mut self, stream: StreamId, kind: StreamKind, pacing: Pacing) {
+        if kind == StreamKind::Exchange {
+            self.exchanges.insert(stream);
+        }
+        self.filter.ask(|filter| filter.open_stream(stream, kind, pacing));
+    }
+
+    /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
+    pub async fn step(&mut self) -> Step {
+        let due = self.collect();
+        if let Some(due) = due {
+            self.timer.as_mut().reset(due);
+        }
+        match poll_fn(|cx| self.poll_ready(cx, due.is_some())).await {
+            Ready::Client(heard) => self.heard(heard),
+            Ready::Server(said) => self.said(said),
+            Ready::ClientWritten(stream, ok) => self.client_written(stream, ok),
+            Ready::ServerWritten(ok) => self.server_written(ok),
+            Ready::Piece(stream, piece) => self.piece_apart(stream, piece),
+            Ready::Aside(moved) => {
+                if matches!(moved, Moved::Heard) {
+                    self.server.heard_aside();
+                }
+                Step::Moved
+            }
+            Ready::Due => Step::Moved,
+        }
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>, timed: bool) -> Poll<Ready> {
+        if self.clients.is_writing()
+            && let Poll::Ready((stream, ok)) = self.clients.poll_written(cx)
+        {
+            return Poll::Ready(Ready::ClientWritten(stream, ok));
+        }
+        if self.server.is_writing()
+            && let Poll::Ready(ok) = self.server.poll_written(cx)
+        {
+            return Poll::Ready(Ready::ServerWritten(ok));
+        }
+        self.server_first = !self.server_first;
+        for server in [self.server_first, !self.server_first] {
+            if server
+                && self.reads_server
+                && !self.filter.is_full()
+                && !self.clients.is_behind()
+                && let Poll::Ready(said) = self.server.poll_said(cx)
+            {
+                return Poll::Ready(Ready::Server(said));
+            }
+            if !server
+                && self.reads_clients
+                && !self.server.is_behind()
+                && let Poll::Ready(heard) = self.clients.poll_heard(cx)
+            {
+                return Poll::Ready(Ready::Client(heard));
+            }
+        }
+        for stream in &self.takers {
+            let first = self.apart.iter_mut().find(|pieces| pieces.stream == *stream);
+            if let Some(pieces) = first
+                && let Poll::Ready(piece) = pieces.poll_next(cx)
+            {
+                return Poll::Ready(Ready::Piece(*stream, piece));
+            }
+        }
+        if let Poll::Ready(moved) = self.aside.poll(cx) {
+            return Poll::Ready(Ready::Aside(moved));
+        }
+        if timed && self.timer.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ready::Due);
+        }
+        Poll::Pending
+    }
+
+    /// What has just happened, for the log.
+    pub fn poll_record(&mut self) -> Option<Record> {
+        self.filter.poll_record()
+    }
+
+    /// No heartbeats from now on: the server is about to end.
+    pub fn stop_beating(&mut self) {
+        self.filter.ask(Filter::stop_beating);
+    }
+
+    /// Requests that have no answer yet.
+    pub fn open_calls(&self) -> usize {
+        self.filter.open_calls()
+    }
+
+    /// The server is gone: open calls are answered with an error, nothing waits any more, and it is
+    /// told nothing more.
+    pub fn server_gone(&mut self, why: &str) {
+        self.reads_server = false;
+        self.stop_reading_clients();
+        self.server.stop();
+        self.filter.ask(|filter| filter.server_gone(now(), why));
+    }
+
+    /// The leg towards the server.
+    pub fn server(&mut self) -> &mut S {
+        &mut self.server
+    }
+
+    /// A fresh server has taken the place of one that has ended: it is read, and so is its standard
+    /// error.
+    pub fn read_server_again(&mut self, errors: Option<Reader>) {
+        self.reads_server = true;
+        self.server_closed = false;
+        self.aside.read_from(errors);
+    }
+
+    /// Whether a client has not yet taken all that there is for it.
+    pub fn is_writing(&self) -> bool {
+        self.clients.is_writing() || !self.filter.is_drained()
+    }
+
+    /// Writes what is left for clients, and then for standard error; gives up on either once it
+    /// has taken nothing for as long as `patience`.
+    pub async fn finish(&mut self, patience: Duration) {
+        self.filter.ask(Filter::flush);
+        loop {
+            self.collect();
+            if !self.clients.is_writing() {
+                break;
+            }
+            let written = timeout(patience, poll_fn(|cx| self.clients.poll_written(cx))).await;
+            match written {
+                Ok((stream, ok)) => self.client_written(stream, ok),
+                Err(_) => self.client_written(WIRE, false),
+            };
+        }
+        self.aside.finish(patience).await;
+    }
+
+    /// Closes the server's input, so that it knows that nothing more comes; does nothing while it
+    /// has not read all of what clients said.
+    pub async fn close_server_input(&mut self) {
+        if self.server.is_writing() {
+            return;
+        }
+        if !std::mem::replace(&mut self.server_closed, true) {
+            poll_fn(|cx| self.server.poll_close(cx)).await;
+        }
+    }
+
+    /// Takes from the filter what can be written now, and says when to look again.
+    fn collect(&mut self) -> Option<tokio::time::Instant> {
+        let now = now();
+        while let Some(payload) = self.filter.ask(Filter::poll_to_server).flatten() {
+            let message = Message::parse(payload.to_bytes());
+            self.server.say(&message, payload, &None);
+        }
+        let mut takers = std::mem::take(&mut self.takers);
+        takers.clear();
+        if self.passes || self.client_gone {
+            takers.push(WIRE);
+        } else {
+            self.clients.takers(&mut takers);
+        }
+        let mut due = None;
+        for stream in takers.iter().copied() {
+            self.collect_for(stream, now);
+            if self.passes || self.client_gone || !self.clients.is_full(stream) {
+                let next = self.filter.poll_stream_timeout(stream);
+                due = [due, next].into_iter().flatten().min();
+            }
+        }
+        self.takers = takers;
+        due.map(tokio::time::Instant::from_std)
+    }
+
+    fn collect_for(&mut self, stream: StreamId, now: Instant) {
+        if self.passes || self.client_gone {
+            while self.filter.poll_transmit(now, stream).is_some() {}
+            return self.written(now, stream);
+        }
+        let mut from_file = self.apart.iter().filter(|pieces| pieces.stream == stream).peekable();
+        if from_file.peek().is_some_and(|first| first.begun) {
+            return;
+        }
+        let from_file = from_file.peek().is_some();
+        while !self.clients.is_full(stream) {
+            let Some(transmit) = self.filter.poll_transmit(now, stream) else { break };
+            self.clients.give(stream, transmit);
+        }
+        let is_over = |filter: &mut Filter| filter.is_over(stream);
+        if self.exchanges.contains(&stream) && !from_file && self.filter.ask(is_over) != Some(false)
+        {
+            self.exchanges.remove(&stream);
+            self.filter.ask(|filter| filter.close_stream(now, stream, false));
+            self.clients.finish(stream);
+        }
+    }
+
+    fn written(&mut self, now: Instant, stream: StreamId) {
+        self.filter.ask(|filter| filter.written(now, stream));
+    }
+
+    fn stop_reading_clients(&mut self) {
+        self.reads_clients = false;
+        self.clients.stop_reading();
+    }
+
+    /// Takes what clients say, all that has come.
+    fn heard(&mut self, heard: FromClient) -> Step {
+        let mut next = Some(heard);
+        while let Some(heard) = next {
+            match heard {
+                FromClient::Done => {
+                    self.stop_reading_clients();
+                    self.filter.ask(Filter::client_left);
+                    return Step::ClientDone;
+                }
+                FromClient::Gone => return self.client_written(WIRE, false),
+                FromClient::Raw(bytes) => self.server.pass(bytes),
+                FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
+                FromClient::Closed(stream, cancels) => {
+                    self.exchanges.remove(&stream);
+                    self.apart.retain(|pieces| pieces.stream != stream);
+                    self.filter.ask(|filter| filter.close_stream(now(), stream, cancels));
+                }
+                FromClient::Message(stream, message, headers) => {
+                    self.client_message(stream, &message, &headers);
+                }
+                FromClient::Start(stream, piece, headers) => {
+                    let mut scan = Scan::default();
+                    scan.feed(&piece);
+                    self.passing = Some((stream, scan));
+                    self.server.say_start(piece, &headers);
+                }
+                FromClient::Piece(piece) => {
+                    if let Some((_, scan)) = &mut self.passing {
+                        scan.feed(&piece);
+                    }
+                    self.server.say_piece(piece);
+                }
+                FromClient::End => {
+                    self.server.say_end();
+                    if let Some((stream, scan)) = self.passing.take() {
+                        self.filter.client_passed(now(), stream, &scan);
+                    }
+                }
+            }
+            next = self.clients.heard();
+        }
+        Step::Moved
+    }
+
+    fn client_message(&mut self, stream: StreamId, message: &Message, headers: &Headers) {
+        let payload = self.filter.client_message(now(), stream, message);
+        if payload.is_empty() {
+            return;
+        }
+        if let Some(upstream) = self.server.say(message, payload, headers) {
+            self.filter.ask(|filter| filter.pair(stream, message, upstream));
+        }
+    }
+
+    /// Takes what the server says, all that has come.
+    fn said(&mut self, said: FromServer) -> Step {
+        let now = now();
+        let mut next = Some(said);
+        while let Some(said) = next {
+            let fate = match said {
+                FromServer::Done => {
+                    self.reads_server = false;
+                    return Step::ServerDone;
+                }
+                FromServer::Deaf => return self.server_written(false),
+                FromServer::Raw(bytes) => {
+                    self.clients.pass(bytes);
+                    Fate::Taken
+                }
+                FromServer::Noise(text) => Fate::Noise(text),
+                FromServer::Message(origin, message) => {
+                    self.filter.server_message(now, origin, &message)
+                }
+                FromServer::Start(origin, piece) => {
+                    let text = 0..piece.len();
+                    self.filter.server_passing(now, origin, piece, text)
+                }
+                FromServer::Piece(origin, piece) => {
+                    let text = 0..piece.len();
+                    self.filter.server_piece(now, origin, piece, text)
+                }
+                FromServer::End(origin, whole) => self.passed(now, origin, whole),
+                FromServer::Apart(apart) => self.answered_apart(now, *apart),
+            };
+            if let Fate::Noise(text) = fate
+                && !self.passes
+            {
+                self.aside.put(text);
+            }
+            next = self.server.said();
+        }
+        Step::Moved
+    }
+
+    fn passed(&mut self, now: Instant, origin: Origin, whole: bool) -> Fate {
+        if !whole {
+            // It was broken off, and lacks its line ending.
+            let end = Bytes::from_static(b"\n");
+            self.filter.server_piece(now, origin, end, 0..1);
+        }
+        self.filter.server_passed(now, origin);
+        Fate::Taken
+    }
+
+    fn answered_apart(&mut self, now: Instant, apart: Apart) -> Fate {
+        let answered = apart
+            .id()
+            .and_then(|id| self.filter.ask(|filter| filter.answered_apart(now, &id)).flatten());
+        if let Some((stream, id)) = answered {
+            // What waits of its progress goes first.
+            self.apart.push(apart.into_pieces(stream, id));
+        }
+        Fate::Taken
+    }
+
+    fn piece_apart(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
+        let part = if piece.is_some() { Part::Piece } else { Part::End };
+        if piece.is_none()
+            && let Some(over) = self.apart.iter().position(|pieces| pieces.stream == stream)
+        {
+            self.apart.remove(over);
+        }
+        let payload = piece.unwrap_or_default().into();
+        self.clients.give(stream, Transmit { payload, part });
+        Step::Moved
+    }
+
+    fn client_written(&mut self, stream: StreamId, ok: bool) -> Step {
+        if ok {
+            self.written(now(), stream);
+            return Step::Moved;
+        }
+        if !self.client_gone {
+            tracing::warn!("the client cannot be written to any more");
+        }
+        self.client_gone = true;
+        self.stop_reading_clients();
+        self.clients.discard();
+        self.written(now(), stream);
+        Step::ClientGone
+    }
+
+    fn server_written(&mut self, ok: bool) -> Step {
+        if !ok {
+            // The server reads no more. It may still say something, and its exit says the rest.
+            self.stop_reading_clients();
+            return Step::ClientDone;
+        }
+        if self.reads_clients { Step::Moved } else { Step::ClientDone }
+    }
+}

@@ -1,0 +1,75 @@
+//! Bytes on their way to one writer.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+
+use bytes::{Buf, Bytes};
+use tokio::io::AsyncWriteExt;
+
+use crate::progress::Payload;
+use crate::transport::stdio::Writer;
+
+/// Pieces that are written together.
+const SLICES: usize = 16;
+
+/// A queue of bytes.
+#[derive(Default)]
+pub(super) struct Outbox {
+    pieces: VecDeque<Bytes>,
+    pub(super) bytes: usize,
+    /// Something was written and not flushed yet.
+    unflushed: bool,
+}
+
+impl Outbox {
+    pub(super) fn push(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.bytes += piece.len();
+            self.pieces.push_back(piece);
+        }
+    }
+
+    /// A message with a line ending. What arrived has one already.
+    pub(super) fn push_message(&mut self, payload: &Payload) {
+        let mut last = None;
+        for piece in payload.pieces().filter(|piece| !piece.is_empty()) {
+            last = piece.last().copied();
+            self.push(piece.clone());
+        }
+        if last.is_some_and(|last| last != b'\n') {
+            self.push(Bytes::from_static(b"\n"));
+        }
+    }
+
+    /// Whether all of it has reached its reader, as far as we can know.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && !self.unflushed
+    }
+
+    /// Writes as much as goes at once, and flushes after the last piece. Cancel-safe: what was not
+    /// written or flushed still is to be.
+    pub(super) async fn write(&mut self, writer: &mut Writer) -> io::Result<()> {
+        if self.pieces.is_empty() {
+            writer.flush().await?;
+            self.unflushed = false;
+            return Ok(());
+        }
+        self.unflushed = true;
+        let slices: Vec<IoSlice<'_>> =
+            self.pieces.iter().take(SLICES).map(|piece| IoSlice::new(piece)).collect();
+        let mut written = writer.write_vectored(&slices).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.bytes -= written;
+        while let Some(first) = self.pieces.front_mut() {
+            if written < first.len() {
+                first.advance(written);
+                break;
+            }
+            written -= first.len();
+            self.pieces.pop_front();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,295 @@
+//! A leg of newline-delimited messages: stdio, on either side.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::legs::{Clients, FromClient, FromServer, Headers, Server};
+use super::outbox::Outbox;
+use crate::jsonrpc::Message;
+use crate::lines::{Frame, INSPECT_MAX, Lines};
+use crate::progress::{Origin, Part, Payload, QUEUE_MAX, StreamId, Transmit};
+use crate::transport::stdio::{Reader, Writer};
+
+/// Room for one read; a pipe holds as much.
+const READ_BYTES: usize = 64 << 10;
+
+/// Room below which a new buffer is made.
+const READ_MIN: usize = 8 << 10;
+
+/// Bytes that are written together. Larger payloads are written alone.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// The only client stream of a stdio connection.
+pub const WIRE: StreamId = StreamId(0);
+
+/// One side that speaks in lines.
+pub struct Pipe {
+    reader: Reader,
+    writer: Writer,
+    buffer: BytesMut,
+    lines: Lines,
+    /// There may be more to read.
+    open: bool,
+    /// The other side is written to no more.
+    gone: bool,
+    outbox: Outbox,
+    /// Bytes are passed on as they come.
+    passes: bool,
+    /// Bytes that have just come, if they are.
+    fresh: Option<Bytes>,
+}
+
+/// What reading has come to.
+enum Read {
+    Fresh(Bytes),
+    Frame(Frame),
+    End,
+}
+
+impl Pipe {
+    /// A side that says what `reader` reads, and reads what is written to `writer`.
+    pub fn new(reader: Reader, writer: Writer) -> Self {
+        Self::holding(reader, writer, INSPECT_MAX)
+    }
+
+    /// The same, where lines of up to `limit` bytes are held whole.
+    pub fn holding(reader: Reader, writer: Writer, limit: usize) -> Self {
+        Self {
+            reader,
+            writer,
+            buffer: BytesMut::new(),
+            lines: Lines::new(limit),
+            open: true,
+            gone: false,
+            outbox: Outbox::default(),
+            passes: false,
+            fresh: None,
+        }
+    }
+
+    /// What has been read already.
+    fn known(&mut self) -> Option<Read> {
+        if let Some(fresh) = self.fresh.take() {
+            return Some(Read::Fresh(fresh));
+        }
+        let frame = if self.open {
+            self.lines.decode(&mut self.buffer)
+        } else {
+            self.lines.finish(&mut self.buffer)
+        };
+        frame.map(Read::Frame)
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Read> {
+        loop {
+            if let Some(read) = self.known() {
+                return Poll::Ready(read);
+            }
+            if !self.open {
+                return Poll::Ready(Read::End);
+            }
+            // A message that waits keeps the buffer it came in; small ones share one.
+            if self.buffer.capacity() - self.buffer.len() < READ_MIN {
+                // As much again for a long line, so that growing copies it once and not once a read.
+                self.buffer.reserve(READ_BYTES.max(self.buffer.len()));
+            }
+            let read = ready!(pin!(self.reader.read_buf(&mut self.buffer)).poll(cx));
+            let bytes = read.unwrap_or_default();
+            self.open = bytes > 0;
+            if self.passes && bytes > 0 {
+                let fresh = &self.buffer[self.buffer.len() - bytes..];
+                self.fresh = Some(Bytes::copy_from_slice(fresh));
+            }
+        }
+    }
+
+    /// Ready when all is written (`true`) or nothing can be any more.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        while !self.outbox.is_empty() {
+            let written = ready!(pin!(self.outbox.write(&mut self.writer)).poll(cx));
+            if written.is_err() {
+                self.gone = true;
+                self.outbox = Outbox::default();
+                return Poll::Ready(false);
+            }
+        }
+        Poll::Ready(true)
+    }
+
+    fn put(&mut self, payload: &Payload) {
+        if !self.passes {
+            self.outbox.push_message(payload);
+        }
+    }
+
+    fn put_piece(&mut self, piece: Bytes) {
+        if !self.passes {
+            self.outbox.push(piece);
+        }
+    }
+}
+
+/// What a client says in a frame.
+fn from_client(read: Read) -> FromClient {
+    match read {
+        Read::Fresh(bytes) => FromClient::Raw(bytes),
+        Read::Frame(Frame::Line(line) | Frame::Rest(line)) => {
+            FromClient::Message(WIRE, Message::parse(line), None)
+        }
+        Read::Frame(Frame::Start(piece)) => FromClient::Start(WIRE, piece, None),
+        Read::Frame(Frame::Chunk(piece)) => FromClient::Piece(piece),
+        Read::Frame(Frame::End { .. }) => FromClient::End,
+        Read::End => FromClient::Done,
+    }
+}
+
+impl Clients for Pipe {
+    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
+        self.poll_read(cx).map(from_client)
+    }
+
+    fn heard(&mut self) -> Option<FromClient> {
+        self.known().map(from_client)
+    }
+
+    fn takers(&mut self, streams: &mut Vec<StreamId>) {
+        if self.outbox.is_empty() {
+            streams.push(WIRE);
+        }
+    }
+
+    fn is_full(&self, _: StreamId) -> bool {
+        self.outbox.bytes >= BATCH_BYTES
+    }
+
+    fn give(&mut self, _: StreamId, Transmit { payload, part }: Transmit) {
+        if self.gone {
+            return;
+        }
+        match part {
+            Part::Whole => self.put(&payload),
+            Part::Piece | Part::End => {
+                payload.pieces().for_each(|piece| self.put_piece(piece.clone()));
+            }
+        }
+    }
+
+    fn pass(&mut self, bytes: Bytes) {
+        if !self.gone {
+            self.outbox.push(bytes);
+        }
+    }
+
+    fn finish(&mut self, _: StreamId) {}
+
+    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
+        self.poll_write(cx).map(|ok| (WIRE, ok))
+    }
+
+    fn is_writing(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    fn is_behind(&self) -> bool {
+        self.outbox.bytes >= QUEUE_MAX
+    }
+
+    fn pass_bytes(&mut self) -> bool {
+        self.passes = true;
+        true
+    }
+
+    fn stop_reading(&mut self) {
+        self.open = false;
+        self.buffer.clear();
+    }
+
+    fn discard(&mut self) {
+        self.outbox = Outbox::default();
+    }
+}
+
+/// What a server says in a frame; `None` if that is nothing.
+fn from_server(read: Read) -> FromServer {
+    match read {
+        Read::Fresh(bytes) => FromServer::Raw(bytes),
+        Read::Frame(Frame::Line(line)) => FromServer::Message(Origin::Wire, Message::parse(line)),
+        Read::Frame(Frame::Rest(rest)) if is_whole(&rest) => {
+            FromServer::Message(Origin::Wire, Message::parse(rest))
+        }
+        Read::Frame(Frame::Rest(rest)) => FromServer::Noise(rest),
+        Read::Frame(Frame::Start(piece)) => FromServer::Start(Origin::Wire, piece),
+        Read::Frame(Frame::Chunk(piece)) => FromServer::Piece(Origin::Wire, piece),
+        Read::Frame(Frame::End { terminated }) => FromServer::End(Origin::Wire, terminated),
+        Read::End => FromServer::Done,
+    }
+}
+
+impl Server for Pipe {
+    fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
+        self.poll_read(cx).map(from_server)
+    }
+
+    fn said(&mut self) -> Option<FromServer> {
+        self.known().map(from_server)
+    }
+
+    fn say(&mut self, _: &Message, payload: Payload, _: &Headers) -> Option<StreamId> {
+        self.put(&payload);
+        None
+    }
+
+    fn say_start(&mut self, piece: Bytes, _: &Headers) {
+        self.put_piece(piece);
+    }
+
+    fn say_piece(&mut self, piece: Bytes) {
+        self.put_piece(piece);
+    }
+
+    fn say_end(&mut self) {}
+
+    fn pass(&mut self, bytes: Bytes) {
+        self.outbox.push(bytes);
+    }
+
+    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.poll_write(cx)
+    }
+
+    fn is_writing(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    fn is_behind(&self) -> bool {
+        self.outbox.bytes >= QUEUE_MAX
+    }
+
+    fn pass_bytes(&mut self) -> bool {
+        self.passes = true;
+        true
+    }
+
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let closed = pin!(self.writer.shutdown()).poll(cx);
+        if closed.is_ready() {
+            self.writer = Box::new(tokio::io::sink());
+        }
+        closed.map(drop)
+    }
+
+    fn stop(&mut self) {
+        self.open = false;
+        self.buffer.clear();
+        self.outbox = Outbox::default();
+    }
+}
+
+/// Whether what was left at the end of input is one JSON value, and not the first half of one.
+fn is_whole(rest: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(rest).is_ok()
+}
