@@ -55,7 +55,8 @@
 //!
 //! Run it with `cargo run --example kuzumem -- --generation k1`, and behind milepost with
 //! `milepost wrap -- target/debug/examples/kuzumem --generation k1`. Over HTTP:
-//! `cargo run --example kuzumem -- --http 127.0.0.1:3001 --generation k5`.
+//! `cargo run --example kuzumem -- --http 127.0.0.1:3001 --generation k5`. No client can begin with k2 and
+//! k3h; a route with `upstream.lifecycle = { tools = "/tools/list", initialize = "/initialize" }` lets it.
 
 #[path = "support/graph.rs"]
 mod graph;

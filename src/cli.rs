@@ -7,11 +7,16 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue};
 use tracing::Level;
+use url::Url;
 
 use crate::progress::dialect::Dialect;
 use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs};
-use crate::routes::{Routes, RoutesError, Upstream};
+use crate::routes::{
+    Environment, HeaderRules, HttpUpstream, Route, Routes, RoutesError, StdioUpstream, Upstream,
+};
 use crate::settings::{
     ANSWER_REPAIRS, CallSettings, Settings, Word, dialects, positive_time, scale, time,
 };
@@ -32,11 +37,13 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Stand in front of a stdio server: put `milepost wrap --` before its command
+    /// Stand in front of a server, for a stdio client: put `milepost wrap --` before its command, or
+    /// give its address
     #[command(
-        after_help = "Example: milepost wrap -- npx -y @modelcontextprotocol/server-everything\n\n\
+        after_help = "Examples:\n  milepost wrap -- npx -y @modelcontextprotocol/server-everything\n  \
+        milepost wrap --bearer-env TOKEN https://mcp.example.com/mcp\n\n\
         Standard output belongs to the protocol; what Milepost has to say is on standard error. \
-        The exit code is the server's."
+        The exit code is the server's; with an address 0, or 1 if nobody ever answered there."
     )]
     Wrap(Box<Wrap>),
     /// Serve the routes of a file over HTTP
@@ -54,12 +61,30 @@ pub enum Command {
 pub struct Wrap {
     #[command(flatten)]
     policy: PolicyArgs,
+    #[command(flatten, next_help_heading = "Server at an address")]
+    remote: RemoteArgs,
     /// What is logged, and how.
     #[command(flatten)]
     pub log: LogArgs,
-    /// The server's command and its arguments
-    #[arg(required_unless_present = "config", trailing_var_arg = true, value_name = "CMD")]
+    /// The server's command and its arguments, or its address (`http://…`, `https://…`): Streamable
+    /// HTTP or HTTP+SSE
+    #[arg(required_unless_present = "config", trailing_var_arg = true, value_name = "CMD|URL")]
     pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+struct RemoteArgs {
+    /// A header that every request has, as `Name: value`; repeat for more. `${VAR}` is taken from the
+    /// environment
+    #[arg(long = "header", value_name = "HEADER")]
+    headers: Vec<String>,
+    /// The file that holds the token to present (`Authorization: Bearer`); it is read again when it
+    /// changes
+    #[arg(long, value_name = "FILE", conflicts_with = "bearer_env")]
+    bearer_file: Option<PathBuf>,
+    /// The environment variable that holds it
+    #[arg(long, value_name = "VAR")]
+    bearer_env: Option<String>,
 }
 
 /// What is logged, and how.
@@ -111,7 +136,7 @@ pub struct Demo {
 
 #[derive(Debug, Args)]
 struct PolicyArgs {
-    /// Take the settings, and the command unless one is given, of a route of this file; flags
+    /// Take the settings, and the server unless one is given, of a route of this file; flags
     /// override them
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -232,12 +257,22 @@ fn level(text: &str) -> Result<Level, String> {
 pub struct Wrapped {
     /// How progress is treated.
     pub policy: Policy,
-    /// The server's command and its arguments.
-    pub command: Vec<OsString>,
-    /// What its environment has besides ours.
-    pub env: Vec<(OsString, OsString)>,
-    /// The folder that it runs in; `None`: ours.
-    pub cwd: Option<PathBuf>,
+    /// What stands behind us.
+    pub server: WrappedServer,
+}
+
+/// What stands behind `milepost wrap`.
+#[derive(Debug)]
+pub enum WrappedServer {
+    /// A child process.
+    Command(StdioUpstream),
+    /// A server that is reached over HTTP.
+    Http {
+        /// Where, and with which headers.
+        route: Box<Route>,
+        /// The file that holds the token to present.
+        bearer_file: Option<PathBuf>,
+    },
 }
 
 /// Why arguments cannot be used, which the command line alone does not show.
@@ -249,17 +284,18 @@ pub enum WrapError {
     /// A dialect that neither is built in nor in the route file.
     #[error("--dialect: {0}")]
     Dialect(String),
-    /// The route leads elsewhere.
-    #[error(
-        "{}: the route {route} has no `upstream.command`; the server's command is expected after `--`",
-        file.display()
-    )]
-    NoCommand {
-        /// The route file.
-        file: PathBuf,
-        /// The path of the route.
-        route: String,
-    },
+    /// A header that is none.
+    #[error("--header: {0}")]
+    Header(String),
+    /// A token that is none.
+    #[error("--bearer-env: {0}")]
+    Bearer(String),
+    /// Something stands behind the address.
+    #[error("{0:?} stands behind the address of the server; options come before it")]
+    BehindAddress(OsString),
+    /// Headers are of no use to a child process.
+    #[error("--header, --bearer-file and --bearer-env are for a server at an address")]
+    NoAddress,
 }
 
 impl Wrap {
@@ -268,39 +304,122 @@ impl Wrap {
     /// # Errors
     /// If the route file cannot be used, or does not fit the arguments.
     pub fn resolve(&self) -> Result<Wrapped, WrapError> {
-        let (policy, command) = (Policy::default(), self.command.clone());
-        let mut wrapped = Wrapped { policy, command, env: Vec::new(), cwd: None };
+        let mut policy = Policy::default();
         let mut own = Vec::new();
+        let mut route = None;
         if let Some(file) = &self.policy.config {
             let routes = Routes::load(file)?;
-            routes.apply_defaults(&mut wrapped.policy);
+            routes.apply_defaults(&mut policy);
             let name = self.policy.route.as_deref();
-            // With a command of its own, a file needs no route.
-            match routes.find(name) {
-                Err(_) if name.is_none() && !self.command.is_empty() => {}
-                found => {
-                    let route = found?;
-                    route.apply(&mut wrapped.policy);
-                    match &route.upstream {
-                        Upstream::Command(stdio) => {
-                            if self.command.is_empty() {
-                                wrapped.command.clone_from(&stdio.command);
-                            }
-                            wrapped.env.clone_from(&stdio.env);
-                            wrapped.cwd.clone_from(&stdio.cwd);
-                        }
-                        _ if self.command.is_empty() => {
-                            let (file, route) = (file.clone(), route.path.clone());
-                            return Err(WrapError::NoCommand { file, route });
-                        }
-                        _ => {}
-                    }
-                }
+            // With a server of its own, a file needs no route.
+            route = match routes.find(name) {
+                Err(_) if name.is_none() && !self.command.is_empty() => None,
+                found => Some(found?.clone()),
+            };
+            if let Some(route) = &route {
+                route.apply(&mut policy);
             }
             own = routes.dialects().to_vec();
         }
-        self.policy.settings(&own).map_err(WrapError::Dialect)?.apply(&mut wrapped.policy);
-        Ok(wrapped)
+        self.policy.settings(&own).map_err(WrapError::Dialect)?.apply(&mut policy);
+        let server = self.server(route)?;
+        Ok(Wrapped { policy, server })
+    }
+
+    fn server(&self, route: Option<Route>) -> Result<WrappedServer, WrapError> {
+        let mut route = match (self.address()?, route) {
+            (Some(url), route) => at_address(url, route),
+            (None, Some(route)) if self.command.is_empty() => route,
+            (None, route) => {
+                let mut stdio = match route.map(|route| route.upstream) {
+                    Some(Upstream::Command(stdio)) => stdio,
+                    _ => StdioUpstream::new(Vec::new()),
+                };
+                stdio.command.clone_from(&self.command);
+                return self.child(stdio);
+            }
+        };
+        if let Upstream::Command(stdio) = route.upstream {
+            return self.child(stdio);
+        }
+        self.remote.apply(&mut route.request_headers)?;
+        let bearer_file = self.remote.bearer_file.clone();
+        Ok(WrappedServer::Http { route: Box::new(route), bearer_file })
+    }
+
+    fn child(&self, stdio: StdioUpstream) -> Result<WrappedServer, WrapError> {
+        let RemoteArgs { headers, bearer_file, bearer_env } = &self.remote;
+        if !headers.is_empty() || bearer_file.is_some() || bearer_env.is_some() {
+            return Err(WrapError::NoAddress);
+        }
+        Ok(WrappedServer::Command(stdio))
+    }
+
+    /// The server's address, if that is what is given.
+    fn address(&self) -> Result<Option<Url>, WrapError> {
+        let Some(first) = self.command.first().and_then(|first| first.to_str()) else {
+            return Ok(None);
+        };
+        let url = Url::parse(first).ok();
+        let url = url.filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
+        match self.command.get(1) {
+            Some(more) if url.is_some() => Err(WrapError::BehindAddress(more.clone())),
+            _ => Ok(url),
+        }
+    }
+}
+
+/// A route to an address. What a route of a file says of its own server holds for this one.
+fn at_address(url: Url, route: Option<Route>) -> Route {
+    let new = |url| HttpUpstream {
+        url: Some(url),
+        sse: None,
+        http2: false,
+        ca_file: None,
+        client_certificate: None,
+        lifecycle: None,
+    };
+    match route {
+        Some(mut route) => {
+            route.upstream = match route.upstream {
+                Upstream::Http(http) => {
+                    Upstream::Http(HttpUpstream { url: Some(url), sse: None, ..http })
+                }
+                _ => Upstream::Http(new(url)),
+            };
+            route
+        }
+        None => Route::new("/".to_owned(), Upstream::Http(new(url))),
+    }
+}
+
+impl RemoteArgs {
+    /// Adds the headers to those of a route.
+    fn apply(&self, rules: &mut HeaderRules) -> Result<(), WrapError> {
+        let environment = Environment::of_process();
+        let mut set = |name: HeaderName, mut value: HeaderValue| {
+            value.set_sensitive(true);
+            rules.set.retain(|(known, _)| *known != name);
+            rules.set.push((name, value));
+        };
+        for header in &self.headers {
+            // Only the name is shown: the value may be a secret.
+            let name = header.split(':').next().unwrap_or_default();
+            let wrong = |why: &str| WrapError::Header(format!("{name:?}: {why}"));
+            let filled = environment.fill(header).map_err(|why| wrong(&why))?;
+            let form = "`Name: value` is expected";
+            let (name, value) = filled.split_once(':').ok_or_else(|| wrong(form))?;
+            let name = name.trim().parse().map_err(|_| wrong(form))?;
+            let value = value.trim().parse().map_err(|_| wrong("no header can hold its value"))?;
+            set(name, value);
+        }
+        if let Some(name) = &self.bearer_env {
+            let token = environment.get(name).map_err(WrapError::Bearer)?;
+            let value = HeaderValue::try_from(format!("Bearer {}", token.trim()));
+            let no_token = |_| WrapError::Bearer(format!("{name} holds no token"));
+            set(AUTHORIZATION, value.map_err(no_token)?);
+        }
+        Ok(())
     }
 }
 

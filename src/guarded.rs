@@ -212,6 +212,13 @@ impl Guarded {
         }
     }
 
+    /// [`Filter::server_broke_off`].
+    pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {
+        if self.ask(|filter| filter.server_broke_off(now, origin, why)).is_none() {
+            self.push_piece(origin, Bytes::new(), Part::End);
+        }
+    }
+
     fn push_piece(&mut self, origin: Origin, piece: Bytes, part: Part) {
         let withholding = self.failed.as_ref().is_some_and(|failed| failed.withholding);
         if !withholding && !self.policy.remap {

@@ -49,7 +49,8 @@ impl Signals {
         ]))
     }
 
-    async fn next(&mut self) -> child::Signal {
+    /// The next one.
+    pub async fn next(&mut self) -> child::Signal {
         let [term, int, hup] = &mut self.0;
         tokio::select! {
             _ = term.recv() => child::Signal::SIGTERM,
@@ -238,11 +239,11 @@ impl<C: Clients> Host<C> {
     async fn end(&mut self, exit: Exit) {
         self.relay.stop_beating();
         let open = self.relay.open_calls();
+        self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
+        self.relay.finish(LAST_WORDS).await;
         if open > 0 || !self.client_done || exit.code() != 0 {
             tracing::warn!(open_calls = open, "the server ended ({exit})");
         }
-        self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
-        self.relay.finish(LAST_WORDS).await;
         self.note();
         self.log.finish();
         self.child.sweep().await;

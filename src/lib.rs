@@ -10,6 +10,7 @@ pub mod mcp;
 pub mod probe;
 pub mod progress;
 pub mod relay;
+pub mod remote;
 pub mod routes;
 pub mod serve;
 pub mod settings;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::Parser;
-use milepost::cli::{Cli, Command};
+use milepost::cli::{Cli, Command, WrappedServer};
 use milepost::routes::{self, Routes};
 use milepost::transport::child::Program;
 use milepost::{check, demo, serve, telemetry, wrap};
@@ -49,10 +49,21 @@ async fn run(command: Command) -> ExitCode {
                 Ok(wrapped) => wrapped,
                 Err(error) => return report(&error, 2),
             };
-            let program = Program { command: wrapped.command, env: wrapped.env, cwd: wrapped.cwd };
-            match wrap::run(wrapped.policy, program).await {
-                Ok(code) => ExitCode::from(code),
-                Err(error) => report(&error, 127),
+            match wrapped.server {
+                WrappedServer::Command(stdio) => {
+                    let program =
+                        Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
+                    match wrap::run(wrapped.policy, program).await {
+                        Ok(code) => ExitCode::from(code),
+                        Err(error) => report(&error, 127),
+                    }
+                }
+                WrappedServer::Http { route, bearer_file } => {
+                    match wrap::run_remote(wrapped.policy, &route, bearer_file).await {
+                        Ok(code) => ExitCode::from(code),
+                        Err(error) => report(&error, 2),
+                    }
+                }
             }
         }
         Command::Serve(args) => {

@@ -37,6 +37,10 @@ impl Revision {
 pub const INITIALIZE: &str = "initialize";
 /// How a client of 2026-07-28 asks a server for its revisions.
 pub const DISCOVER: &str = "server/discover";
+/// What a client says once a session can begin, up to 2025-11-25.
+pub const INITIALIZED: &str = "notifications/initialized";
+/// The tools of a server.
+pub const TOOLS_LIST: &str = "tools/list";
 /// A call of a tool.
 pub const TOOLS_CALL: &str = "tools/call";
 /// Progress as the specification has it.
@@ -62,6 +66,8 @@ pub const TASKS_LIST: &str = "tasks/list";
 pub const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
 /// `_meta` key that ties a message to a `subscriptions/listen` (2026-07-28).
 pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+/// What the `_meta` keys that a request of 2026-07-28 must have begin with.
+pub const META_PREFIX: &str = "io.modelcontextprotocol/";
 /// `_meta` key that ties a message to a task of 2025-11-25.
 pub const META_RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 

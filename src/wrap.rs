@@ -1,5 +1,6 @@
-//! `milepost wrap -- CMD`: a child process behind our own standard streams.
+//! `milepost wrap`: a child process, or a server at an address, behind our own standard streams.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +9,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::host::{Host, Signals};
+use crate::http::towards::{Bearer, Towards, Way};
+use crate::http::{SiteError, Via};
 use crate::jsonrpc::{Kind, Message, own_error};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
 use crate::progress::Policy;
-use crate::relay::{Pipe, Relay};
+use crate::relay::{Aside, Pipe, Relay};
+use crate::remote;
+use crate::routes::Route;
 use crate::transport::child::{self, Program};
 use crate::transport::stdio;
 
@@ -30,6 +35,45 @@ pub async fn run(policy: Policy, program: Program) -> Result<u8, child::SpawnErr
             Err(error)
         }
     }
+}
+
+/// Why a server at an address cannot be stood in front of.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// Its address or its certificates cannot be used.
+    #[error(transparent)]
+    Site(#[from] SiteError),
+    /// The system has no random bytes.
+    #[error("the system has no random bytes")]
+    Random(#[from] getrandom::Error),
+}
+
+/// Stands in front of the server of `route` until the client has said its last word, or a signal comes.
+/// Nothing is connected before the client's first message. Answers with the exit code: 1 if nobody ever
+/// answered, otherwise 0.
+///
+/// # Errors
+/// If the route cannot be used.
+pub async fn run_remote(
+    policy: Policy,
+    route: &Route,
+    bearer_file: Option<PathBuf>,
+) -> Result<u8, RemoteError> {
+    let way = Way::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
+    let server = Towards::new(way);
+    let reach = server.reach();
+    let client = Pipe::new(stdio::input(), stdio::output());
+    let aside = Aside::new(stdio::error(), None);
+    let relay = Relay::with_wire(policy, client, server, aside);
+    let mut signals = Signals::listen().ok();
+    remote::run(relay, async {
+        match &mut signals {
+            Some(signals) => drop(signals.next().await),
+            None => std::future::pending().await,
+        }
+    })
+    .await;
+    Ok(u8::from(reach.has_failed()))
 }
 
 /// Answers the client's first request, so that a person reads the reason where they look, and not

@@ -21,11 +21,12 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
 
 /// What clients report that is no fault: some servers offer no stream or know no newest version, and
 /// one ends a session with 202, all of which their clients survive.
-const HARMLESS: [&str; 6] = [
+const HARMLESS: [&str; 7] = [
     "GET 405",
     "GET Server does not support SSE",
     "DELETE 405",
     "POST 400",
+    "POST 404",
     "POST 422",
     "Session termination failed: 202",
 ];
@@ -424,6 +425,85 @@ fn adapters_of_a_framework_see_progress_where_they_saw_none() {
         assert!(with.progress(0).len() >= 20, "{}", with.json);
         proxy.finish();
     });
+}
+
+mod a_server_that_knows_only_calls {
+    use super::*;
+
+    const LIFECYCLE: &str = "upstream.lifecycle = { tools = \"/tools/list\", initialize = \"/initialize\" }\n\
+        heartbeat = { enabled = false }";
+
+    /// Clients and how they agree on a revision.
+    const VISITORS: [(&str, &[&str], &str); 6] = [
+        ("ts1", &["--list"], "2025-11-25"),
+        ("ts2", &["--list"], "2025-11-25"),
+        ("ts2", &["--list", "--negotiate", "auto", "--protocol", "2025-11-25"], "2025-11-25"),
+        ("py1", &["--list", "--protocol", "2025-06-18"], "2025-06-18"),
+        ("py2", &["--list"], "2025-11-25"),
+        ("rmcp", &[], "2025-11-25"),
+    ];
+
+    const CALLS: [&str; 6] = [
+        "--call",
+        "pagerank",
+        "--call",
+        "get-component-dependencies",
+        "--call",
+        "init-memory-bank",
+    ];
+
+    fn expect_served(report: &Report, revision: &str) {
+        let json = &report.json;
+        expect_well(report);
+        assert_eq!(json["server_version"]["name"], "KuzuMem-MCP", "{json}");
+        assert_eq!(json["protocol"], revision, "{json}");
+        let tools = json!(["pagerank", "get-component-dependencies", "init-memory-bank"]);
+        assert!(json.get("tools").is_none_or(|listed| *listed == tools), "{json}");
+        let [rank, dependencies, prepared] = report.calls() else { panic!("{json}") };
+        for (call, said) in [
+            (rank, "\"iterationsCompleted\":20"),
+            (dependencies, "\"totalDependencies\":2"),
+            (prepared, "\"success\":true"),
+        ] {
+            let text = call["result"]["content"][0]["text"].as_str().unwrap();
+            assert!(text.contains(said), "{said}: {json}");
+        }
+        let told = report.progress(0);
+        let last = json!([100.0, 100.0, "PageRank iteration 20/20 complete."]);
+        assert!(told.len() >= 20 && told.contains(&last), "{json}");
+        assert!(!report.progress(1).is_empty(), "{json}");
+    }
+
+    #[test]
+    fn serves_clients_of_every_sdk() {
+        aside(|| {
+            for generation in ["k2", "k3h"] {
+                let kuzumem =
+                    Server::start("kuzumem", &["--generation", generation, "--pace", "120ms"]);
+                // Without the proxy nobody gets anywhere.
+                let alone = ["--deadline", "3"];
+                let alone = visit("ts2", &alone, &["--url", kuzumem.url()], &[]);
+                assert_eq!(alone.json["connected"], false, "{}", alone.json);
+                let proxy = Proxy::to(kuzumem.url(), LIFECYCLE);
+                for group in VISITORS.chunks(3) {
+                    for_each(group, |(name, options, revision)| {
+                        let options = [options, &CALLS[..]].concat();
+                        let report = visit(name, &options, &["--url", &proxy.url("/mcp")], &[]);
+                        expect_served(&report, revision);
+                    });
+                }
+                // An error without code and message, which would not be heard.
+                for_each(["ts1", "py1"], |name| {
+                    let call = ["--call", "no-such-tool", "--timeout", "30"];
+                    let report = visit(name, &call, &["--url", &proxy.url("/mcp")], &[]);
+                    let call = &report.calls()[0];
+                    assert_eq!(call["outcome"], "error", "{}", report.json);
+                    assert!(call["error"].as_str().unwrap().contains("no-such-tool"), "{call}");
+                });
+                proxy.finish();
+            }
+        });
+    }
 }
 
 /// Legacy servers, what to call, and the least number of updates that a client is to get.

@@ -38,7 +38,7 @@ impl Content {
     }
 
     /// What it is once it is unpacked.
-    fn unpacked(headers: &HeaderMap) -> Self {
+    pub(super) fn unpacked(headers: &HeaderMap) -> Self {
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
         match kind {
@@ -111,7 +111,7 @@ impl PostUpstream {
 }
 
 /// Line ends in JSON text are space between its parts; in an event they would end a line.
-fn on_one_line(chunk: Bytes) -> Bytes {
+pub(super) fn on_one_line(chunk: Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', &chunk).is_none() {
         return chunk;
     }

@@ -21,6 +21,7 @@ use crate::progress::{
     Fate, Filter, Mode, Origin, Outcome, Pacing, Part, Payload, Policy, Record, StreamId,
     StreamKind, Transmit, Verdict,
 };
+use crate::routes::Lifecycle;
 use crate::sse::{self, Event, Piece};
 use crate::telemetry::Connection;
 
@@ -54,6 +55,12 @@ pub(super) struct Exchange {
     marks: Marks,
     /// The server has sent an event id: the client can come back for the rest.
     resumable: bool,
+    /// It sends ids, and nobody can come back for anything.
+    resumes_never: bool,
+    /// The stream is over with the last answer, whether the server ends it or not.
+    ends_with_answer: bool,
+    /// The last answer has been given.
+    answered: bool,
     tell: Option<Tell>,
     open: Option<OpenCall>,
     /// When the server said something last.
@@ -95,6 +102,9 @@ impl Exchange {
             modern: revision >= Some(Revision::V2026_07_28),
             marks: Marks::default(),
             resumable: false,
+            resumes_never: false,
+            ends_with_answer: false,
+            answered: false,
             tell: None,
             open: None,
             heard: now(),
@@ -105,6 +115,12 @@ impl Exchange {
     pub(super) fn begins(&mut self, open: OpenCall, tell: Option<Tell>) {
         self.open = Some(open);
         self.tell = tell;
+    }
+
+    /// The server knows no more than how to answer.
+    pub(super) fn only_answers(&mut self, lifecycle: &Lifecycle) {
+        self.resumes_never = true;
+        self.ends_with_answer = lifecycle.end_with_answer;
     }
 
     /// The server has named a session in its answer: the requests belong to it from now on.
@@ -271,7 +287,7 @@ pub(super) fn text_of(piece: &Piece) -> std::ops::Range<usize> {
 
 impl Judge for Exchange {
     fn event(&mut self, event: &Event, out: &mut Batch) {
-        self.resumable |= event.id().is_some_and(|id| !id.is_empty());
+        self.resumable |= !self.resumes_never && event.id().is_some_and(|id| !id.is_empty());
         if self.observing {
             out.raw(&event.raw);
         } else if event.is_message()
@@ -336,6 +352,13 @@ impl Judge for Exchange {
             }
         });
         self.note(Some(out));
+        if self.ends_with_answer {
+            self.answered = self.filter.ask(|filter| filter.has_answered_all()) == Some(true);
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.answered
     }
 
     fn heard(&mut self, now: std::time::Instant) {

@@ -135,7 +135,7 @@ impl Speaking {
 }
 
 /// The path of an endpoint on its server, if that is the server of the stream (rules L-02, L-03).
-fn same_origin(stream: &Url, named: &[u8]) -> Option<PathAndQuery> {
+pub(super) fn same_origin(stream: &Url, named: &[u8]) -> Option<PathAndQuery> {
     let url = stream.join(std::str::from_utf8(named).ok()?.trim()).ok()?;
     let same = url.scheme() == stream.scheme()
         && url.host() == stream.host()

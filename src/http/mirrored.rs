@@ -16,19 +16,19 @@ const HEADER_MISMATCH: i32 = -32020;
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
-const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
-/// Whether the headers of a request say what its body says; the response to give if not. Earlier
-/// revisions and notifications have no such rule, and a missing header is the server's to judge.
-pub(super) fn check(headers: &HeaderMap, message: &Message) -> Result<(), Box<Response<Body>>> {
+/// The headers that repeat what a request says, with what it says; `None` of a message to which the
+/// rule does not apply: earlier revisions and notifications have none.
+pub(super) fn repeats(message: &Message) -> Option<[(HeaderName, Option<String>); 3]> {
     if message.kind() != Kind::Request {
-        return Ok(());
+        return None;
     }
     let params = message.params().unwrap_or_default();
     let meta = json::member(&params, "_meta").unwrap_or_default();
-    let Some(date) = text(&meta, mcp::META_REVISION) else { return Ok(()) };
+    let date = text(&meta, mcp::META_REVISION)?;
     if Revision::from_date(&date) < Some(Revision::V2026_07_28) {
-        return Ok(());
+        return None;
     }
     let method = message.method().unwrap_or_default().into_owned();
     let name = match &*method {
@@ -37,8 +37,13 @@ pub(super) fn check(headers: &HeaderMap, message: &Message) -> Result<(), Box<Re
         method if method.starts_with("tasks/") => text(&params, "taskId"),
         _ => None,
     };
-    let said = [(REVISION, Some(date)), (METHOD, Some(method)), (NAME, name)];
-    for (header, body) in said {
+    Some([(REVISION, Some(date)), (METHOD, Some(method)), (NAME, name)])
+}
+
+/// Whether the headers of a request say what its body says; the response to give if not. A missing
+/// header is the server's to judge.
+pub(super) fn check(headers: &HeaderMap, message: &Message) -> Result<(), Box<Response<Body>>> {
+    for (header, body) in repeats(message).into_iter().flatten() {
         let Some(body) = body else { continue };
         for value in headers.get_all(&header) {
             if decoded(value) != body.as_bytes() {
@@ -53,11 +58,29 @@ fn text(object: &Bytes, member: &str) -> Option<String> {
     Some(json::words(&json::member(object, member)?)?.into_owned())
 }
 
+const SENTINEL: (&[u8], &[u8]) = (b"=?base64?", b"?=");
+
+/// What stands between the marks of base64, if they are there.
+fn marked(value: &[u8]) -> Option<&[u8]> {
+    value.strip_prefix(SENTINEL.0)?.strip_suffix(SENTINEL.1)
+}
+
 /// A header's value; what no header may hold is written in base64 (rule N-06).
 fn decoded(value: &HeaderValue) -> Vec<u8> {
     let value = value.as_bytes().trim_ascii();
-    let inner = value.strip_prefix(b"=?base64?").and_then(|rest| rest.strip_suffix(b"?="));
+    let inner = marked(value);
     inner.and_then(|text| BASE64_STANDARD.decode(text).ok()).unwrap_or_else(|| value.to_vec())
+}
+
+/// The value of a header that says `text`.
+pub(super) fn encoded(text: &str) -> Option<HeaderValue> {
+    let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+        && text.trim_matches(' ') == text
+        && marked(text.as_bytes()).is_none();
+    if plain {
+        return HeaderValue::from_str(text).ok();
+    }
+    HeaderValue::try_from(format!("=?base64?{}?=", BASE64_STANDARD.encode(text))).ok()
 }
 
 fn mismatch(message: &Message, header: &HeaderName, body: &str) -> Response<Body> {
@@ -94,6 +117,24 @@ mod tests {
         if let Err(response) = checked {
             assert_eq!(response.status(), StatusCode::BAD_REQUEST);
         }
+    }
+
+    #[track_caller]
+    fn check_encoded(text: &str, value: &str) {
+        let header = encoded(text).unwrap();
+        assert_eq!(header, value);
+        assert_eq!(decoded(&header), text.as_bytes());
+    }
+
+    #[test]
+    fn what_no_header_may_hold_is_written_in_base64() {
+        check_encoded("us-west1", "us-west1");
+        check_encoded("two words", "two words");
+        check_encoded("", "");
+        check_encoded("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?=");
+        check_encoded(" padded ", "=?base64?IHBhZGRlZCA=?=");
+        check_encoded("line1\nline2", "=?base64?bGluZTEKbGluZTI=?=");
+        check_encoded("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?=");
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod get;
 pub mod headers;
 mod inflate;
 mod legacy;
+mod lifecycle;
 mod mailbox;
 mod marks;
 mod mirrored;
@@ -38,6 +39,8 @@ mod refusal;
 mod session;
 mod site;
 mod stream;
+mod tool_list;
+pub mod towards;
 mod upstream;
 mod via;
 

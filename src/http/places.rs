@@ -143,6 +143,7 @@ mod tests {
             http2: false,
             ca_file: None,
             client_certificate: None,
+            lifecycle: None,
         };
         Route::new(path.to_owned(), Upstream::Http(upstream))
     }

@@ -32,9 +32,6 @@ const JSON_HELD_MAX: usize = 256 << 10;
 /// up otherwise: after 300 s without a byte.
 const LATE_UPGRADE: Duration = Duration::from_secs(240);
 
-/// What a client says when a session can begin.
-const INITIALIZED: &str = "notifications/initialized";
-
 /// One POST.
 pub(super) struct Post {
     proxy: Arc<Proxy>,
@@ -82,7 +79,7 @@ impl Proxy {
             return post.ask(target, request).await;
         }
         let begins =
-            post.message.as_ref().and_then(Message::method).as_deref() == Some(INITIALIZED);
+            post.message.as_ref().and_then(Message::method).as_deref() == Some(mcp::INITIALIZED);
         let own = (begins && site.route.own_get).then(|| {
             let mut headers = parts.headers.clone();
             if ours {
@@ -124,6 +121,9 @@ impl Post {
             revision,
         );
         exchange.begins(self.proxy.calls.open(), cancel);
+        if let Some(lifecycle) = self.site.route.lifecycle() {
+            exchange.only_answers(lifecycle);
+        }
         let deadline = self.upgrades().map(|after| Instant::now() + after);
         let elapsed = async {
             match deadline {

@@ -16,11 +16,12 @@ use url::Url;
 use super::cors::Known;
 use super::demo;
 use super::legacy::Wires;
+use super::lifecycle::Lifecycle;
 use super::proven::Proven;
 use super::session::Sessions;
 use super::upstream::{Client, Connector, InProcess};
 use crate::progress::{Pacing, Policy};
-use crate::routes::{HttpUpstream, Route, Upstream};
+use crate::routes::{self, HttpUpstream, Route, Upstream};
 
 /// The header that names a session (rule H-09).
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -179,7 +180,7 @@ impl Site {
     }
 }
 
-fn targets(
+pub(super) fn targets(
     route: &Route,
     connect: Option<&InProcess>,
 ) -> Result<(Option<Target>, Option<Target>), SiteError> {
@@ -203,11 +204,12 @@ fn targets(
                 urls if urls.iter().any(|url| is_tls(url.as_ref())) => Some(tls(route, upstream)?),
                 _ => None,
             };
-            let target = |url: &Option<Url>| {
-                let url = url.as_ref();
-                url.map(|url| target(route, upstream, url, tls.as_ref(), connect)).transpose()
+            let target = |url: &Option<Url>, lifecycle| {
+                let target = |url| target(route, upstream, url, tls.as_ref(), connect, lifecycle);
+                url.as_ref().map(target).transpose()
             };
-            Ok((target(&upstream.url)?, target(&upstream.sse)?))
+            let lifecycle = upstream.lifecycle.as_deref();
+            Ok((target(&upstream.url, lifecycle)?, target(&upstream.sse, None)?))
         }
     }
 }
@@ -222,6 +224,7 @@ fn target(
     url: &Url,
     tls: Option<&TlsConnector>,
     connect: Option<&InProcess>,
+    lifecycle: Option<&routes::Lifecycle>,
 ) -> Result<Target, SiteError> {
     let wrong = || SiteError::Address { route: route.path.clone(), url: url.to_string() };
     let host = url.host_str().ok_or_else(wrong)?;
@@ -230,9 +233,18 @@ fn target(
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
     };
-    let path = match url.query() {
-        Some(query) => format!("{}?{query}", url.path()),
-        None => url.path().to_owned(),
+    let path = path_of(url).ok_or_else(wrong)?;
+    let beside =
+        |url: &Option<Url>| url.as_ref().map(|url| path_of(url).ok_or_else(wrong)).transpose();
+    let lifecycle = match lifecycle {
+        None => None,
+        Some(said) => Some(Lifecycle {
+            endpoint: path.clone(),
+            tools: beside(&said.tools)?,
+            initialize: beside(&said.initialize)?,
+            server: said.server.clone(),
+            address: authority.clone(),
+        }),
     };
     // Brackets belong to the text of an address, not to the address.
     let host = host.trim_matches(['[', ']']).to_owned();
@@ -250,14 +262,23 @@ fn target(
         None => Connector::Tcp { host, port, tls, http2 },
     };
     Ok(Target {
-        client: Arc::new(Client::new(connector, route.connect_timeout)),
+        client: Arc::new(Client::new(connector, route.connect_timeout).with_lifecycle(lifecycle)),
         host: authority.parse().map_err(|_| wrong())?,
         authority: authority.parse().map_err(|_| wrong())?,
         scheme,
-        path: path.parse().map_err(|_| wrong())?,
+        path,
         http2,
         url: Some(url.clone()),
     })
+}
+
+/// What the server of a URL is asked for.
+fn path_of(url: &Url) -> Option<PathAndQuery> {
+    let path = match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    };
+    path.parse().ok()
 }
 
 /// The system's authorities and the route's own; the route's certificate, if it has one.

@@ -205,6 +205,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
             // Something may be ahead of all that the server has sent.
             self.events.drop_mark();
         }
+        self.over |= !self.is_within() && !self.judge.goes_on();
     }
 
     /// Whether something of an event has been given out that is not over.
@@ -268,7 +269,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
             }
             // What is due may be all there is room for.
             self.collect();
-            if self.out.is_full() {
+            if self.over || self.out.is_full() {
                 return;
             }
             match self.upstream.poll(cx, &mut self.judge) {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, poll_fn};
 use http::{Request, Response};
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -25,6 +25,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::body::RequestBody;
+use super::lifecycle::Lifecycle;
 
 /// Unused connections that are kept for one server.
 const IDLE_MAX: usize = 64;
@@ -136,6 +137,7 @@ impl Link {
 pub(super) struct Client {
     connector: Connector,
     connect_timeout: Duration,
+    lifecycle: Option<Lifecycle>,
     idle: Mutex<Vec<(Instant, Link)>>,
     shared: tokio::sync::Mutex<Option<http2::SendRequest<RequestBody>>>,
 }
@@ -148,16 +150,38 @@ enum Connected {
 impl Client {
     /// No connection is made before the first request.
     pub(super) fn new(connector: Connector, connect_timeout: Duration) -> Self {
-        let idle = Mutex::default();
-        Self { connector, connect_timeout, idle, shared: tokio::sync::Mutex::default() }
+        let (lifecycle, idle) = (None, Mutex::default());
+        Self { connector, connect_timeout, lifecycle, idle, shared: tokio::sync::Mutex::default() }
     }
 
-    /// Sends a request and waits for the head of the response. A request that provably was not
-    /// written is sent again on a new connection; any other is not.
+    /// Some requests are answered in the server's place.
+    #[must_use]
+    pub(super) fn with_lifecycle(self, lifecycle: Option<Lifecycle>) -> Self {
+        Self { lifecycle, ..self }
+    }
+
+    /// Sends a request and waits for the head of the response; where the route says so, it is answered
+    /// in the server's place.
+    ///
+    /// # Errors
+    /// Those of [`Client::pass`].
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        match &self.lifecycle {
+            None => self.pass(request).await,
+            // In a box: it is rare, and must not make the way of a call larger.
+            Some(lifecycle) => Box::pin(lifecycle.send(self, request)).await,
+        }
+    }
+
+    /// Sends a request to the server and waits for the head of the response. A request that provably was
+    /// not written is sent again on a new connection; any other is not.
     ///
     /// # Errors
     /// If there is no connection, or it fails before there is a head.
-    pub(super) async fn send(
+    pub(super) async fn pass(
         self: &Arc<Self>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
@@ -190,7 +214,7 @@ impl Client {
             match answered.await {
                 Ok(response) => {
                     return Ok(response.map(|incoming| UpstreamBody {
-                        incoming,
+                        said: Said::Theirs(incoming),
                         link: Some(*link),
                         client: Some(Arc::clone(self)),
                     }));
@@ -315,24 +339,44 @@ impl Client {
 
 /// The body of a response. Dropping it before its end closes its connection.
 pub(super) struct UpstreamBody {
-    incoming: Incoming,
+    said: Said,
     link: Option<Link>,
     client: Option<Arc<Client>>,
 }
 
+/// Who speaks.
+enum Said {
+    /// The server.
+    Theirs(Incoming),
+    /// The proxy in its place: all of it, until it is taken.
+    Ours(Option<Bytes>),
+}
+
 impl UpstreamBody {
     fn shared(incoming: Incoming) -> Self {
-        Self { incoming, link: None, client: None }
+        Self { said: Said::Theirs(incoming), link: None, client: None }
+    }
+
+    /// A body of ours.
+    pub(super) fn own(bytes: Bytes) -> Self {
+        let said = Said::Ours(Some(bytes).filter(|bytes| !bytes.is_empty()));
+        Self { said, link: None, client: None }
     }
 
     /// Whether the body is known to be over.
     pub(super) fn is_end(&self) -> bool {
-        self.incoming.is_end_stream()
+        match &self.said {
+            Said::Theirs(incoming) => incoming.is_end_stream(),
+            Said::Ours(bytes) => bytes.is_none(),
+        }
     }
 
     /// How long it will be, if that is known.
-    pub(super) fn size(&self) -> http_body::SizeHint {
-        self.incoming.size_hint()
+    pub(super) fn size(&self) -> SizeHint {
+        match &self.said {
+            Said::Theirs(incoming) => incoming.size_hint(),
+            Said::Ours(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+        }
     }
 
     /// The next frame.
@@ -340,12 +384,18 @@ impl UpstreamBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
-        let mut frame = Pin::new(&mut self.incoming).poll_frame(cx);
+        let incoming = match &mut self.said {
+            Said::Theirs(incoming) => incoming,
+            Said::Ours(bytes) => {
+                return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
+            }
+        };
+        let mut frame = Pin::new(&mut *incoming).poll_frame(cx);
         if frame.is_pending()
             && let Some(link) = &mut self.link
         {
             link.drive(cx);
-            frame = Pin::new(&mut self.incoming).poll_frame(cx);
+            frame = Pin::new(incoming).poll_frame(cx);
         }
         let frame = std::task::ready!(frame);
         if frame.is_none()
@@ -378,7 +428,7 @@ impl UpstreamBody {
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
         // A body that is over without having been asked once more.
-        if self.incoming.is_end_stream()
+        if self.is_end()
             && let (Some(link), Some(client)) = (self.link.take(), self.client.take())
         {
             client.keep(link);

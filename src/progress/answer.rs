@@ -99,7 +99,8 @@ impl Filter {
         let Some(call) = self.ledger.get(id) else {
             return JudgedAnswer::withheld(Reason::OrphanAnswer);
         };
-        let (stream, bare) = (call.stream, call.bare_results && call.is_tool_call());
+        let bare = (call.bare_results || self.policy.bare_results) && call.is_tool_call();
+        let stream = call.stream;
         let mut repairs = Repairs::default();
         let restore_id = self.policy.remap || (exact.is_none() && switches.response_id);
         if restore_id && !self.policy.remap {

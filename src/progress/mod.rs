@@ -285,6 +285,11 @@ impl Filter {
         self.ledger.iter().filter(|(_, call)| call.task.is_none()).count() + answering
     }
 
+    /// Whether every request of its clients has been answered, and the answers are written.
+    pub fn has_answered_all(&self) -> bool {
+        !self.ledger.overflowed && self.open_calls() == 0 && self.is_drained()
+    }
+
     /// What is to be written to the server besides what its clients say.
     pub fn poll_to_server(&mut self) -> Option<Payload> {
         self.to_server.pop_front()

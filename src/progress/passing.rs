@@ -127,6 +127,16 @@ impl Filter {
         }
     }
 
+    /// Its end did not come. Nobody can read an answer that broke off: its request is answered with an
+    /// error that says `why`, unless only the end of its line is missing.
+    pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {
+        let passing = self.passing.get_mut(&source(origin));
+        if let Some(passing) = passing.filter(|passing| passing.scan.is_whole()) {
+            passing.answers = None;
+        }
+        self.break_off(now, origin, why, None);
+    }
+
     /// Ends passing messages that will never be whole.
     pub(super) fn break_off_passing(&mut self, now: Instant, why: &str, status: Option<u16>) {
         let sources: Vec<Option<StreamId>> = self.passing.keys().copied().collect();
@@ -140,7 +150,6 @@ impl Filter {
         let passing = self.passing.get_mut(&source(origin));
         let asked = passing.and_then(|passing| passing.answers.take());
         self.server_passed(now, origin);
-        // Nobody can read the answer that broke off.
         if let Some((stream, id)) = asked.filter(|_| !self.left) {
             self.refuse(stream, &id, why, status);
         }

@@ -147,7 +147,8 @@ pub struct AnswerRepairs {
     pub response_id: bool,
     /// `error-shape`: an error without `code` or `message` gets both.
     pub error_shape: bool,
-    /// `bare-result`: a tool result without `content` is wrapped, for dialects that are known for it.
+    /// `bare-result`: a tool result without `content` is wrapped, for dialects and upstreams that are
+    /// known for it.
     pub bare_result: bool,
     /// `orphan-answer`: an answer to no open request of this client, or a second one, is withheld.
     pub orphan_answer: bool,
@@ -193,6 +194,8 @@ pub struct Policy {
     pub dialects: Vec<Dialect>,
     /// Repairs of answers.
     pub answers: AnswerRepairs,
+    /// Tool results of this upstream are bare payloads, whatever its dialect.
+    pub bare_results: bool,
     /// Forward a translated message as well, for clients written for it.
     pub keep_original: bool,
     /// What this upstream puts where the token belongs; learned if not told.
@@ -218,6 +221,7 @@ impl Default for Policy {
             coalesce: Coalesce::Repaired,
             dialects: dialect::defaults().collect(),
             answers: AnswerRepairs::default(),
+            bare_results: false,
             keep_original: false,
             token_is: None,
             words_in_2024: false,

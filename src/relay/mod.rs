@@ -248,6 +248,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.aside.read_from(errors);
     }
 
+    /// Whether the server has not been told yet all that there is for it.
+    pub fn is_telling(&self) -> bool {
+        self.server.is_writing()
+    }
+
     /// Whether a client has not yet taken all that there is for it.
     pub fn is_writing(&self) -> bool {
         self.clients.is_writing() || !self.filter.is_drained()
@@ -436,12 +441,12 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     fn passed(&mut self, now: Instant, origin: Origin, whole: bool) -> Fate {
-        if !whole {
-            // It was broken off, and lacks its line ending.
-            let end = Bytes::from_static(b"\n");
-            self.filter.server_piece(now, origin, end, 0..1);
+        if whole {
+            self.filter.server_passed(now, origin);
+        } else {
+            let why = "the server's message broke off before its end";
+            self.filter.server_broke_off(now, origin, why);
         }
-        self.filter.server_passed(now, origin);
         Fate::Taken
     }
 

@@ -41,6 +41,8 @@ pub struct Pipe {
     passes: bool,
     /// Bytes that have just come, if they are.
     fresh: Option<Bytes>,
+    /// Pieces of a large message have been put in the outbox, and no line end behind them.
+    midway: bool,
 }
 
 /// What reading has come to.
@@ -68,6 +70,7 @@ impl Pipe {
             outbox: Outbox::default(),
             passes: false,
             fresh: None,
+            midway: false,
         }
     }
 
@@ -128,7 +131,15 @@ impl Pipe {
 
     fn put_piece(&mut self, piece: Bytes) {
         if !self.passes {
+            self.midway = piece.last().map_or(self.midway, |last| *last != b'\n');
             self.outbox.push(piece);
+        }
+    }
+
+    /// A large message is over. What did not come as a line lacks its end.
+    fn end_pieces(&mut self) {
+        if std::mem::take(&mut self.midway) {
+            self.outbox.push(Bytes::from_static(b"\n"));
         }
     }
 }
@@ -172,8 +183,10 @@ impl Clients for Pipe {
         }
         match part {
             Part::Whole => self.put(&payload),
-            Part::Piece | Part::End => {
+            Part::Piece => payload.pieces().for_each(|piece| self.put_piece(piece.clone())),
+            Part::End => {
                 payload.pieces().for_each(|piece| self.put_piece(piece.clone()));
+                self.end_pieces();
             }
         }
     }
@@ -251,7 +264,9 @@ impl Server for Pipe {
         self.put_piece(piece);
     }
 
-    fn say_end(&mut self) {}
+    fn say_end(&mut self) {
+        self.end_pieces();
+    }
 
     fn pass(&mut self, bytes: Bytes) {
         self.outbox.push(bytes);

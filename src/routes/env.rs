@@ -21,6 +21,22 @@ impl Environment {
         };
         Self(std::env::vars_os().filter_map(text).collect())
     }
+
+    /// `text` with the variables that it names.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words: a variable that is not set, or something that is none.
+    pub fn fill(&self, text: &str) -> Result<String, String> {
+        fill(text, self).map(|filled| filled.text).map_err(|fault| fault.what)
+    }
+
+    /// The value of a variable.
+    ///
+    /// # Errors
+    /// That it is not set, in words.
+    pub fn get(&self, name: &str) -> Result<&str, String> {
+        look_up(name, self)
+    }
 }
 
 impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {

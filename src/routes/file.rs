@@ -11,8 +11,8 @@ use crate::progress::dialect;
 use super::keys::{Defaults, RouteTable};
 use super::several::{Final, OneOrMore};
 use super::spelling::{
-    Address, AnyTime, Count, Endpoint, Hidden, HostName, JsonPointer, OneOf, Origin, Period, Text,
-    TimeOrOff,
+    Address, AnyTime, Count, Endpoint, Hidden, HostName, JsonPointer, OneOf, Origin, Period,
+    Reference, Text, TimeOrOff,
 };
 
 /// The routes of `milepost serve`, and settings for `milepost wrap --config`.
@@ -141,6 +141,49 @@ pub(super) struct Upstream {
     /// What is presented to a server that asks for a certificate.
     #[schemars(with = "Option<Certificate>")]
     pub(super) client_certificate: Option<Spanned<Certificate>>,
+    /// For a server of tools that knows `tools/call` at `url` and not how a client begins: what the
+    /// proxy answers in its place. Default: nothing.
+    #[schemars(with = "Option<Lifecycle>")]
+    pub(super) lifecycle: Option<Spanned<Lifecycle>>,
+}
+
+/// What is answered in the place of a server: `initialize`, `ping`, notifications, and every method
+/// but `tools/call` and `tools/list`. Its URLs may be relative to `url` and are of the same origin.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a table such as { tools = \"/tools/list\" }, or {}"
+)]
+pub(super) struct Lifecycle {
+    /// Where the list of tools is read, with a GET: `{"tools":[...]}` or an array. Default: it is asked
+    /// for at `url`, with `tools/list`.
+    #[schemars(with = "Option<Text<Reference>>")]
+    pub(super) tools: Option<Spanned<Text<Reference>>>,
+    /// Where the server is told of clients, with a POST: what it answers there says who it is. Default:
+    /// it is not told.
+    #[schemars(with = "Option<Text<Reference>>")]
+    pub(super) initialize: Option<Spanned<Text<Reference>>>,
+    /// Who the server is, for clients. Default: what it says at `initialize`, or its address.
+    pub(super) server: Option<ServerInfo>,
+    /// Whether results of tools that are bare payloads are wrapped as the specification has it. Default:
+    /// true.
+    pub(super) wrap_results: Option<bool>,
+    /// Whether a stream is over with the last answer, also if the server leaves it open. Default: true.
+    pub(super) end_with_answer: Option<bool>,
+}
+
+/// Who a server is.
+#[derive(Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { name = \"reports\", version = \"1.0.0\" }"
+)]
+pub(super) struct ServerInfo {
+    /// Its name.
+    pub(super) name: String,
+    /// Its version.
+    pub(super) version: String,
 }
 
 /// What is done to headers.

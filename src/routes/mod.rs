@@ -29,8 +29,8 @@ use wrong::Wrong;
 pub use env::Environment;
 pub use import::import;
 pub use route::{
-    Admin, Cors, HeaderRules, HttpUpstream, Route, Secret, Server, ServerTls, StdioUpstream,
-    Upstream,
+    Admin, Cors, HeaderRules, HttpUpstream, Lifecycle, Route, Secret, Server, ServerInfo,
+    ServerTls, StdioUpstream, Upstream,
 };
 pub use schema::schema;
 

@@ -10,7 +10,10 @@ use url::Url;
 
 use super::env::Taken;
 use super::secret::{is_secret, is_secret_value};
-use super::{HeaderRules, HttpUpstream, Route, Routes, Server, ServerTls, StdioUpstream, Upstream};
+use super::{
+    HeaderRules, HttpUpstream, Lifecycle, Route, Routes, Server, ServerInfo, ServerTls,
+    StdioUpstream, Upstream,
+};
 use crate::progress::dialect::{Dialect, Own, Pointer};
 use crate::progress::{CallPolicy, Policy, Scale};
 use crate::settings::{ANSWER_REPAIRS, OFF, Word};
@@ -191,6 +194,26 @@ impl Page<'_> {
         if let Some(files) = &http.client_certificate {
             self.key("upstream.client_certificate", certificate(files));
         }
+        if let Some(lifecycle) = &http.lifecycle {
+            self.key("upstream.lifecycle", self.lifecycle(lifecycle, http.url.as_ref()));
+        }
+    }
+
+    fn lifecycle(&self, lifecycle: &Lifecycle, endpoint: Option<&Url>) -> String {
+        let place = |name: &str, url: &Option<Url>| {
+            url.as_ref().map(|url| format!("{name} = {}", quote(&self.url_beside(endpoint, url))))
+        };
+        let server = lifecycle.server.as_ref().map(|ServerInfo { name, version }| {
+            format!("server = {{ name = {}, version = {} }}", self.text(name), self.text(version))
+        });
+        let keys = [
+            place("tools", &lifecycle.tools),
+            place("initialize", &lifecycle.initialize),
+            server,
+            Some(format!("wrap_results = {}", lifecycle.wrap_results)),
+            Some(format!("end_with_answer = {}", lifecycle.end_with_answer)),
+        ];
+        table(keys.into_iter().flatten())
     }
 
     fn command<'a>(
@@ -214,17 +237,20 @@ impl Page<'_> {
         if self.taken.written(url.as_str()).is_some() {
             return self.written(url.as_str());
         }
-        let mut shown = url.clone();
-        if url.query_pairs().any(|(name, value)| is_secret(&name, &value)) {
-            let hide = |(name, value): (Cow<'_, str>, Cow<'_, str>)| {
-                let value =
-                    if is_secret(&name, &value) { "***".into() } else { value.into_owned() };
-                (name.into_owned(), value)
-            };
-            let pairs: Vec<(String, String)> = url.query_pairs().map(hide).collect();
-            shown.query_pairs_mut().clear().extend_pairs(pairs);
+        self.written(shown(url).as_str())
+    }
+
+    /// A URL relative to that of an endpoint, which may hold what is not to be shown.
+    fn url_beside(&self, endpoint: Option<&Url>, url: &Url) -> String {
+        if self.taken.written(url.as_str()).is_some() {
+            return self.written(url.as_str());
         }
-        self.written(shown.as_str())
+        let shown = shown(url);
+        let relative = endpoint.and_then(|endpoint| {
+            let relative = endpoint.make_relative(&shown)?;
+            endpoint.join(&relative).is_ok_and(|joined| joined == shown).then_some(relative)
+        });
+        self.written(relative.as_deref().unwrap_or(shown.as_str()))
     }
 
     fn headers(&mut self, direction: &str, rules: &HeaderRules) {
@@ -298,6 +324,20 @@ impl Page<'_> {
         }
         if route.opaque { line + " (piped)" } else { line }
     }
+}
+
+/// A URL without what looks like a secret in its query.
+fn shown(url: &Url) -> Url {
+    let mut shown = url.clone();
+    if url.query_pairs().any(|(name, value)| is_secret(&name, &value)) {
+        let hide = |(name, value): (Cow<'_, str>, Cow<'_, str>)| {
+            let value = if is_secret(&name, &value) { "***".into() } else { value.into_owned() };
+            (name.into_owned(), value)
+        };
+        let pairs: Vec<(String, String)> = url.query_pairs().map(hide).collect();
+        shown.query_pairs_mut().clear().extend_pairs(pairs);
+    }
+    shown
 }
 
 /// The settings of a call by name.

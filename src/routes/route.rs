@@ -175,6 +175,34 @@ pub struct HttpUpstream {
     pub ca_file: Option<PathBuf>,
     /// PEM files with the certificate chain and the key that we present.
     pub client_certificate: Option<ServerTls>,
+    /// What is answered in its place at `url`, if it does not know how a client begins.
+    pub lifecycle: Option<Box<Lifecycle>>,
+}
+
+/// What is answered in the place of a server that knows `tools/call` and no more.
+#[derive(Clone)]
+pub struct Lifecycle {
+    /// Where its list of tools is read, with a GET; `None`: it is asked for as usual. Of the same
+    /// origin as the endpoint.
+    pub tools: Option<Url>,
+    /// Where it is told of a client, with a POST, and says who it is; `None`: it is not. Of the same
+    /// origin.
+    pub initialize: Option<Url>,
+    /// Who it is; `None`: what it says itself, or its address.
+    pub server: Option<ServerInfo>,
+    /// Bare results of tools are wrapped.
+    pub wrap_results: bool,
+    /// A stream is over with the last answer.
+    pub end_with_answer: bool,
+}
+
+/// Who a server is, as clients are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
 }
 
 /// A query may hold a secret: only what is called is shown.
@@ -266,9 +294,18 @@ impl Route {
         }
     }
 
+    /// What is answered in the place of its server, if anything is.
+    pub fn lifecycle(&self) -> Option<&Lifecycle> {
+        match &self.upstream {
+            Upstream::Http(upstream) => upstream.lifecycle.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Lays what the route says over `policy`.
     pub fn apply(&self, policy: &mut Policy) {
         self.settings.apply(policy);
+        policy.bare_results |= self.lifecycle().is_some_and(|lifecycle| lifecycle.wrap_results);
         if self.opaque {
             policy.mode = Mode::Observe;
         }

@@ -322,6 +322,28 @@ impl Spelling for Endpoint {
     }
 }
 
+/// A URL, or what leads to one from another. It may hold a key, too.
+pub(super) struct Reference;
+
+impl Spelling for Reference {
+    type Value = String;
+    const EXPECTED: &'static str = "a path such as \"/tools/list\"";
+
+    fn read(text: &str) -> Result<String, String> {
+        if text.trim().is_empty() {
+            return Err(format!("{} is expected", Self::EXPECTED));
+        }
+        if text.contains('#') {
+            return Err("a URL without `#` is expected".to_owned());
+        }
+        Ok(text.to_owned())
+    }
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "pattern": "^[^#]*$", "examples": ["/tools/list"] })
+    }
+}
+
 /// What nobody is to see.
 pub(super) struct Hidden;
 

@@ -56,6 +56,7 @@ fn no_secret_is_printed() {
         "upstream.command = [\"server\", \"--db=${KUZU_DB}\"]",
         "upstream.env = { API_KEY = \"***\", DB = \"${KUZU_DB}\", PATH = \"/bin\" }",
         "set = { authorization = \"***\", x-cost = \"$${5}\" }",
+        "upstream.lifecycle = { tools = \"tools/list?x=1\", initialize = \"/hello/${TOKEN}\", ",
     ] {
         assert!(shown.contains(line), "{line}: {shown}");
     }

@@ -26,6 +26,7 @@ mod sse_rig;
 mod talk;
 mod through_wrap;
 mod tidy;
+mod towards;
 mod wrap;
 mod wrap_config;
 

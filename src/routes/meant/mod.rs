@@ -78,6 +78,10 @@ fn route(
             let what = "only a route to `upstream.url` or `upstream.sse` can be piped";
             return Err(Wrong::new(opaque.span(), what));
         }
+        if *opaque.get_ref() && route.lifecycle().is_some() {
+            let what = "a route that is only piped answers nothing, and this one has `lifecycle`";
+            return Err(Wrong::new(opaque.span(), what));
+        }
         route.opaque = *opaque.get_ref();
     }
     route.request_headers = headers::read(&said.headers.request, taken)?;

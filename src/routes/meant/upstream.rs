@@ -10,9 +10,9 @@ use url::Url;
 use super::{listeners, pem};
 use crate::routes::env::Taken;
 use crate::routes::file;
-use crate::routes::spelling::{Endpoint, Text};
+use crate::routes::spelling::{Endpoint, Reference, Text};
 use crate::routes::wrong::Wrong;
-use crate::routes::{HttpUpstream, StdioUpstream, Upstream};
+use crate::routes::{HttpUpstream, Lifecycle, ServerInfo, StdioUpstream, Upstream};
 
 /// The variables of a command, by name.
 type Variables = BTreeMap<Spanned<String>, String>;
@@ -52,6 +52,7 @@ pub(super) fn read(
     only_with(&said.http2, http.is_some(), "http2", "url` or `sse")?;
     only_with(&said.ca_file, http.is_some(), "ca_file", "url` or `sse")?;
     only_with(&said.client_certificate, http.is_some(), "client_certificate", "url` or `sse")?;
+    only_with(&said.lifecycle, said.url.is_some(), "lifecycle", "url")?;
     if let Some(demo) = &said.demo {
         if !demo.get_ref() {
             return Err(Wrong::new(demo.span(), "true is expected, or another upstream"));
@@ -160,7 +161,11 @@ fn endpoints(
         http2: said.http2.as_ref().is_some_and(|http2| *http2.get_ref()),
         ca_file: None,
         client_certificate: None,
+        lifecycle: None,
     };
+    if let (Some(table), Some(url)) = (&said.lifecycle, &upstream.url) {
+        upstream.lifecycle = Some(Box::new(lifecycle(table.get_ref(), url, taken)?));
+    }
     if let Some(file) = &said.ca_file {
         if !is_tls {
             return needs_tls("ca_file", file.span());
@@ -177,4 +182,46 @@ fn endpoints(
         upstream.client_certificate = Some(certificate);
     }
     Ok(upstream)
+}
+
+fn lifecycle(
+    said: &file::Lifecycle,
+    endpoint: &Url,
+    taken: &mut Taken,
+) -> Result<Lifecycle, Wrong> {
+    let mut place = |key: &Option<Spanned<Text<Reference>>>| {
+        key.as_ref().map(|key| near(key, endpoint, taken)).transpose()
+    };
+    let server = |said: &file::ServerInfo| ServerInfo {
+        name: said.name.clone(),
+        version: said.version.clone(),
+    };
+    Ok(Lifecycle {
+        tools: place(&said.tools)?,
+        initialize: place(&said.initialize)?,
+        server: said.server.as_ref().map(server),
+        wrap_results: said.wrap_results.unwrap_or(true),
+        end_with_answer: said.end_with_answer.unwrap_or(true),
+    })
+}
+
+/// A URL on the server of an endpoint. It is sent what clients send that one, their tokens among it.
+fn near(key: &Spanned<Text<Reference>>, endpoint: &Url, taken: &mut Taken) -> Result<Url, Wrong> {
+    let text = &key.get_ref().0;
+    let wrong = |what: String| Wrong::new(key.span(), what);
+    let url = endpoint.join(text).map_err(|error| {
+        wrong(format!("this is no URL ({error}); one such as \"/tools/list\" is expected"))
+    })?;
+    if url.origin() != endpoint.origin() {
+        let what = "a URL with the scheme, host and port of `url` is expected";
+        return Err(wrong(what.to_owned()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong("a URL without user and password is expected".to_owned()));
+    }
+    if url == *endpoint {
+        return Err(wrong("another URL than `url` itself is expected".to_owned()));
+    }
+    taken.respelled(text, url.as_str());
+    Ok(url)
 }

@@ -59,6 +59,7 @@ fn http_route(path: &str, url: &str) -> Route {
         http2: false,
         ca_file: None,
         client_certificate: None,
+        lifecycle: None,
     };
     Route::new(path.to_owned(), Upstream::Http(upstream))
 }

@@ -3,12 +3,13 @@
 mod chain;
 mod conversations;
 mod held_streams;
+mod lifecycle;
 mod requests;
-mod rig;
+pub(crate) mod rig;
 mod sizes;
 mod streams;
 mod transcripts;
 mod upgrades;
-mod wire;
+pub(crate) mod wire;
 mod wires;
 mod words;

@@ -72,20 +72,8 @@ impl Rig {
 
     /// The same with these keys ahead of the route.
     pub(crate) fn with(top: &str, keys: &str) -> Self {
-        let (tell, asked) = mpsc::unbounded_channel();
-        let refuses = Arc::new(AtomicBool::new(false));
-        let refusing = Arc::clone(&refuses);
-        let start = Instant::now();
-        let connect = move || -> BoxFuture<'static, std::io::Result<Io>> {
-            if refusing.load(Ordering::Relaxed) {
-                let refused = std::io::ErrorKind::ConnectionRefused;
-                return async move { Err(refused.into()) }.boxed();
-            }
-            let (near, far) = duplex(ROOM);
-            tokio::spawn(serve(far, tell.clone(), start));
-            async move { Ok(Box::new(near) as Io) }.boxed()
-        };
-        Self::reaching(7, [top, keys], Arc::new(connect), asked, refuses)
+        let (connect, asked, refuses) = server();
+        Self::reaching(7, [top, keys], connect, asked, refuses)
     }
 
     /// The same with another proxy in the place of the server. What that one's server is asked, this
@@ -208,6 +196,25 @@ fn initialize(revision: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":"i","method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{{}},"clientInfo":{{"name":"c","version":"1"}}}}}}"#
     )
+}
+
+/// A server that does what a test tells it: how it is reached, what it is asked, and whether it cannot
+/// be reached.
+pub(crate) fn server() -> (InProcess, mpsc::UnboundedReceiver<Asked>, Arc<AtomicBool>) {
+    let (tell, asked) = mpsc::unbounded_channel();
+    let refuses = Arc::new(AtomicBool::new(false));
+    let refusing = Arc::clone(&refuses);
+    let start = Instant::now();
+    let connect = move || -> BoxFuture<'static, std::io::Result<Io>> {
+        if refusing.load(Ordering::Relaxed) {
+            let refused = std::io::ErrorKind::ConnectionRefused;
+            return async move { Err(refused.into()) }.boxed();
+        }
+        let (near, far) = duplex(ROOM);
+        tokio::spawn(serve(far, tell.clone(), start));
+        async move { Ok(Box::new(near) as Io) }.boxed()
+    };
+    (Arc::new(connect), asked, refuses)
 }
 
 /// Serves one connection of a client.

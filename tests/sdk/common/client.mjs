@@ -51,6 +51,7 @@ function parseArgs(argv) {
         else if (arg === '--sse') options.sse = url(arg, argv[++i]);
         else if (arg === '--header') header(argv[++i]);
         else if (arg === '--concurrent') options.concurrent = true;
+        else if (arg === '--list') options.list = true;
         else if (arg === '--reset') options.reset = true;
         else if (arg === '--no-progress') options.progress = false;
         else usage(`unknown argument ${arg}`);
@@ -151,6 +152,13 @@ export async function run(name, sdk) {
         report.connected = true;
         report.server_version = client.getServerVersion() ?? null;
         report.protocol = sdk.protocol(client, transport) ?? null;
+        if (options.list) {
+            try {
+                report.tools = (await client.listTools()).tools.map(tool => tool.name);
+            } catch (error) {
+                fault(error);
+            }
+        }
         const calls = Array.from({ length: options.repeat }, () => options.calls).flat();
         const rest = keepBusy(options.busy);
         try {

@@ -24,7 +24,8 @@ class Options:
     def __init__(self, argv):
         self.calls, self.repeat, self.deadline, self.timeout = [], 1, 120.0, None
         self.linger = 0.1
-        self.concurrent, self.progress, self.negotiate, self.protocol = False, True, None, None
+        self.concurrent, self.list = False, False
+        self.progress, self.negotiate, self.protocol = True, None, None
         self.command, self.url, self.sse, self.headers = None, None, None, {}
         words = iter(argv)
         try:
@@ -70,6 +71,8 @@ class Options:
             pass  # the Python SDK has no such option
         elif word == "--concurrent":
             self.concurrent = True
+        elif word == "--list":
+            self.list = True
         elif word == "--no-progress":
             self.progress = False
         else:
@@ -228,6 +231,8 @@ async def call_once(client, report, options, tool, args, is_timeout):
 async def session(connect, is_timeout, report, options):
     async with connect(options, report) as client:
         report.data.update(connected=True, server_version=client.server_version, protocol=client.protocol)
+        if options.list:
+            report.data["tools"] = await client.tools()
         calls = options.calls * options.repeat
         if options.concurrent:
             await asyncio.gather(*(call_once(client, report, options, *call, is_timeout) for call in calls))
@@ -269,7 +274,7 @@ def run(name, connect, is_timeout):
     """Runs one client.
 
     `connect(options, report)` is an async context manager that yields an object with
-    `server_version`, `protocol` and `call(tool, args, timeout, on_progress)`.
+    `server_version`, `protocol`, `call(tool, args, timeout, on_progress)` and `tools()`.
     """
     options = Options(sys.argv[1:])
     report = Report(name)

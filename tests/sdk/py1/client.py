@@ -28,6 +28,9 @@ class Connected:
         limit = None if timeout is None else timedelta(seconds=timeout)
         return await self.session.call_tool(tool, args, read_timeout_seconds=limit, progress_callback=on_progress)
 
+    async def tools(self):
+        return [tool.name for tool in (await self.session.list_tools()).tools]
+
 
 @asynccontextmanager
 async def streams(options, report):

@@ -27,6 +27,9 @@ class Connected:
     async def call(self, tool, args, timeout, on_progress):
         return await self.client.call_tool(tool, args, read_timeout_seconds=timeout, progress_callback=on_progress)
 
+    async def tools(self):
+        return [tool.name for tool in (await self.client.list_tools()).tools]
+
 
 @asynccontextmanager
 async def transport(options, report):
