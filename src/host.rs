@@ -124,6 +124,11 @@ impl<C: Clients> Host<C> {
         })
     }
 
+    /// The process id of the server.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Carries what clients and server say until the server has ended and nothing of it is left. With
     /// `signals`, those that we get are passed on.
     pub async fn run(&mut self, mut signals: Option<Signals>) -> Exit {

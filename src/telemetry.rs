@@ -30,7 +30,9 @@ pub struct Log(#[expect(dead_code, reason = "it is there to be dropped")] Option
 /// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` says it more finely, in
 /// the words of tracing's `EnvFilter`.
 pub fn start(level: Level, format: LogFormat) -> Log {
-    let default = format!("milepost={}", level.as_str().to_lowercase());
+    let level = level.as_str().to_lowercase();
+    // What servers write on their standard error has a target of its own.
+    let default = format!("milepost={level},server={level}");
     let filter =
         EnvFilter::try_from_env("MILEPOST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let (writer, guard) = NonBlockingBuilder::default()

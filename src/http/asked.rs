@@ -21,6 +21,8 @@ pub(super) struct Asked {
     pub(super) revision: Option<Revision>,
     /// Whether it says in so many words that it reads events (rule U-01).
     pub(super) reads_events: bool,
+    /// The same of JSON; one that says nothing reads it.
+    pub(super) reads_json: bool,
     /// It refuses events from a length on that a JSON answer may have.
     pub(super) limits_events: bool,
     /// It has come back for what it missed.
@@ -38,7 +40,8 @@ impl Asked {
             caller: site.caller(headers),
             names_revision: headers.contains_key(REVISION),
             revision: date.and_then(Revision::from_date),
-            reads_events: reads_events(headers),
+            reads_events: accepts(headers, &["text/event-stream"]),
+            reads_json: accepts(headers, &["application/json", "application/*", "*/*"]),
             limits_events: limits_events(headers),
             resumes: headers.contains_key("last-event-id"),
         }
@@ -56,11 +59,13 @@ fn limits_events(headers: &HeaderMap) -> bool {
     agent.is_some_and(|agent| agent.starts_with(b"python-httpx2"))
 }
 
-fn reads_events(headers: &HeaderMap) -> bool {
+fn accepts(headers: &HeaderMap, names: &[&str]) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|range| {
         let mut parts = range.split(';').map(str::trim);
-        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("text/event-stream"));
+        let named = parts
+            .next()
+            .is_some_and(|range| names.iter().any(|name| name.eq_ignore_ascii_case(range)));
         let weight = |part: &str| part.split_once('=')?.1.trim().parse::<f64>().ok();
         let is_weight = |part: &&str| part.starts_with(['q', 'Q']);
         named && !parts.filter(is_weight).any(|part| weight(part) == Some(0.0))
@@ -77,7 +82,7 @@ mod tests {
         for line in accept {
             headers.append(header::ACCEPT, line.parse().unwrap());
         }
-        assert_eq!(reads_events(&headers), reads, "{accept:?}");
+        assert_eq!(accepts(&headers, &["text/event-stream"]), reads, "{accept:?}");
     }
 
     #[test]

@@ -262,7 +262,7 @@ impl Proxy {
         outlet: Outlet,
     ) -> Response<Body> {
         let Some(target) = &site.sse else {
-            return text(StatusCode::NOT_FOUND, "this route has no HTTP+SSE endpoint");
+            return self.bridge_wire(site, &parts, outlet);
         };
         if parts.method != Method::GET {
             let body = RequestBody::Passing(Default::default(), Box::new(body));
@@ -298,6 +298,9 @@ impl Proxy {
         body: Incoming,
         ours: bool,
     ) -> Response<Body> {
+        if site.sse.is_none() {
+            return self.bridge_to_wire(site, parts, body).await;
+        }
         let endpoint = parts.uri.query().and_then(|query| site.wires.lock().get(query).cloned());
         let (Some(target), Some(endpoint)) = (&site.sse, endpoint) else {
             return text(StatusCode::NOT_FOUND, "there is no such stream; open one with a GET");

@@ -16,6 +16,7 @@ mod answer;
 mod asked;
 pub(crate) mod authority;
 mod body;
+mod bridge;
 mod calls;
 pub mod cors;
 mod demo;
@@ -99,6 +100,8 @@ pub struct Proxy {
     via: Via,
     ending: Ending,
     calls: Arc<Calls>,
+    /// Servers that run for sessions of ours.
+    servers: Arc<Calls>,
 }
 
 impl Proxy {
@@ -110,8 +113,8 @@ impl Proxy {
         Self::reaching(routes, via, None)
     }
 
-    /// The same; servers that are reached over HTTP are reached through `connect`, if there is one,
-    /// instead of the network.
+    /// The same; servers are reached through `connect`, if there is one, instead of the network, and
+    /// such a connection takes the place of a child.
     ///
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
@@ -125,12 +128,23 @@ impl Proxy {
         let site = |route: &Route| Site::new(route.clone(), &defaults, connect).map(Arc::new);
         let sites = routes.iter().map(site);
         let sites = sites.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { sites, via, ending: Ending::default(), calls: Arc::default() }))
+        Ok(Arc::new(Self {
+            sites,
+            via,
+            ending: Ending::default(),
+            calls: Arc::default(),
+            servers: Arc::default(),
+        }))
     }
 
     /// Waits until no call is open. What is left then only listens.
     pub async fn calls_done(&self) {
         self.calls.done().await;
+    }
+
+    /// Waits until no server runs that we have started; after [`Proxy::end_streams`] each ends soon.
+    pub async fn servers_done(&self) {
+        self.servers.done().await;
     }
 
     /// Ends every stream as its protocol ends it: open requests are answered with an error. Streams
@@ -170,9 +184,7 @@ impl Proxy {
         outlet: Outlet,
     ) -> Response<Body> {
         if let Upstream::Command(_) = site.route.upstream {
-            let why =
-                "this route leads to a stdio server: milepost wrap --config FILE --route PATH";
-            return text(StatusCode::NOT_IMPLEMENTED, why);
+            return self.bridge(&site, parts, body, outlet).await;
         }
         let Some(target) = &site.endpoint else {
             // A client that finds no Streamable HTTP here looks for HTTP+SSE with a GET (rule L-09).

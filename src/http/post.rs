@@ -30,7 +30,7 @@ const JSON_HELD_MAX: usize = 256 << 10;
 
 /// A client that takes JSON of any length, but no long events, is given events only when it would give
 /// up otherwise: after 300 s without a byte.
-const LATE_UPGRADE: Duration = Duration::from_secs(240);
+pub(super) const LATE_UPGRADE: Duration = Duration::from_secs(240);
 
 /// One POST.
 pub(super) struct Post {
@@ -93,7 +93,7 @@ impl Proxy {
 }
 
 /// Whether a message has requests, whose answers are waited for.
-fn asks(message: Option<&Message>) -> bool {
+pub(super) fn asks(message: Option<&Message>) -> bool {
     match message {
         // One too large to be read is as likely a request as not.
         None => true,

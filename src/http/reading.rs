@@ -14,7 +14,7 @@ use super::body::RequestBody;
 use crate::lines::INSPECT_MAX;
 
 /// How long a client may pause within a body.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A request's body.
 pub(super) enum Read {

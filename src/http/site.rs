@@ -13,6 +13,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use url::Url;
 
+use super::bridge;
 use super::cors::Known;
 use super::demo;
 use super::legacy::Wires;
@@ -20,6 +21,7 @@ use super::lifecycle::Lifecycle;
 use super::proven::Proven;
 use super::session::Sessions;
 use super::upstream::{Client, Connector, InProcess};
+use crate::probe::Era;
 use crate::progress::{Pacing, Policy};
 use crate::routes::{self, HttpUpstream, Route, Upstream};
 
@@ -114,6 +116,12 @@ pub(super) struct Site {
     pub(super) sse: Option<Target>,
     pub(super) sessions: Sessions,
     pub(super) wires: Wires,
+    /// Sessions of clients before a server of another transport.
+    pub(super) bridge: Arc<bridge::Sessions>,
+    /// What is known of the server, if it is a child.
+    pub(super) era: Arc<Era>,
+    /// What is connected to in the place of a child.
+    pub(super) in_process: Option<InProcess>,
     pub(super) known_origins: Mutex<Known>,
     /// Callers that were served before.
     pub(super) proven: Proven,
@@ -149,6 +157,9 @@ impl Site {
         Ok(Self {
             sessions: Sessions::new(route.max_sessions),
             wires: Wires::default(),
+            bridge: Arc::default(),
+            era: Arc::default(),
+            in_process: connect.cloned(),
             policy: Arc::new(policy),
             endpoint,
             sse,

@@ -21,17 +21,17 @@ use crate::progress::Fate;
 use crate::sse::{self, Event, Events, Frame, Piece};
 
 /// A client that takes so long to ask for more could not take what there was (rule G4).
-const SLOW_AFTER: Duration = Duration::from_millis(50);
+pub(super) const SLOW_AFTER: Duration = Duration::from_millis(50);
 
 /// The longest event that is held whole, so that a fault in it can be mended; a longer one passes in
 /// pieces.
 const EVENT_HELD_MAX: usize = 1 << 20;
 
 /// How long such a client counts as slow.
-const SLOW_FOR: Duration = Duration::from_secs(1);
+pub(super) const SLOW_FOR: Duration = Duration::from_secs(1);
 
 /// How long nothing is read for a client that takes nothing.
-const BLOCKED_FOR: Duration = Duration::from_millis(20);
+pub(super) const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
 /// What decides what becomes of events.
 pub(super) trait Judge: Send {

@@ -41,7 +41,7 @@ pub enum FromClient {
     Raw(Bytes),
     /// Clients say nothing more.
     Done,
-    /// Nothing can be written to clients any more.
+    /// Nothing is to be written to clients any more.
     Gone,
 }
 
@@ -116,6 +116,14 @@ pub trait Clients: Send {
 
     /// What was given and is not written is thrown away.
     fn discard(&mut self);
+
+    /// A client reads too slowly: progress is thinned (rule G4).
+    fn is_slow(&self) -> bool {
+        false
+    }
+
+    /// Nothing will be given any more: streams that are still open end.
+    fn end(&mut self) {}
 }
 
 /// The leg towards the server.

@@ -78,6 +78,7 @@ pub struct Relay<C, S> {
     reads_clients: bool,
     reads_server: bool,
     client_gone: bool,
+    client_is_slow: bool,
     /// The server's end of input has been told, or is not to be told.
     server_closed: bool,
     /// Whom to look at first: the sides take turns.
@@ -129,6 +130,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
             reads_clients: true,
             reads_server: true,
             client_gone: false,
+            client_is_slow: false,
             server_closed: false,
             server_first: false,
             timer: Box::pin(sleep_until(tokio::time::Instant::now())),
@@ -273,6 +275,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 Err(_) => self.client_written(WIRE, false),
             };
         }
+        self.clients.end();
         self.aside.finish(patience).await;
     }
 
@@ -293,6 +296,10 @@ impl<C: Clients, S: Server> Relay<C, S> {
         while let Some(payload) = self.filter.ask(Filter::poll_to_server).flatten() {
             let message = Message::parse(payload.to_bytes());
             self.server.say(&message, payload, &None);
+        }
+        let slow = self.clients.is_slow();
+        if slow != std::mem::replace(&mut self.client_is_slow, slow) {
+            self.filter.ask(|filter| filter.client_is_slow(slow));
         }
         let mut takers = std::mem::take(&mut self.takers);
         takers.clear();
@@ -355,7 +362,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                     self.filter.ask(Filter::client_left);
                     return Step::ClientDone;
                 }
-                FromClient::Gone => return self.client_written(WIRE, false),
+                FromClient::Gone => return self.clients_gone(),
                 FromClient::Raw(bytes) => self.server.pass(bytes),
                 FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
                 FromClient::Closed(stream, cancels) => {
@@ -481,10 +488,18 @@ impl<C: Clients, S: Server> Relay<C, S> {
         if !self.client_gone {
             tracing::warn!("the client cannot be written to any more");
         }
+        self.written(now(), stream);
+        self.clients_gone()
+    }
+
+    /// What is said to clients from now on goes nowhere.
+    fn clients_gone(&mut self) -> Step {
         self.client_gone = true;
         self.stop_reading_clients();
         self.clients.discard();
-        self.written(now(), stream);
+        for stream in std::mem::take(&mut self.exchanges) {
+            self.filter.ask(|filter| filter.close_stream(now(), stream, false));
+        }
         Step::ClientGone
     }
 

@@ -18,9 +18,11 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::http::{Proxy, SiteError, Via};
 use crate::routes::{Admin, Route, Routes, Server};
+use crate::transport::child::adopt_orphans;
 
 pub use handler::{Admitted, Client, Handler, Routed};
 pub use site::{ServeError, Site};
@@ -46,12 +48,23 @@ pub enum StartError {
 /// If they cannot be served.
 pub async fn serve(routes: &Routes) -> Result<u8, StartError> {
     let via = Via::random()?;
+    adopt_orphans();
     let proxy = Proxy::new(routes, via.clone())?;
-    let handler = Arc::new(Routed(proxy));
+    let handler = Arc::new(Routed(Arc::clone(&proxy)));
     let listed: Vec<&Route> = routes.iter().collect();
     tokio::spawn(tick());
-    Ok(run(routes.server(), routes.admin(), listed, via, handler).await?)
+    let code = run(routes.server(), routes.admin(), listed, via, handler).await?;
+    // Also when every client had left before.
+    proxy.end_streams();
+    if timeout(SERVERS_LEAVE, proxy.servers_done()).await.is_err() {
+        tracing::warn!("servers that do not end are killed");
+    }
+    Ok(code)
 }
+
+/// How long servers that we have started may take to end at the end: as long as each may after its input
+/// was closed, after SIGTERM, and with those that it leaves behind.
+const SERVERS_LEAVE: Duration = Duration::from_secs(15);
 
 /// Wakes the runtime now and then. Whoever starts a timer that is due before all others has to wake
 /// the runtime for that, which costs a system call; this one is always due before those of calls.

@@ -32,18 +32,21 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "demo",
             "guarded",
+            "host",
             "json",
             "jsonrpc",
             "lines",
             "mcp",
+            "probe",
             "progress",
             "relay",
             "routes",
             "sse",
             "telemetry",
+            "transport",
         ],
     ),
-    ("serve", &["http", "json", "routes"]),
+    ("serve", &["http", "json", "routes", "transport"]),
     ("cli", &["progress", "routes", "settings", "telemetry"]),
 ];
 

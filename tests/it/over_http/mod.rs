@@ -1,5 +1,8 @@
 //! The data path of HTTP, in memory and in virtual time: every byte of both sides is the test's own.
 
+mod bridge;
+mod bridge_streams;
+mod bridge_wires;
 mod chain;
 mod conversations;
 mod held_streams;

@@ -88,6 +88,19 @@ impl Rig {
         Self::reaching(8, ["", keys], Arc::new(connect), inner.asked, inner.refuses)
     }
 
+    /// The route leads to a stdio server: each one that is started comes out of the channel.
+    pub(crate) fn of_lines(keys: &str) -> (Self, mpsc::UnboundedReceiver<Lines>) {
+        let (tell, started) = mpsc::unbounded_channel();
+        let connect = move || -> BoxFuture<'static, std::io::Result<Io>> {
+            let (near, far) = duplex(ROOM);
+            let _ = tell.send(Lines::new(far));
+            async move { Ok(Box::new(near) as Io) }.boxed()
+        };
+        let file = format!("[[route]]\npath = \"/r\"\nupstream.command = [\"server\"]\n{keys}\n");
+        let (_, asked) = mpsc::unbounded_channel();
+        (Self::of_file(7, &file, Arc::new(connect), asked, Arc::default()), started)
+    }
+
     fn reaching(
         name: u32,
         [top, keys]: [&str; 2],
@@ -102,7 +115,17 @@ impl Rig {
             "{top}\n[[route]]\npath = \"/r\"\nupstream.url = \"http://up.example/{endpoint}\"\n\
              upstream.sse = \"http://up.example/{base}/sse\"\n{keys}\n"
         );
-        let routes = Routes::parse("proxy.toml".as_ref(), &file, &Environment::default());
+        Self::of_file(name, &file, connect, asked, refuses)
+    }
+
+    fn of_file(
+        name: u32,
+        file: &str,
+        connect: InProcess,
+        asked: mpsc::UnboundedReceiver<Asked>,
+        refuses: Arc<AtomicBool>,
+    ) -> Self {
+        let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let proxy = Proxy::reaching(&routes, Via::named(name), Some(&connect)).unwrap();
         let places = Arc::new(Places::new(routes.iter()));
@@ -192,7 +215,7 @@ impl Rig {
     }
 }
 
-fn initialize(revision: &str) -> String {
+pub(crate) fn initialize(revision: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":"i","method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{{}},"clientInfo":{{"name":"c","version":"1"}}}}}}"#
     )
@@ -215,6 +238,78 @@ pub(crate) fn server() -> (InProcess, mpsc::UnboundedReceiver<Asked>, Arc<Atomic
         async move { Ok(Box::new(near) as Io) }.boxed()
     };
     (Arc::new(connect), asked, refuses)
+}
+
+/// A stdio server that says what a test tells it.
+pub(crate) struct Lines {
+    heard: Arc<Mutex<Vec<u8>>>,
+    /// Lines that were looked at.
+    seen: usize,
+    say: mpsc::UnboundedSender<Vec<u8>>,
+    /// Its input was closed.
+    closed: Arc<AtomicBool>,
+}
+
+impl Lines {
+    fn new(io: DuplexStream) -> Self {
+        let (mut from, mut to) = tokio::io::split(io);
+        let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let closed: Arc<AtomicBool> = Arc::default();
+        let (read, over) = (Arc::clone(&heard), Arc::clone(&closed));
+        tokio::spawn(async move {
+            let mut buffer = vec![0; ROOM];
+            while let Ok(count @ 1..) = from.read(&mut buffer).await {
+                read.lock().unwrap().extend_from_slice(&buffer[..count]);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        let (say, mut lines) = mpsc::unbounded_channel::<Vec<u8>>();
+        tokio::spawn(async move {
+            while let Some(line) = lines.recv().await {
+                if to.write_all(&line).await.is_err() {
+                    return;
+                }
+            }
+            let _ = to.shutdown().await;
+        });
+        Self { heard, seen: 0, say, closed }
+    }
+
+    /// The lines that it was told since it was asked last.
+    pub(crate) async fn told(&mut self) -> Vec<String> {
+        settle().await;
+        let text = String::from_utf8(self.heard.lock().unwrap().clone()).unwrap();
+        let lines: Vec<String> = text.lines().skip(self.seen).map(str::to_owned).collect();
+        self.seen += lines.len();
+        lines
+    }
+
+    /// The only line that it was told.
+    #[track_caller]
+    pub(crate) fn line(&mut self) -> BoxFuture<'_, String> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let told = self.told().await;
+            assert_eq!(told.len(), 1, "{caller}: {told:?}");
+            told.into_iter().next().unwrap()
+        }
+        .boxed()
+    }
+
+    /// It says a line.
+    pub(crate) fn say(&self, line: impl AsRef<str>) {
+        let _ = self.say.send(format!("{}\n", line.as_ref()).into_bytes());
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn raw(&self, bytes: impl AsRef<[u8]>) {
+        let _ = self.say.send(bytes.as_ref().to_vec());
+    }
+
+    /// Whether its input was closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
 }
 
 /// Serves one connection of a client.

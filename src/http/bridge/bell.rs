@@ -1,0 +1,59 @@
+//! How those who answer requests reach the relay of their session.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::Context;
+
+use futures::task::AtomicWaker;
+
+use super::store::Broken;
+use crate::progress::StreamId;
+
+/// Wakes a relay, and says why.
+#[derive(Default)]
+pub(super) struct Bell {
+    relay: AtomicWaker,
+    taken: Mutex<VecDeque<StreamId>>,
+    end: Mutex<Option<Broken>>,
+    slow: AtomicUsize,
+}
+
+impl Bell {
+    pub(super) fn register(&self, cx: &Context<'_>) {
+        self.relay.register(cx.waker());
+    }
+
+    /// The client of a stream has taken everything, or has left.
+    pub(super) fn taken(&self, stream: StreamId) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
+        self.relay.wake();
+    }
+
+    pub(super) fn next_taken(&self) -> Option<StreamId> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// The session is to end. The first reason counts.
+    pub(super) fn end(&self, why: Broken) {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.relay.wake();
+    }
+
+    pub(super) fn ended(&self) -> Option<Broken> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A client has become slow, or is so no more.
+    pub(super) fn slow(&self, slow: bool) {
+        if slow {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.slow.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Relaxed) > 0
+    }
+}

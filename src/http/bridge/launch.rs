@@ -1,0 +1,134 @@
+//! Where the server side of a session is started.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use tracing::Instrument;
+
+use super::said::Said;
+use super::session::{Running, Session};
+use super::streams::Streams;
+use crate::host::{Host, Shared};
+use crate::http::body::Body;
+use crate::http::site::Site;
+use crate::http::{Proxy, in_full};
+use crate::progress::Pacing;
+use crate::relay::{Aside, Pipe, Relay, Server, Step};
+use crate::routes::{StdioUpstream, Upstream};
+use crate::telemetry::Connection;
+use crate::transport::child::Program;
+
+/// How long a client that takes nothing may keep a session whose server has ended.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+impl Proxy {
+    /// Starts a session of its own with a server of its own; what the client is told if that cannot be.
+    /// `id`: of the request that asks for it.
+    pub(super) fn begin_session(
+        &self,
+        site: &Arc<Site>,
+        wired: bool,
+        id: Option<&[u8]>,
+    ) -> Result<Arc<Session>, Box<Response<Body>>> {
+        let refuse = |status, why: &str| {
+            tracing::warn!(route = site.route.path, why, "no session");
+            Err(Box::new(super::refusal(status, why, id)))
+        };
+        let Upstream::Command(stdio) = &site.route.upstream else {
+            return refuse(StatusCode::NOT_IMPLEMENTED, "this route has no such endpoint");
+        };
+        if self.ending.has_ended() {
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, crate::http::SHUTTING_DOWN);
+        }
+        let sessions = &site.bridge;
+        let Some(running) = sessions.count(stdio.max_children, &self.servers) else {
+            let why = "as many servers run on this route as may: see max_children";
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, why);
+        };
+        let Some((session, commands)) = sessions.begin(wired) else {
+            return refuse(StatusCode::INTERNAL_SERVER_ERROR, "no session id can be made");
+        };
+        let pacing = if wired { site.pacing() } else { Pacing::IMMEDIATE };
+        let parts = (&self.calls, &self.ending);
+        let streams = Streams::new(
+            Arc::clone(&session),
+            Arc::clone(sessions),
+            commands,
+            pacing,
+            stdio.idle_timeout,
+            parts,
+        );
+        match start(site, stdio, streams, running) {
+            Ok(()) => Ok(session),
+            Err(why) => refuse(StatusCode::BAD_GATEWAY, &why),
+        }
+    }
+}
+
+/// Starts the server and the task that carries what is said; why that cannot be.
+fn start(
+    site: &Site,
+    stdio: &StdioUpstream,
+    streams: Streams,
+    running: Running,
+) -> Result<(), String> {
+    let policy = Arc::clone(&site.policy);
+    let noise = Box::new(Said::default());
+    if let Some(connect) = site.in_process.clone() {
+        tokio::spawn(async move {
+            let _running = running;
+            let Ok(io) = connect().await else { return };
+            let (from, to) = tokio::io::split(io);
+            let server = Pipe::new(Box::new(from), Box::new(to));
+            carry(Relay::new(policy, streams, server, Aside::new(noise, None))).await;
+        });
+        return Ok(());
+    }
+    let program =
+        Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
+    let relay = |server, aside| Relay::new(policy, streams, server, aside);
+    let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
+    let host = Host::start(program, Some(shared), Arc::clone(&site.era), noise, relay);
+    let mut host = host.map_err(|error| in_full(&error))?;
+    let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
+    let task = async move {
+        let _running = running;
+        host.run(None).await;
+    };
+    tokio::spawn(task.instrument(span));
+    Ok(())
+}
+
+/// Carries what clients and a server say that is no child, until either has said its last word.
+async fn carry<S: Server>(mut relay: Relay<Streams, S>) {
+    let mut log = Connection::default();
+    let mut over = false;
+    while !over {
+        match relay.step().await {
+            Step::Moved => {}
+            Step::ServerDone => over = true,
+            Step::ClientDone | Step::ClientGone => {
+                over = true;
+                relay.close_server_input().await;
+            }
+        }
+        while let Some(record) = relay.poll_record() {
+            log.note(&record);
+        }
+    }
+    relay.server_gone("the MCP server ended before it answered");
+    relay.finish(LAST_WORDS).await;
+    while let Some(record) = relay.poll_record() {
+        log.note(&record);
+    }
+    log.finish();
+}
+
+/// How long the server of a new session may take to answer its first request.
+pub(super) fn start_timeout(site: &Site) -> Option<Duration> {
+    match &site.route.upstream {
+        Upstream::Command(stdio) => Some(stdio.start_timeout),
+        _ => None,
+    }
+}

@@ -1,0 +1,241 @@
+//! Sessions that are ours: their ids, and how those who answer requests find them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::bell::Bell;
+use super::store::{Broken, Store};
+use crate::http::calls::{Calls, OpenCall};
+use crate::jsonrpc::{Key, Message, Scan};
+use crate::mcp::Revision;
+use crate::progress::StreamId;
+use crate::relay::{Headers, WIRE};
+
+/// Messages of clients that wait for the relay of their session.
+const COMMANDS_MAX: usize = 64;
+
+/// Streams that have ended and are kept for clients that come back.
+const ENDED_MAX: usize = 64;
+
+/// What these may hold together, in bytes.
+const ENDED_BYTES_MAX: usize = 16 << 20;
+
+/// Why a session ends that its client has ended, or does not use.
+pub(super) const ENDED: Broken =
+    Broken { status: StatusCode::NOT_FOUND, why: "the session has ended" };
+
+/// What a client says, on its way to the relay.
+pub(super) enum Command {
+    /// A message, and the stream that it opens for its answers.
+    Ask(Arc<Store>, Message, Headers),
+    /// A message that opens none.
+    Tell(Message, Headers),
+    /// The first piece of a message that is too large to be held.
+    Start(Arc<Store>, Bytes, Headers),
+    /// More of it.
+    Piece(Bytes),
+    /// It is over, and opens this stream for its answer; what it was.
+    End(Arc<Store>, Scan),
+}
+
+/// What a session has agreed on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Agreed {
+    pub(super) date: String,
+    pub(super) revision: Option<Revision>,
+}
+
+#[derive(Default)]
+struct Table {
+    last: u64,
+    stores: BTreeMap<u64, Arc<Store>>,
+    agreed: Agreed,
+    used: Option<Instant>,
+}
+
+/// A session as those see it who answer requests.
+pub(super) struct Session {
+    pub(super) id: String,
+    /// It is one of HTTP+SSE: its client has one stream for everything.
+    pub(super) wired: bool,
+    pub(super) bell: Arc<Bell>,
+    commands: mpsc::Sender<Command>,
+    /// What belongs to no request goes here, and waits for a GET.
+    pub(super) home: Arc<Store>,
+    /// Held by who sends a message in pieces.
+    pub(super) speaking: tokio::sync::Mutex<()>,
+    table: Mutex<Table>,
+    /// Clients that listen and cannot be asked whether they are there.
+    pub(super) listening: AtomicUsize,
+}
+
+impl Session {
+    /// A session, and what its clients say.
+    fn new(id: String, wired: bool) -> (Arc<Self>, mpsc::Receiver<Command>) {
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let bell = Arc::new(Bell::default());
+        let home = Store::new(WIRE, false, Arc::clone(&bell));
+        let session = Self {
+            id,
+            wired,
+            bell,
+            commands,
+            home,
+            speaking: tokio::sync::Mutex::default(),
+            table: Mutex::default(),
+            listening: AtomicUsize::new(0),
+        };
+        session.touch();
+        (Arc::new(session), receiver)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session is in use.
+    pub(super) fn touch(&self) {
+        self.table().used = Some(Instant::now());
+    }
+
+    /// For how long it has not been used.
+    pub(super) fn unused_for(&self) -> Duration {
+        self.table().used.map_or(Duration::ZERO, |used| used.elapsed())
+    }
+
+    pub(super) fn agree(&self, date: &str) {
+        let revision = Revision::from_date(date);
+        self.table().agreed = Agreed { date: date.to_owned(), revision };
+    }
+
+    pub(super) fn agreed(&self) -> Agreed {
+        self.table().agreed.clone()
+    }
+
+    /// A stream for the answers to a POST.
+    pub(super) fn open(&self, only_answers: bool) -> Arc<Store> {
+        let mut table = self.table();
+        table.forget();
+        table.last += 1;
+        let number = table.last;
+        let store = Store::new(StreamId(number), only_answers, Arc::clone(&self.bell));
+        table.stores.insert(number, Arc::clone(&store));
+        store
+    }
+
+    /// The stream of this number, if it is still known.
+    pub(super) fn find(&self, stream: u64) -> Option<Arc<Store>> {
+        if stream == WIRE.0 {
+            return Some(Arc::clone(&self.home));
+        }
+        self.table().stores.get(&stream).cloned()
+    }
+
+    /// Says something to the server; false if the session has ended.
+    pub(super) async fn say(&self, command: Command) -> bool {
+        self.touch();
+        self.commands.send(command).await.is_ok()
+    }
+
+    /// Says something if there is room for it now.
+    pub(super) fn say_now(&self, command: Command) -> bool {
+        self.commands.try_send(command).is_ok()
+    }
+
+    /// Ends it: its open requests are answered with an error, and its server ends.
+    pub(super) fn end(&self, why: Broken) {
+        self.bell.end(why);
+    }
+}
+
+impl Table {
+    /// Forgets streams that nobody comes back for, the oldest first.
+    fn forget(&mut self) {
+        let (mut count, mut bytes) = (0, 0);
+        let mut gone = Vec::new();
+        for (number, store) in self.stores.iter().rev().filter(|(_, store)| store.is_over()) {
+            let kept = store.resumable();
+            count += usize::from(kept.is_some());
+            bytes += kept.unwrap_or_default();
+            if kept.is_none() || count > ENDED_MAX || bytes > ENDED_BYTES_MAX {
+                gone.push(*number);
+            }
+        }
+        for number in gone {
+            self.stores.remove(&number);
+        }
+    }
+}
+
+/// The sessions of a route that are ours.
+#[derive(Default)]
+pub(in crate::http) struct Sessions {
+    known: Mutex<HashMap<String, Arc<Session>>>,
+    servers: AtomicUsize,
+}
+
+/// A session's server, which counts as long as this is there.
+pub(super) struct Running {
+    sessions: Arc<Sessions>,
+    _running: OpenCall,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.sessions.servers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for one more server, if `max` are not running; `running` counts those of the proxy.
+    pub(super) fn count(self: &Arc<Self>, max: usize, running: &Arc<Calls>) -> Option<Running> {
+        let before = self.servers.fetch_add(1, Ordering::Relaxed);
+        let counted = Running { sessions: Arc::clone(self), _running: running.open() };
+        (before < max).then_some(counted)
+    }
+
+    /// A new session; `None` if the system gives no random bytes.
+    pub(super) fn begin(&self, wired: bool) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).ok()?;
+        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (session, commands) = Session::new(id, wired);
+        self.lock().insert(session.id.clone(), Arc::clone(&session));
+        Some((session, commands))
+    }
+
+    /// The session of this id.
+    pub(super) fn find(&self, id: &[u8], wired: bool) -> Option<Arc<Session>> {
+        let id = std::str::from_utf8(id).ok()?;
+        self.lock().get(id).filter(|session| session.wired == wired).cloned()
+    }
+
+    pub(super) fn forget(&self, id: &str) {
+        self.lock().remove(id);
+    }
+}
+
+/// The requests in a message, as they are compared and as their ids are written.
+pub(super) fn requests(message: &Message) -> Vec<(Key, Bytes)> {
+    use crate::jsonrpc::Kind;
+    let of = |one: &Message| {
+        let key = one.id_key().filter(|_| one.kind() == Kind::Request)?;
+        // A copy: it must not keep the whole request.
+        Some((key, Bytes::copy_from_slice(&one.id()?)))
+    };
+    match message.kind() {
+        Kind::Batch => message.elements().filter_map(|one| of(&one)).collect(),
+        _ => of(message).into_iter().collect(),
+    }
+}

@@ -1,0 +1,437 @@
+//! The leg of a relay towards the clients of one session: each POST with requests is a stream, and there
+//! is one for what belongs to no request.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::StatusCode;
+use tokio::sync::futures::OwnedNotified;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::session::{Command, ENDED, Session, Sessions, requests};
+use super::store::{Broken, Store};
+use crate::http::SHUTTING_DOWN;
+use crate::http::calls::{Calls, OpenCall};
+use crate::http::ending::Ending;
+use crate::json;
+use crate::jsonrpc::{Key, Kind, Message, Scan};
+use crate::mcp;
+use crate::progress::{Pacing, Part, StreamId, StreamKind, Transmit};
+use crate::relay::{Clients, FromClient, Headers, WIRE};
+
+/// A client that takes nothing for so long, although there is something for it, is taken for gone: what
+/// waits for it would keep the server from being read.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// A large message that is given in pieces.
+struct Large {
+    to: StreamId,
+    scan: Scan,
+}
+
+/// The clients of one session.
+pub(super) struct Streams {
+    session: Arc<Session>,
+    sessions: Arc<Sessions>,
+    commands: mpsc::Receiver<Command>,
+    /// What clients have said and the relay has not heard.
+    heard: VecDeque<FromClient>,
+    open: BTreeMap<StreamId, Arc<Store>>,
+    /// Streams that have ended for the filter, and whose requests have no answer here.
+    unanswered: BTreeSet<StreamId>,
+    /// Streams whose client has something to take, and since when.
+    writing: BTreeMap<StreamId, Instant>,
+    stuck: Pin<Box<Sleep>>,
+    large: BTreeMap<StreamId, Large>,
+    /// Requests without an answer.
+    waiting: usize,
+    calls: Arc<Calls>,
+    call: Option<OpenCall>,
+    /// Without use for so long the session ends.
+    idle: Option<Duration>,
+    timer: Pin<Box<Sleep>>,
+    ending: Pin<Box<OwnedNotified>>,
+    stopped: bool,
+}
+
+impl Streams {
+    /// The leg of a session whose clients say `commands`. `pacing`: of the stream that belongs to no
+    /// request.
+    pub(super) fn new(
+        session: Arc<Session>,
+        sessions: Arc<Sessions>,
+        commands: mpsc::Receiver<Command>,
+        pacing: Pacing,
+        idle: Option<Duration>,
+        (calls, ending): (&Arc<Calls>, &Ending),
+    ) -> Self {
+        let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
+        if ending.has_ended() {
+            session.end(shutting_down());
+        }
+        let home = Arc::clone(&session.home);
+        home.expect([]);
+        Self {
+            sessions,
+            commands,
+            heard: VecDeque::from([FromClient::Opened(WIRE, StreamKind::Shared, pacing)]),
+            open: BTreeMap::from([(WIRE, home)]),
+            unanswered: BTreeSet::new(),
+            writing: BTreeMap::new(),
+            stuck: Box::pin(sleep_until(Instant::now() + STUCK)),
+            large: BTreeMap::new(),
+            waiting: 0,
+            calls: Arc::clone(calls),
+            call: None,
+            idle,
+            timer: Box::pin(sleep_until(Instant::now() + idle.unwrap_or_default())),
+            ending: notified,
+            stopped: false,
+            session,
+        }
+    }
+
+    /// What a command comes to.
+    fn take(&mut self, command: Command) -> FromClient {
+        match command {
+            Command::Ask(store, message, headers) => {
+                let stream = self.opened(store, &message);
+                self.heard.push_back(FromClient::Message(stream, message, headers));
+            }
+            Command::Tell(message, headers) => return self.told(message, headers),
+            Command::Start(store, piece, headers) => {
+                return FromClient::Start(store.id, piece, headers);
+            }
+            Command::Piece(piece) => return FromClient::Piece(piece),
+            Command::End(store, scan) => {
+                let request = scan.id().filter(|_| scan.kind() == Kind::Request);
+                let request: Vec<_> =
+                    request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
+                if self.session.wired {
+                    self.wait_for(request.len());
+                    store.expect(request);
+                } else {
+                    self.enter(store, request);
+                }
+                self.heard.push_back(FromClient::End);
+            }
+        }
+        // Its stream is open before it is heard.
+        self.heard.pop_front().unwrap_or(FromClient::End)
+    }
+
+    /// A message that opens no stream. On a wire it may have requests all the same.
+    fn told(&mut self, message: Message, headers: Headers) -> FromClient {
+        if self.session.wired {
+            let requests = requests(&message);
+            self.wait_for(requests.len());
+            self.session.home.expect(requests);
+        }
+        if message.method().as_deref() == Some(mcp::CANCELLED) {
+            let id = json::member(&message.params().unwrap_or_default(), "requestId");
+            if let Some(id) = id.and_then(|id| Key::read(&id)) {
+                self.settle(&id);
+            }
+        }
+        FromClient::Message(WIRE, message, headers)
+    }
+
+    fn opened(&mut self, store: Arc<Store>, message: &Message) -> StreamId {
+        let stream = store.id;
+        self.enter(store, requests(message));
+        stream
+    }
+
+    fn enter(&mut self, store: Arc<Store>, requests: Vec<(Key, Bytes)>) {
+        let stream = store.id;
+        self.wait_for(requests.len());
+        store.expect(requests);
+        self.open.insert(stream, store);
+        let opened = FromClient::Opened(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
+        self.heard.push_back(opened);
+    }
+
+    fn wait_for(&mut self, requests: usize) {
+        self.waiting += requests;
+        if self.waiting > 0 && self.call.is_none() {
+            self.call = Some(self.calls.open());
+        }
+    }
+
+    /// A request has its answer, or needs none any more.
+    fn settle(&mut self, id: &Key) {
+        let Some(stream) = self.awaiting(id) else { return };
+        let Some(store) = self.open.get(&stream) else { return };
+        if store.settle(id) {
+            self.waiting -= 1;
+        }
+        let answered = store.open() == 0;
+        if self.waiting == 0 {
+            self.call = None;
+            self.session.touch();
+        }
+        if answered && self.unanswered.remove(&stream) {
+            self.close(stream);
+        }
+    }
+
+    /// The stream of the request that has this id.
+    fn awaiting(&self, id: &Key) -> Option<StreamId> {
+        self.open.iter().find(|(_, store)| store.awaits(id)).map(|(stream, _)| *stream)
+    }
+
+    fn close(&mut self, stream: StreamId) {
+        if let Some(store) = self.open.remove(&stream) {
+            store.end();
+        }
+    }
+
+    /// Where something for `stream` goes; `None` if its client does not want it.
+    fn place_of(&self, stream: StreamId, message: &Message) -> Option<StreamId> {
+        if message.kind() == Kind::Response {
+            // The filter may not know whose it is.
+            let meant =
+                message.id_key().filter(|_| stream == WIRE).and_then(|id| self.awaiting(&id));
+            return Some(meant.unwrap_or(stream));
+        }
+        let refuses = self.open.get(&stream).is_none_or(|store| store.only_answers);
+        match message.method() {
+            _ if !refuses || message.kind() == Kind::Batch => Some(stream),
+            Some(method) if method == mcp::PROGRESS => None,
+            _ => Some(WIRE),
+        }
+    }
+
+    fn note_written(&mut self, stream: StreamId, attached: bool) {
+        if attached {
+            self.writing.entry(stream).or_insert_with(Instant::now);
+        }
+    }
+
+    /// A stream whose client has taken nothing for too long, and goes on without it.
+    fn poll_stuck(&mut self, cx: &mut Context<'_>) -> Poll<StreamId> {
+        loop {
+            let oldest = self.writing.iter().min_by_key(|(_, since)| **since);
+            let Some((stream, since)) = oldest.map(|(stream, since)| (*stream, *since)) else {
+                return Poll::Pending;
+            };
+            if since.elapsed() >= STUCK {
+                tracing::info!(stream = stream.0, "a client takes nothing; its stream is cut");
+                self.writing.remove(&stream);
+                if let Some(store) = self.open.get(&stream) {
+                    store.evict();
+                }
+                return Poll::Ready(stream);
+            }
+            if self.stuck.deadline() < since + STUCK {
+                self.stuck.as_mut().reset(since + STUCK);
+            }
+            ready!(self.stuck.as_mut().poll(cx));
+        }
+    }
+
+    fn piece(&mut self, stream: StreamId, piece: &Bytes, last: bool) {
+        if let Some(large) = self.large.get_mut(&stream) {
+            let known = large.scan.kind() == Kind::Response && large.scan.id().is_some();
+            if !known {
+                large.scan.feed(piece);
+            }
+            let to = large.to;
+            let attached = self.open.get(&to).is_some_and(|store| store.more(piece, last));
+            self.note_written(to, attached);
+        } else {
+            let mut scan = Scan::default();
+            scan.feed(piece);
+            let (kind, id) = (scan.kind(), scan.id());
+            let meant = id.as_ref().filter(|_| kind == Kind::Response && stream == WIRE);
+            let to = meant.and_then(|id| self.awaiting(id)).unwrap_or(stream);
+            let to = if self.open.contains_key(&to) { to } else { WIRE };
+            let id = id.map(|id| id.to_json());
+            let attached = self.open.get(&to).is_some_and(|store| store.begin(kind, id, piece));
+            self.note_written(to, attached);
+            self.large.insert(stream, Large { to, scan });
+        }
+        if last
+            && let Some(large) = self.large.remove(&stream)
+            && large.scan.kind() == Kind::Response
+            && let Some(id) = large.scan.id()
+        {
+            self.settle(&id);
+        }
+    }
+
+    /// Ends everything that is still open.
+    fn end_all(&mut self, why: &Broken) {
+        self.writing.clear();
+        self.unanswered.clear();
+        for store in std::mem::take(&mut self.open).into_values() {
+            store.break_off(why);
+        }
+        self.waiting = 0;
+        self.call = None;
+    }
+
+    /// Whether somebody uses the session.
+    fn is_in_use(&self) -> bool {
+        self.waiting > 0 || self.session.listening.load(Ordering::Relaxed) > 0
+    }
+
+    /// Ready when the session has been without use for too long.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(idle) = self.idle else { return Poll::Pending };
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let unused = if self.is_in_use() { Duration::ZERO } else { self.session.unused_for() };
+            if unused >= idle {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(Instant::now() + (idle - unused));
+        }
+    }
+}
+
+/// The requests that a message answers.
+fn answered(message: &Message) -> Vec<Key> {
+    let of = |one: &Message| one.id_key().filter(|_| one.kind() == Kind::Response);
+    match message.kind() {
+        Kind::Batch => message.elements().filter_map(|one| of(&one)).collect(),
+        _ => of(message).into_iter().collect(),
+    }
+}
+
+fn shutting_down() -> Broken {
+    Broken { status: StatusCode::SERVICE_UNAVAILABLE, why: SHUTTING_DOWN }
+}
+
+impl Clients for Streams {
+    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
+        if let Some(heard) = self.heard.pop_front() {
+            return Poll::Ready(heard);
+        }
+        self.session.bell.register(cx);
+        if self.ending.poll_unpin(cx).is_ready() {
+            self.session.end(shutting_down());
+        }
+        if self.session.bell.ended().is_some() {
+            return Poll::Ready(FromClient::Gone);
+        }
+        match self.commands.poll_recv(cx) {
+            Poll::Ready(Some(command)) => return Poll::Ready(self.take(command)),
+            Poll::Ready(None) => return Poll::Ready(FromClient::Gone),
+            Poll::Pending => {}
+        }
+        ready!(self.poll_idle(cx));
+        tracing::info!("the session was not used for a while and ends");
+        self.session.end(ENDED);
+        Poll::Ready(FromClient::Gone)
+    }
+
+    fn heard(&mut self) -> Option<FromClient> {
+        if let Some(heard) = self.heard.pop_front() {
+            return Some(heard);
+        }
+        let command = self.commands.try_recv().ok()?;
+        Some(self.take(command))
+    }
+
+    fn takers(&mut self, streams: &mut Vec<StreamId>) {
+        streams.extend(self.open.keys().filter(|stream| !self.writing.contains_key(stream)));
+    }
+
+    fn is_full(&self, stream: StreamId) -> bool {
+        self.open.get(&stream).is_some_and(|store| store.is_full())
+    }
+
+    fn give(&mut self, stream: StreamId, Transmit { payload, part }: Transmit) {
+        match part {
+            Part::Piece | Part::End => {
+                let last = part == Part::End;
+                let piece = payload.to_bytes();
+                if last || !piece.is_empty() {
+                    self.piece(stream, &piece, last);
+                }
+            }
+            Part::Whole => {
+                let message = Message::parse(payload.to_bytes());
+                let Some(to) = self.place_of(stream, &message) else { return };
+                let attached = self.open.get(&to).is_some_and(|store| store.put(&message));
+                self.note_written(to, attached);
+                for id in answered(&message) {
+                    self.settle(&id);
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, _: Bytes) {}
+
+    fn finish(&mut self, stream: StreamId) {
+        if self.open.get(&stream).is_some_and(|store| store.open() > 0) {
+            // Its answer comes on the stream that belongs to no request.
+            self.unanswered.insert(stream);
+        } else {
+            self.close(stream);
+        }
+    }
+
+    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
+        self.session.bell.register(cx);
+        while let Some(stream) = self.session.bell.next_taken() {
+            if self.writing.remove(&stream).is_some() {
+                return Poll::Ready((stream, true));
+            }
+        }
+        self.poll_stuck(cx).map(|stream| (stream, true))
+    }
+
+    fn is_writing(&self) -> bool {
+        !self.writing.is_empty()
+    }
+
+    fn is_behind(&self) -> bool {
+        // What streams wait for stays with the filter, which says so.
+        false
+    }
+
+    fn stop_reading(&mut self) {
+        if !std::mem::replace(&mut self.stopped, true) {
+            self.sessions.forget(&self.session.id);
+        }
+        self.heard.clear();
+        self.commands.close();
+        while let Ok(command) = self.commands.try_recv() {
+            if let Command::Ask(store, ..) | Command::End(store, _) = command {
+                store.break_off(&ENDED);
+            }
+        }
+    }
+
+    fn discard(&mut self) {
+        let why = self.session.bell.ended().unwrap_or(ENDED);
+        self.end_all(&why);
+    }
+
+    fn is_slow(&self) -> bool {
+        self.session.bell.is_slow()
+    }
+
+    fn end(&mut self) {
+        self.end_all(&ENDED);
+    }
+}
+
+/// Whatever has ended the relay, a panic too: nobody waits for it.
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.stop_reading();
+        self.end_all(&Broken { status: StatusCode::BAD_GATEWAY, why: "the session broke off" });
+    }
+}

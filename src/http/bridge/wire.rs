@@ -1,0 +1,83 @@
+//! HTTP+SSE of 2024-11-05 before a server of another transport: a session is one stream for everything,
+//! and an endpoint to post to (rules L).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::post::{Said, read};
+use super::reader::{Form, Reader};
+use super::session::Command;
+use super::{events_head, refusal};
+use crate::http::body::Body;
+use crate::http::site::Site;
+use crate::http::{Outlet, Proxy};
+
+/// What names a session in the endpoint of its stream.
+const KEY: &str = "sessionId";
+
+impl Proxy {
+    /// A client opens its stream, which is its session.
+    pub(in crate::http) fn bridge_wire(
+        &self,
+        site: &Arc<Site>,
+        parts: &Parts,
+        outlet: Outlet,
+    ) -> Response<Body> {
+        if parts.method != Method::GET {
+            let why = "clients of HTTP+SSE open their stream with a GET";
+            return refusal(StatusCode::METHOD_NOT_ALLOWED, why, None);
+        }
+        let Some(counted) = site.count() else {
+            let why = "too many streams are open on this route";
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
+        };
+        let session = match self.begin_session(site, true, None) {
+            Ok(session) => session,
+            Err(refusal) => return *refusal,
+        };
+        let path = site.route.path.trim_end_matches('/');
+        let id = &session.id;
+        let first = format!("event: endpoint\ndata: {path}/messages?{KEY}={id}\n\n");
+        let means = (site.route.keep_alive, outlet, counted);
+        let attached = session.home.attach(None);
+        let reader = Reader::new(attached, &session, Form::Plain, &Bytes::from(first), means);
+        let body = Body::Stream(Box::new(reader.ends_session()));
+        self.said(site, StatusCode::OK, events_head(), body)
+    }
+
+    /// A client posts for its stream.
+    pub(in crate::http) async fn bridge_to_wire(
+        &self,
+        site: &Arc<Site>,
+        parts: Parts,
+        body: Incoming,
+    ) -> Response<Body> {
+        let query = parts.uri.query().unwrap_or_default();
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        let id = pairs.find(|(name, _)| *name == KEY).map(|(_, id)| id.as_bytes());
+        let Some(session) = id.and_then(|id| site.bridge.find(id, true)) else {
+            let why = "there is no such stream; open one with a GET";
+            return refusal(StatusCode::NOT_FOUND, why, None);
+        };
+        let said = match read(site, &parts, body).await {
+            Ok(said) => said,
+            Err(refusal) => return *refusal,
+        };
+        let heard = match said {
+            Said::Whole(message) => {
+                let _order = session.speaking.lock().await;
+                session.say(Command::Tell(message, None)).await
+            }
+            Said::Large(body) => session.say_in_pieces(body, &session.home, None).await,
+        };
+        if !heard {
+            return refusal(StatusCode::NOT_FOUND, "the session has ended", None);
+        }
+        let accepted = Body::from(Bytes::from_static(b"Accepted"));
+        self.said(site, StatusCode::ACCEPTED, HeaderMap::new(), accepted)
+    }
+}
