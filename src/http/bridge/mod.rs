@@ -10,6 +10,7 @@
 //! answers a request takes it from there, as one JSON answer or as events, and so does a client that
 //! comes back for what it has missed.
 
+mod attached;
 mod bell;
 mod frame;
 mod get;

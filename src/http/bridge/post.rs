@@ -11,10 +11,11 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::{sleep, timeout};
 
+use super::attached::Attached;
 use super::launch::{self, Wanted};
 use super::reader::{Form, Reader};
 use super::session::{Command, ENDED, Session, requests};
-use super::store::{Attached, Look};
+use super::store::Look;
 use super::{
     PARSE_ERROR, RETRY_MS, events_head, frame, json_head, named, passed, refusal, refused,
 };
