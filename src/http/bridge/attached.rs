@@ -181,5 +181,8 @@ impl Drop for Attached {
             state.over = true;
         }
         self.goes_on(&mut state);
+        if self.store.cancels && !state.over {
+            self.store.bell.left(self.store.id);
+        }
     }
 }

@@ -7,14 +7,14 @@ use http::{Response, StatusCode};
 use tracing::Instrument;
 
 use super::said::Said;
-use super::session::{Running, Session};
+use super::session::{Running, Session, Whose};
 use super::streams::Streams;
 use crate::host::{Host, Shared};
 use crate::http::body::Body;
 use crate::http::site::Site;
 use crate::http::towards::{Towards, Way};
 use crate::http::{Proxy, in_full};
-use crate::progress::Pacing;
+use crate::progress::{Pacing, Policy};
 use crate::relay::{Aside, Pipe, Relay, Server, Step};
 use crate::routes::{StdioUpstream, Upstream};
 use crate::telemetry::Connection;
@@ -28,8 +28,8 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Who asks for a session, and how.
 pub(super) struct Wanted<'a> {
-    /// HTTP+SSE: its client has one stream for everything.
-    pub(super) wired: bool,
+    /// Whose it will be.
+    pub(super) whose: Whose,
     /// The id of the request that asks for it.
     pub(super) id: Option<&'a [u8]>,
     /// `Authorization` was for us.
@@ -59,20 +59,25 @@ impl Proxy {
             let why = format!("as many sessions run on this route as may: see {limit}");
             return refuse(StatusCode::SERVICE_UNAVAILABLE, &why);
         };
-        let Some((session, commands)) = sessions.begin(wanted.wired) else {
+        let Some((session, commands)) = sessions.begin(wanted.whose) else {
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, "no session id can be made");
         };
-        let pacing = if wanted.wired { site.pacing() } else { Pacing::IMMEDIATE };
+        let pacing = match wanted.whose {
+            Whose::Wire => site.pacing(),
+            Whose::Own | Whose::Shared => Pacing::IMMEDIATE,
+        };
+        let is_shared = wanted.whose == Whose::Shared;
         let streams = Streams::new(
             Arc::clone(&session),
             Arc::clone(sessions),
             commands,
             pacing,
             idle,
+            is_shared.then(|| Arc::clone(&site.era)),
             (&self.calls, &self.ending),
         );
         let started = match &site.route.upstream {
-            Upstream::Command(stdio) => start(site, stdio, streams, running),
+            Upstream::Command(stdio) => start(site, stdio, &session, streams, running),
             _ => {
                 let server = Towards::new(Way::of_site(site, &self.via, wanted.ours));
                 let relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
@@ -94,12 +99,16 @@ fn no_noise() -> Aside {
 
 /// Starts a child and the task that carries what is said; why that cannot be.
 fn start(
-    site: &Site,
+    site: &Arc<Site>,
     stdio: &StdioUpstream,
+    session: &Arc<Session>,
     streams: Streams,
     running: Running,
 ) -> Result<(), String> {
-    let policy = Arc::clone(&site.policy);
+    let policy = match session.whose {
+        Whose::Own | Whose::Wire => Arc::clone(&site.policy),
+        Whose::Shared => Arc::new(Policy { remap: true, ..(*site.policy).clone() }),
+    };
     if let Some(connect) = site.in_process.clone() {
         tokio::spawn(async move {
             let Ok(io) = connect().await else { return };
@@ -117,9 +126,11 @@ fn start(
     let host = Host::start(program, Some(shared), Arc::clone(&site.era), noise, relay);
     let mut host = host.map_err(|error| in_full(&error))?;
     let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
+    let (site, session) = (Arc::clone(site), Arc::clone(session));
     let task = async move {
         let _running = running;
         host.run(None).await;
+        site.shared.ended(&session);
     };
     tokio::spawn(task.instrument(span));
     Ok(())

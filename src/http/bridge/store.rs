@@ -103,6 +103,8 @@ pub(super) struct Store {
     pub(super) id: StreamId,
     /// Its client takes nothing but answers.
     pub(super) only_answers: bool,
+    /// A client that leaves gives up its requests (2026-07-28).
+    pub(super) cancels: bool,
     state: Mutex<State>,
     pub(super) client: AtomicWaker,
     pub(super) bell: Arc<Bell>,
@@ -122,9 +124,14 @@ pub(super) enum Look {
 }
 
 impl Store {
-    pub(super) fn new(id: StreamId, only_answers: bool, bell: Arc<Bell>) -> Arc<Self> {
+    pub(super) fn new(
+        id: StreamId,
+        only_answers: bool,
+        cancels: bool,
+        bell: Arc<Bell>,
+    ) -> Arc<Self> {
         let (state, client) = (Mutex::default(), AtomicWaker::new());
-        Arc::new(Self { id, only_answers, state, client, bell })
+        Arc::new(Self { id, only_answers, cancels, state, client, bell })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -227,6 +234,16 @@ impl Store {
 
     pub(super) fn awaits(&self, id: &Key) -> bool {
         self.lock().open.iter().any(|(open, _)| open == id)
+    }
+
+    /// Whether its client has left and gave up its requests with that.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.cancels && !self.lock().attached
+    }
+
+    /// Bytes that its client has not taken.
+    pub(super) fn untaken(&self) -> usize {
+        self.lock().untaken
     }
 
     /// Its client reads no more, whatever it thinks: it has taken nothing for too long.
