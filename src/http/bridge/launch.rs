@@ -9,13 +9,13 @@ use tracing::Instrument;
 use super::said::Said;
 use super::session::{Running, Session, Whose};
 use super::streams::Streams;
-use crate::host::{Host, Shared};
+use crate::host::{self, Host, Shared};
 use crate::http::body::Body;
 use crate::http::site::Site;
 use crate::http::towards::{Towards, Way};
 use crate::http::{Proxy, in_full};
 use crate::progress::{Pacing, Policy};
-use crate::relay::{Aside, Pipe, Relay, Server, Step};
+use crate::relay::{Aside, Relay, Server, Step};
 use crate::routes::{StdioUpstream, Upstream};
 use crate::telemetry::Connection;
 use crate::transport::child::Program;
@@ -109,24 +109,26 @@ fn start(
         Whose::Own | Whose::Wire => Arc::clone(&site.policy),
         Whose::Shared => Arc::new(Policy { remap: true, ..(*site.policy).clone() }),
     };
+    let (site, session) = (Arc::clone(site), Arc::clone(session));
+    let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
+    let era = Arc::clone(&site.era);
     if let Some(connect) = site.in_process.clone() {
         tokio::spawn(async move {
             let Ok(io) = connect().await else { return };
             let (from, to) = tokio::io::split(io);
-            let server = Pipe::new(Box::new(from), Box::new(to));
+            let server = host::stand_in(Box::new(from), Box::new(to), shared, era);
             carry(Relay::new(policy, streams, server, no_noise()), running).await;
+            site.shared.ended(&session);
         });
         return Ok(());
     }
     let program =
         Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
-    let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
     let noise = Box::new(Said::default());
     let relay = |server, aside| Relay::new(policy, streams, server, aside);
-    let host = Host::start(program, Some(shared), Arc::clone(&site.era), noise, relay);
+    let host = Host::start(program, Some(shared), era, noise, relay);
     let mut host = host.map_err(|error| in_full(&error))?;
     let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
-    let (site, session) = (Arc::clone(site), Arc::clone(session));
     let task = async move {
         let _running = running;
         host.run(None).await;

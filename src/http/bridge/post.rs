@@ -81,6 +81,8 @@ struct Asking {
     reads_events: bool,
     reads_json: bool,
     limits_events: bool,
+    /// Its client goes by the status of the answer (rule V-07).
+    needs_status: bool,
     headers: Headers,
     /// The ids of its requests.
     ids: Vec<Bytes>,
@@ -176,6 +178,7 @@ impl Proxy {
             reads_events: asked.reads_events,
             reads_json: !asked.reads_events || asked.reads_json,
             limits_events: asked.limits_events,
+            needs_status: false,
             headers: passed(site, parts.headers.clone()),
             ids,
             outlet,
@@ -198,7 +201,8 @@ impl Proxy {
             return refusal(StatusCode::SERVICE_UNAVAILABLE, why, message.id().as_deref());
         };
         let ids = message.id().into_iter().collect();
-        let asking = self.asking(site, parts, session, ids, (outlet, counted));
+        let mut asking = self.asking(site, parts, session, ids, (outlet, counted));
+        asking.needs_status = message.method().as_deref() == Some(mcp::DISCOVER);
         asking.ask(Said::Whole(message)).await
     }
 }
@@ -323,7 +327,8 @@ impl Asking {
 
     /// When the client gets a stream although there is nothing to be said (rule A4).
     fn upgrades(&self) -> Option<Duration> {
-        let after = self.site.route.upgrade_after.filter(|_| self.reads_events)?;
+        let may = self.reads_events && !self.needs_status;
+        let after = self.site.route.upgrade_after.filter(|_| may)?;
         Some(if self.limits_events { after.max(crate::http::post::LATE_UPGRADE) } else { after })
     }
 
