@@ -262,7 +262,7 @@ impl Proxy {
         outlet: Outlet,
     ) -> Response<Body> {
         let Some(target) = &site.sse else {
-            return self.bridge_wire(site, &parts, outlet);
+            return self.bridge_wire(site, &parts, ours, outlet);
         };
         if parts.method != Method::GET {
             let body = RequestBody::Passing(Default::default(), Box::new(body));

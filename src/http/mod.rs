@@ -60,7 +60,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::jsonrpc::own_error;
 use crate::progress::Policy;
-use crate::routes::{Route, Routes, Upstream};
+use crate::routes::{Route, Routes};
 use answer::Content;
 use asked::Asked;
 use body::{RequestBody, Source};
@@ -68,7 +68,7 @@ use calls::{Calls, OpenCall};
 use ending::{Ending, PipedStream};
 use headers::{Onward, Passage};
 use places::{Part, Place};
-use site::{Counted, Site, Target};
+use site::{Counted, SESSION_ID, Site, Target};
 use stream::{Chunks, EventStream, Judge, Silence};
 use upstream::{Client, UpstreamBody};
 
@@ -183,19 +183,13 @@ impl Proxy {
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
-        if let Upstream::Command(_) = site.route.upstream {
-            return self.bridge(&site, parts, body, outlet).await;
-        }
         let Some(target) = &site.endpoint else {
-            // A client that finds no Streamable HTTP here looks for HTTP+SSE with a GET (rule L-09).
-            return match parts.method {
-                Method::GET if site.sse.is_some() => {
-                    Box::pin(self.open_wire(&site, parts, body, ours, outlet)).await
-                }
-                _ => text(
-                    StatusCode::METHOD_NOT_ALLOWED,
-                    "this route has no Streamable HTTP endpoint",
-                ),
+            // A client of HTTP+SSE may look for its stream here (rule L-09).
+            let looks = parts.method == Method::GET && !parts.headers.contains_key(SESSION_ID);
+            return if looks && site.sse.is_some() {
+                Box::pin(self.open_wire(&site, parts, body, ours, outlet)).await
+            } else {
+                Box::pin(self.bridge(&site, parts, body, ours, outlet)).await
             };
         };
         if site.route.opaque {

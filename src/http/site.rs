@@ -62,6 +62,7 @@ pub enum SiteError {
 }
 
 /// One endpoint of a server.
+#[derive(Clone)]
 pub(super) struct Target {
     pub(super) client: Arc<Client>,
     authority: Authority,

@@ -10,6 +10,7 @@ mod proxy;
 mod refusals;
 mod secrets;
 mod startup;
+mod stdio;
 mod stopping;
 pub(crate) mod upstream;
 mod wires;

@@ -12,6 +12,7 @@ use super::streams::Streams;
 use crate::host::{Host, Shared};
 use crate::http::body::Body;
 use crate::http::site::Site;
+use crate::http::towards::{Towards, Way};
 use crate::http::{Proxy, in_full};
 use crate::progress::Pacing;
 use crate::relay::{Aside, Pipe, Relay, Server, Step};
@@ -22,51 +23,76 @@ use crate::transport::child::Program;
 /// How long a client that takes nothing may keep a session whose server has ended.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
+/// Without use for so long a session ends that has no server of its own.
+const IDLE: Duration = Duration::from_secs(30 * 60);
+
+/// Who asks for a session, and how.
+pub(super) struct Wanted<'a> {
+    /// HTTP+SSE: its client has one stream for everything.
+    pub(super) wired: bool,
+    /// The id of the request that asks for it.
+    pub(super) id: Option<&'a [u8]>,
+    /// `Authorization` was for us.
+    pub(super) ours: bool,
+}
+
 impl Proxy {
     /// Starts a session of its own with a server of its own; what the client is told if that cannot be.
-    /// `id`: of the request that asks for it.
     pub(super) fn begin_session(
         &self,
         site: &Arc<Site>,
-        wired: bool,
-        id: Option<&[u8]>,
+        wanted: &Wanted<'_>,
     ) -> Result<Arc<Session>, Box<Response<Body>>> {
         let refuse = |status, why: &str| {
             tracing::warn!(route = site.route.path, why, "no session");
-            Err(Box::new(super::refusal(status, why, id)))
-        };
-        let Upstream::Command(stdio) = &site.route.upstream else {
-            return refuse(StatusCode::NOT_IMPLEMENTED, "this route has no such endpoint");
+            Err(Box::new(super::refusal(status, why, wanted.id)))
         };
         if self.ending.has_ended() {
             return refuse(StatusCode::SERVICE_UNAVAILABLE, crate::http::SHUTTING_DOWN);
         }
-        let sessions = &site.bridge;
-        let Some(running) = sessions.count(stdio.max_children, &self.servers) else {
-            let why = "as many servers run on this route as may: see max_children";
-            return refuse(StatusCode::SERVICE_UNAVAILABLE, why);
+        let (max, limit, idle) = match &site.route.upstream {
+            Upstream::Command(stdio) => (stdio.max_children, "max_children", stdio.idle_timeout),
+            _ => (site.route.max_sessions, "max_sessions", Some(IDLE)),
         };
-        let Some((session, commands)) = sessions.begin(wired) else {
+        let sessions = &site.bridge;
+        let Some(running) = sessions.count(max, &self.servers) else {
+            let why = format!("as many sessions run on this route as may: see {limit}");
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, &why);
+        };
+        let Some((session, commands)) = sessions.begin(wanted.wired) else {
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, "no session id can be made");
         };
-        let pacing = if wired { site.pacing() } else { Pacing::IMMEDIATE };
-        let parts = (&self.calls, &self.ending);
+        let pacing = if wanted.wired { site.pacing() } else { Pacing::IMMEDIATE };
         let streams = Streams::new(
             Arc::clone(&session),
             Arc::clone(sessions),
             commands,
             pacing,
-            stdio.idle_timeout,
-            parts,
+            idle,
+            (&self.calls, &self.ending),
         );
-        match start(site, stdio, streams, running) {
+        let started = match &site.route.upstream {
+            Upstream::Command(stdio) => start(site, stdio, streams, running),
+            _ => {
+                let server = Towards::new(Way::of_site(site, &self.via, wanted.ours));
+                let relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
+                let span = tracing::info_span!("session", route = %site.route.path);
+                tokio::spawn(carry(relay, running).instrument(span));
+                Ok(())
+            }
+        };
+        match started {
             Ok(()) => Ok(session),
             Err(why) => refuse(StatusCode::BAD_GATEWAY, &why),
         }
     }
 }
 
-/// Starts the server and the task that carries what is said; why that cannot be.
+fn no_noise() -> Aside {
+    Aside::new(Box::new(Said::default()), None)
+}
+
+/// Starts a child and the task that carries what is said; why that cannot be.
 fn start(
     site: &Site,
     stdio: &StdioUpstream,
@@ -74,21 +100,20 @@ fn start(
     running: Running,
 ) -> Result<(), String> {
     let policy = Arc::clone(&site.policy);
-    let noise = Box::new(Said::default());
     if let Some(connect) = site.in_process.clone() {
         tokio::spawn(async move {
-            let _running = running;
             let Ok(io) = connect().await else { return };
             let (from, to) = tokio::io::split(io);
             let server = Pipe::new(Box::new(from), Box::new(to));
-            carry(Relay::new(policy, streams, server, Aside::new(noise, None))).await;
+            carry(Relay::new(policy, streams, server, no_noise()), running).await;
         });
         return Ok(());
     }
     let program =
         Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
-    let relay = |server, aside| Relay::new(policy, streams, server, aside);
     let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
+    let noise = Box::new(Said::default());
+    let relay = |server, aside| Relay::new(policy, streams, server, aside);
     let host = Host::start(program, Some(shared), Arc::clone(&site.era), noise, relay);
     let mut host = host.map_err(|error| in_full(&error))?;
     let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
@@ -101,7 +126,7 @@ fn start(
 }
 
 /// Carries what clients and a server say that is no child, until either has said its last word.
-async fn carry<S: Server>(mut relay: Relay<Streams, S>) {
+async fn carry<S: Server>(mut relay: Relay<Streams, S>, _running: Running) {
     let mut log = Connection::default();
     let mut over = false;
     while !over {

@@ -10,6 +10,7 @@
 //! answers a request takes it from there, as one JSON answer or as events, and so does a client that
 //! comes back for what it has missed.
 
+mod attached;
 mod bell;
 mod frame;
 mod get;
@@ -36,6 +37,8 @@ use super::{Outlet, Proxy};
 use crate::json;
 use crate::jsonrpc::own_error;
 use crate::mcp::Revision;
+use crate::relay::Headers;
+use crate::routes::Upstream;
 use session::Session;
 
 pub(super) use session::Sessions;
@@ -59,10 +62,11 @@ impl Proxy {
         site: &Arc<Site>,
         parts: Parts,
         body: Incoming,
+        ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
         match parts.method {
-            Method::POST => self.bridge_post(site, parts, body, outlet).await,
+            Method::POST => self.bridge_post(site, parts, body, ours, outlet).await,
             Method::GET => self.bridge_get(site, &parts, outlet),
             Method::DELETE => self.bridge_delete(site, &parts),
             _ => no_method(),
@@ -104,6 +108,14 @@ fn named(site: &Site, headers: &HeaderMap) -> Result<Arc<Session>, Box<Response<
         }
     }
     Ok(session)
+}
+
+/// The headers of a client's request, where its server has a use for them.
+fn passed(site: &Site, headers: HeaderMap) -> Headers {
+    match site.route.upstream {
+        Upstream::Command(_) => None,
+        _ => Some(Arc::new(headers)),
+    }
 }
 
 /// Headers of a stream of events.

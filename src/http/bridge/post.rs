@@ -11,11 +11,13 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::{sleep, timeout};
 
+use super::attached::Attached;
+use super::launch::{self, Wanted};
 use super::reader::{Form, Reader};
 use super::session::{Command, ENDED, Session, requests};
-use super::store::{Attached, Look};
+use super::store::Look;
 use super::{
-    PARSE_ERROR, RETRY_MS, events_head, frame, json_head, launch, named, refusal, refused,
+    PARSE_ERROR, RETRY_MS, events_head, frame, json_head, named, passed, refusal, refused,
 };
 use crate::http::asked::Asked;
 use crate::http::body::{Body, RequestBody};
@@ -25,6 +27,7 @@ use crate::http::{Outlet, Proxy, reading, refuse};
 use crate::json;
 use crate::jsonrpc::{Kind, Message};
 use crate::mcp::{self, Revision};
+use crate::relay::Headers;
 use crate::sse;
 
 /// What a client has posted.
@@ -74,6 +77,7 @@ struct Asking {
     reads_events: bool,
     reads_json: bool,
     limits_events: bool,
+    headers: Headers,
     /// The ids of its requests.
     ids: Vec<Bytes>,
     outlet: Outlet,
@@ -86,6 +90,7 @@ impl Proxy {
         site: &Arc<Site>,
         parts: Parts,
         body: Incoming,
+        ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
         let said = match read(site, &parts, body).await {
@@ -101,11 +106,11 @@ impl Proxy {
         let (session, message) = match (session, said) {
             (Some(session), Said::Whole(message)) if !asks(Some(&message)) => (session, message),
             (session, said) => {
-                return Box::pin(self.bridge_ask(site, &parts, said, session, outlet)).await;
+                return Box::pin(self.bridge_ask(site, &parts, said, session, ours, outlet)).await;
             }
         };
         let _order = session.speaking.lock().await;
-        if !session.say(Command::Tell(message, None)).await {
+        if !session.say(Command::Tell(message, passed(site, parts.headers))).await {
             return gone(None);
         }
         self.said(site, StatusCode::ACCEPTED, HeaderMap::new(), Body::empty())
@@ -117,6 +122,7 @@ impl Proxy {
         parts: &Parts,
         said: Said,
         session: Option<Arc<Session>>,
+        ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
         let Some(counted) = site.count() else {
@@ -128,10 +134,13 @@ impl Proxy {
         let new = session.is_none();
         let session = match session {
             Some(session) => session,
-            None => match self.begin_session(site, false, ids.first().map(|id| &id[..])) {
-                Ok(session) => session,
-                Err(refusal) => return *refusal,
-            },
+            None => {
+                let id = ids.first().map(|id| &id[..]);
+                match self.begin_session(site, &Wanted { wired: false, id, ours }) {
+                    Ok(session) => session,
+                    Err(refusal) => return *refusal,
+                }
+            }
         };
         let asked = Asked::of(site, parts);
         let asking = Asking {
@@ -140,6 +149,7 @@ impl Proxy {
             reads_events: asked.reads_events,
             reads_json: !asked.reads_events || asked.reads_json,
             limits_events: asked.limits_events,
+            headers: passed(site, parts.headers.clone()),
             ids,
             outlet,
             counted,
@@ -185,9 +195,11 @@ impl Asking {
         let heard = match said {
             Said::Whole(message) => {
                 let _order = self.session.speaking.lock().await;
-                self.session.say(Command::Ask(store, message, None)).await
+                self.session.say(Command::Ask(store, message, self.headers.clone())).await
             }
-            Said::Large(body) => self.session.say_in_pieces(body, &store, None).await,
+            Said::Large(body) => {
+                self.session.say_in_pieces(body, &store, self.headers.clone()).await
+            }
         };
         heard.then_some(attached)
     }

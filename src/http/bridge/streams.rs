@@ -210,9 +210,11 @@ impl Streams {
         }
     }
 
-    fn note_written(&mut self, stream: StreamId, attached: bool) {
-        if attached {
-            self.writing.entry(stream).or_insert_with(Instant::now);
+    /// Something was given to a stream. Where no client has to take it, it has been written.
+    fn given(&mut self, stream: StreamId, attached: bool) {
+        self.writing.entry(stream).or_insert_with(Instant::now);
+        if !attached {
+            self.session.bell.taken(stream);
         }
     }
 
@@ -246,17 +248,27 @@ impl Streams {
             }
             let to = large.to;
             let attached = self.open.get(&to).is_some_and(|store| store.more(piece, last));
-            self.note_written(to, attached);
+            self.given(to, attached);
         } else {
             let mut scan = Scan::default();
             scan.feed(piece);
             let (kind, id) = (scan.kind(), scan.id());
             let meant = id.as_ref().filter(|_| kind == Kind::Response && stream == WIRE);
             let to = meant.and_then(|id| self.awaiting(id)).unwrap_or(stream);
-            let to = if self.open.contains_key(&to) { to } else { WIRE };
+            let takes = |store: &Arc<Store>| kind == Kind::Response || !store.only_answers;
+            let to = if self.open.get(&to).is_some_and(takes) { to } else { WIRE };
+            if to != stream {
+                self.given(stream, false);
+            }
             let id = id.map(|id| id.to_json());
-            let attached = self.open.get(&to).is_some_and(|store| store.begin(kind, id, piece));
-            self.note_written(to, attached);
+            let attached = self.open.get(&to).is_some_and(|store| {
+                let attached = store.begin(kind, id, piece);
+                if last {
+                    store.more(&Bytes::new(), true);
+                }
+                attached
+            });
+            self.given(to, attached);
             self.large.insert(stream, Large { to, scan });
         }
         if last
@@ -361,9 +373,13 @@ impl Clients for Streams {
             }
             Part::Whole => {
                 let message = Message::parse(payload.to_bytes());
-                let Some(to) = self.place_of(stream, &message) else { return };
+                let to = self.place_of(stream, &message);
+                if to != Some(stream) {
+                    self.given(stream, false);
+                }
+                let Some(to) = to else { return };
                 let attached = self.open.get(&to).is_some_and(|store| store.put(&message));
-                self.note_written(to, attached);
+                self.given(to, attached);
                 for id in answered(&message) {
                     self.settle(&id);
                 }

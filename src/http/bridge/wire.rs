@@ -8,10 +8,11 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
+use super::launch::Wanted;
 use super::post::{Said, read};
 use super::reader::{Form, Reader};
 use super::session::Command;
-use super::{events_head, refusal};
+use super::{events_head, passed, refusal};
 use crate::http::body::Body;
 use crate::http::site::Site;
 use crate::http::{Outlet, Proxy};
@@ -25,6 +26,7 @@ impl Proxy {
         &self,
         site: &Arc<Site>,
         parts: &Parts,
+        ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
         if parts.method != Method::GET {
@@ -35,7 +37,7 @@ impl Proxy {
             let why = "too many streams are open on this route";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
         };
-        let session = match self.begin_session(site, true, None) {
+        let session = match self.begin_session(site, &Wanted { wired: true, id: None, ours }) {
             Ok(session) => session,
             Err(refusal) => return *refusal,
         };
@@ -67,12 +69,13 @@ impl Proxy {
             Ok(said) => said,
             Err(refusal) => return *refusal,
         };
+        let headers = passed(site, parts.headers);
         let heard = match said {
             Said::Whole(message) => {
                 let _order = session.speaking.lock().await;
-                session.say(Command::Tell(message, None)).await
+                session.say(Command::Tell(message, headers)).await
             }
-            Said::Large(body) => session.say_in_pieces(body, &session.home, None).await,
+            Said::Large(body) => session.say_in_pieces(body, &session.home, headers).await,
         };
         if !heard {
             return refusal(StatusCode::NOT_FOUND, "the session has ended", None);

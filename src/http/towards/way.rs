@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use crate::http::body::RequestBody;
 use crate::http::headers::{self, Onward, Passage};
-use crate::http::site::{self, SESSION_ID, SiteError, Target};
+use crate::http::site::{self, SESSION_ID, Site, SiteError, Target};
 use crate::http::upstream::InProcess;
 use crate::http::via::Via;
 use crate::relay::Headers;
@@ -118,6 +118,19 @@ impl Way {
             authorization_was_ours: false,
             message_max: route.max_request_bytes,
         })
+    }
+
+    /// To the server of a route that is served; `ours`: clients present `Authorization` to us.
+    pub(in crate::http) fn of_site(site: &Site, via: &Via, ours: bool) -> Self {
+        Self {
+            endpoint: site.endpoint.clone(),
+            sse: site.sse.clone(),
+            rules: site.route.request_headers.clone(),
+            via: via.clone(),
+            bearer: None,
+            authorization_was_ours: ours,
+            message_max: site.route.max_request_bytes,
+        }
     }
 
     /// A request with what the client sent, as far as it is for the server, and `own` headers.

@@ -7,8 +7,8 @@ use super::rig::{Answer, Lines, Rig, check, initialize, ms, pass, secs, settle};
 /// A rig, its first session and the server behind that.
 pub(super) struct Begun {
     pub(super) rig: Rig,
-    pub(super) servers: mpsc::UnboundedReceiver<Lines>,
     pub(super) server: Lines,
+    _servers: mpsc::UnboundedReceiver<Lines>,
     /// The header that names the session.
     pub(super) session: String,
 }
@@ -58,7 +58,7 @@ pub(super) async fn begin(
 pub(super) async fn begun(keys: &str, revision: &str) -> Begun {
     let (rig, mut servers) = Rig::of_lines(keys);
     let (server, session) = begin(&rig, &mut servers, revision).await;
-    Begun { rig, servers, server, session }
+    Begun { rig, server, _servers: servers, session }
 }
 
 impl Begun {
@@ -220,7 +220,7 @@ async fn an_answer_alone_is_json_and_anything_before_it_makes_a_stream() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_takes_long_becomes_a_stream_and_initialize_does_not() {
-    let begun = begun("heartbeat = \"off\"", "2025-06-18").await;
+    let begun = begun("heartbeat = { enabled = false }", "2025-06-18").await;
     let call = begun.post(call("1", "1"));
     pass(ms(4900)).await;
     assert!(call.is_silent());

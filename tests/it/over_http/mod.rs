@@ -1,6 +1,7 @@
 //! The data path of HTTP, in memory and in virtual time: every byte of both sides is the test's own.
 
 mod bridge;
+mod bridge_pairs;
 mod bridge_streams;
 mod bridge_wires;
 mod chain;

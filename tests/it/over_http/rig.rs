@@ -101,6 +101,13 @@ impl Rig {
         (Self::of_file(7, &file, Arc::new(connect), asked, Arc::default()), started)
     }
 
+    /// The server has these endpoints and no others, as keys of `upstream`.
+    pub(crate) fn having(endpoints: &str) -> Self {
+        let (connect, asked, refuses) = server();
+        let file = format!("[[route]]\npath = \"/r\"\n{endpoints}\n");
+        Self::of_file(7, &file, connect, asked, refuses)
+    }
+
     fn reaching(
         name: u32,
         [top, keys]: [&str; 2],
@@ -221,25 +228,6 @@ pub(crate) fn initialize(revision: &str) -> String {
     )
 }
 
-/// A server that does what a test tells it: how it is reached, what it is asked, and whether it cannot
-/// be reached.
-pub(crate) fn server() -> (InProcess, mpsc::UnboundedReceiver<Asked>, Arc<AtomicBool>) {
-    let (tell, asked) = mpsc::unbounded_channel();
-    let refuses = Arc::new(AtomicBool::new(false));
-    let refusing = Arc::clone(&refuses);
-    let start = Instant::now();
-    let connect = move || -> BoxFuture<'static, std::io::Result<Io>> {
-        if refusing.load(Ordering::Relaxed) {
-            let refused = std::io::ErrorKind::ConnectionRefused;
-            return async move { Err(refused.into()) }.boxed();
-        }
-        let (near, far) = duplex(ROOM);
-        tokio::spawn(serve(far, tell.clone(), start));
-        async move { Ok(Box::new(near) as Io) }.boxed()
-    };
-    (Arc::new(connect), asked, refuses)
-}
-
 /// A stdio server that says what a test tells it.
 pub(crate) struct Lines {
     heard: Arc<Mutex<Vec<u8>>>,
@@ -310,6 +298,25 @@ impl Lines {
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
+}
+
+/// A server that does what a test tells it: how it is reached, what it is asked, and whether it cannot
+/// be reached.
+pub(crate) fn server() -> (InProcess, mpsc::UnboundedReceiver<Asked>, Arc<AtomicBool>) {
+    let (tell, asked) = mpsc::unbounded_channel();
+    let refuses = Arc::new(AtomicBool::new(false));
+    let refusing = Arc::clone(&refuses);
+    let start = Instant::now();
+    let connect = move || -> BoxFuture<'static, std::io::Result<Io>> {
+        if refusing.load(Ordering::Relaxed) {
+            let refused = std::io::ErrorKind::ConnectionRefused;
+            return async move { Err(refused.into()) }.boxed();
+        }
+        let (near, far) = duplex(ROOM);
+        tokio::spawn(serve(far, tell.clone(), start));
+        async move { Ok(Box::new(near) as Io) }.boxed()
+    };
+    (Arc::new(connect), asked, refuses)
 }
 
 /// Serves one connection of a client.

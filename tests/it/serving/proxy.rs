@@ -43,6 +43,12 @@ impl Proxy {
         Self::with(&Start::default(), &format!("upstream.url = \"{url}\""))
     }
 
+    /// In front of a stdio server.
+    #[track_caller]
+    pub(super) fn before_command(program: &str) -> Self {
+        Self::with(&Start::default(), &format!("upstream.command = [\"{program}\"]"))
+    }
+
     /// The same, with the keys of the route.
     #[track_caller]
     pub(super) fn with(start: &Start<'_>, route: &str) -> Self {

@@ -1,0 +1,183 @@
+//! Stdio servers behind `milepost serve`: real children, their standard error, and what is left of them.
+
+use std::time::{Duration, Instant};
+
+use super::proxy::Start;
+use super::*;
+use crate::support::{runs, until};
+
+/// A stdio server: it has started another process in a session of its own, says so and its own number
+/// on its standard error, and answers every request at once; a `slow` call gets progress only.
+const SERVER: &str = r#"
+import json, os, subprocess, sys
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+print("pids", os.getpid(), child.pid, "end\x1b[31m", file=sys.stderr, flush=True)
+def say(message):
+    print(json.dumps(message), flush=True)
+for line in sys.stdin:
+    said = json.loads(line)
+    params = said.get("params", {})
+    token = params.get("_meta", {}).get("progressToken")
+    if said.get("method") == "tools/call" and params["name"] == "slow":
+        say({"jsonrpc": "2.0", "method": "notifications/progress",
+             "params": {"progressToken": token, "progress": 1}})
+    elif said.get("method") == "tools/call" and params["name"] == "die":
+        os._exit(3)
+    elif "id" in said and "method" in said:
+        version = params.get("protocolVersion")
+        result = {"protocolVersion": version, "capabilities": {},
+                  "serverInfo": {"name": "s", "version": "1"}} if version else {}
+        say({"jsonrpc": "2.0", "id": said["id"], "result": result})
+"#;
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+
+fn serving(keys: &str) -> Proxy {
+    let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
+    Proxy::with(&Start::default(), &format!("upstream.command = {command}\n{keys}"))
+}
+
+/// Begins a session.
+fn begin(proxy: &Proxy) -> String {
+    let mut answer = post(proxy, INITIALIZE);
+    assert_eq!(answer.status(), 200);
+    answer.header("mcp-session-id").unwrap()
+}
+
+fn ask(proxy: &Proxy, session: &str, body: &str) -> Exchange {
+    let headers = [&POST[..], &[("mcp-session-id", session)]].concat();
+    Exchange::send(proxy.address(), "POST", "/a", &headers, body)
+}
+
+fn tool(name: &str, id: u32) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{name}","_meta":{{"progressToken":{id}}}}}}}"#
+    )
+}
+
+/// The processes of each server that was started.
+fn pids(proxy: &Proxy, servers: usize) -> Vec<[u32; 2]> {
+    let found = || -> Vec<[u32; 2]> {
+        let log = proxy.log();
+        let lines = log.lines().filter_map(|line| line.split_once("pids "));
+        lines
+            .filter_map(|(_, rest)| {
+                let mut words = rest.split(' ').filter_map(|word| word.parse().ok());
+                Some([words.next()?, words.next()?])
+            })
+            .collect()
+    };
+    until("every server has said its number", || found().len() >= servers);
+    found()
+}
+
+fn are_gone(pids: &[[u32; 2]]) {
+    until("nothing is left of the servers", || !pids.iter().flatten().any(|pid| runs(*pid)));
+}
+
+#[test]
+fn a_session_has_a_child_whose_standard_error_is_in_the_log() {
+    let proxy = serving("");
+    let session = begin(&proxy);
+    let mut stream = ask(&proxy, &session, &tool("slow", 1));
+    assert!(stream.event().unwrap().starts_with("id: 2-0\nretry: 1000\n"));
+    assert!(stream.event().unwrap().contains(r#""progress": 1"#));
+    let line = proxy.logged(&["pids "]);
+    let [pid, _] = pids(&proxy, 1)[0];
+    assert!(line.contains("route=/a") && line.contains(&format!("pid={pid}")), "{line}");
+    assert!(line.contains(r"end\u{1b}[31m") && !line.contains('\x1b'), "{line}");
+    let headers = [("mcp-session-id", &session[..])];
+    let mut ended = Exchange::send(proxy.address(), "DELETE", "/a", &headers, "");
+    assert_eq!(ended.status(), 200);
+    assert!(stream.rest().contains("the session has ended"));
+    are_gone(&pids(&proxy, 1));
+    assert_eq!(ask(&proxy, &session, &tool("fast", 2)).status(), 404);
+}
+
+#[test]
+fn a_child_that_dies_ends_its_session_and_no_other() {
+    let proxy = serving("");
+    let (one, two) = (begin(&proxy), begin(&proxy));
+    let mut stream = ask(&proxy, &one, &tool("slow", 1));
+    assert!(stream.event().is_some());
+    let mut death = ask(&proxy, &one, &tool("die", 2));
+    assert!(death.rest().contains("the MCP server ended (exit code 3)"));
+    assert!(stream.rest().contains("the MCP server ended (exit code 3)"));
+    until("the session is gone", || ask(&proxy, &one, &tool("fast", 3)).status() == 404);
+    assert_eq!(json(&ask(&proxy, &two, &tool("fast", 3)).rest())["id"], 3);
+    let all = pids(&proxy, 2);
+    until("one is left", || all.iter().flatten().filter(|pid| runs(**pid)).count() == 2);
+}
+
+#[test]
+fn a_command_that_does_not_start_is_told_to_who_asks() {
+    let proxy = Proxy::before_command("no-such-program-anywhere");
+    let mut answer = post(&proxy, INITIALIZE);
+    assert_eq!(answer.status(), 502);
+    let error = json(&answer.rest());
+    assert_eq!(error["id"], 0);
+    let why = error["error"]["message"].as_str().unwrap();
+    assert!(why.contains("no-such-program-anywhere"), "{why}");
+}
+
+#[test]
+fn sigterm_ends_children_in_order() {
+    let mut proxy = serving("");
+    let session = begin(&proxy);
+    begin(&proxy);
+    let mut home = Exchange::send(
+        proxy.address(),
+        "GET",
+        "/a",
+        &[("mcp-session-id", &session), ("accept", "text/event-stream")],
+        "",
+    );
+    assert_eq!(home.status(), 200);
+    let all = pids(&proxy, 2);
+    proxy.terminate();
+    assert_eq!(proxy.code(), Some(0));
+    are_gone(&all);
+    assert!(!proxy.log().contains("killed"), "{}", proxy.log());
+}
+
+#[test]
+fn clients_that_vanish_leave_nothing_behind() {
+    const CLIENTS: usize = 12;
+    let proxy = serving("upstream.idle_timeout = \"1s\"\nkeep_alive = \"200ms\"");
+    let mut sessions = Vec::new();
+    for number in 0..CLIENTS {
+        let session = begin(&proxy);
+        let mut stream = ask(&proxy, &session, &tool("slow", 1));
+        assert!(stream.event().is_some());
+        // A call that is open keeps its session; the client of every second gives up and goes.
+        let cancel =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+        assert_eq!(ask(&proxy, &session, cancel).status(), 202);
+        if number % 2 == 0 {
+            drop(stream);
+        }
+        sessions.push(session);
+    }
+    are_gone(&pids(&proxy, CLIENTS));
+    for session in sessions {
+        assert_eq!(ask(&proxy, &session, &tool("fast", 9)).status(), 404);
+    }
+}
+
+#[test]
+fn the_second_call_of_a_session_costs_no_start() {
+    let proxy = serving("");
+    let session = begin(&proxy);
+    assert_eq!(json(&ask(&proxy, &session, &tool("fast", 1)).rest())["id"], 1);
+    let mut times: Vec<Duration> = (2..40)
+        .map(|id| {
+            let begun = Instant::now();
+            let answer = ask(&proxy, &session, &tool("fast", id)).rest();
+            assert_eq!(json(&answer)["id"], id);
+            begun.elapsed()
+        })
+        .collect();
+    times.sort();
+    // A start takes tens of milliseconds; what a busy machine adds is no matter of ours.
+    assert!(times[0] < Duration::from_millis(10), "{times:?}");
+}
