@@ -28,7 +28,7 @@ const LAST_GRACE: Duration = Duration::from_millis(1500);
 
 /// How long a server may go on with calls that are open when its client has said its last word: a
 /// pipeline asks and closes, and still reads. Clients that are in a hurry send SIGTERM.
-const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
+pub const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
 
 /// How long a client that reads nothing may keep us from ending once its server has ended.
 const LAST_WORDS: Duration = Duration::from_secs(10);

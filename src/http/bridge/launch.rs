@@ -15,13 +15,10 @@ use crate::http::site::Site;
 use crate::http::towards::{Towards, Way};
 use crate::http::{Proxy, in_full};
 use crate::progress::{Pacing, Policy};
-use crate::relay::{Aside, Relay, Server, Step};
+use crate::relay::{Aside, Relay, Server};
+use crate::remote;
 use crate::routes::{StdioUpstream, Upstream};
-use crate::telemetry::Connection;
 use crate::transport::child::Program;
-
-/// How long a client that takes nothing may keep a session whose server has ended.
-const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// Without use for so long a session ends that has no server of its own.
 const IDLE: Duration = Duration::from_secs(30 * 60);
@@ -139,28 +136,9 @@ fn start(
 }
 
 /// Carries what clients and a server say that is no child, until either has said its last word.
-async fn carry<S: Server>(mut relay: Relay<Streams, S>, _running: Running) {
-    let mut log = Connection::default();
-    let mut over = false;
-    while !over {
-        match relay.step().await {
-            Step::Moved => {}
-            Step::ServerDone => over = true,
-            Step::ClientDone | Step::ClientGone => {
-                over = true;
-                relay.close_server_input().await;
-            }
-        }
-        while let Some(record) = relay.poll_record() {
-            log.note(&record);
-        }
-    }
-    relay.server_gone("the MCP server ended before it answered");
-    relay.finish(LAST_WORDS).await;
-    while let Some(record) = relay.poll_record() {
-        log.note(&record);
-    }
-    log.finish();
+async fn carry<S: Server>(relay: Relay<Streams, S>, _running: Running) {
+    // Whoever ends a session has no interest in calls that are open.
+    remote::run(relay, Duration::ZERO, std::future::pending()).await;
 }
 
 /// How long the server of a new session may take to answer its first request.
