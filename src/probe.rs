@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::json;
 use crate::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::mcp;
 use crate::progress::{Origin, Payload, StreamId};
@@ -148,11 +149,17 @@ impl<S: Server> Probing<S> {
         if !answers {
             return Some(FromServer::Message(origin, message));
         }
-        self.era.set(if message.result().is_some() { NEW } else { OLD });
-        let late = matches!(self.state, State::Late(_));
+        let agrees = agrees(&message);
+        self.era.set(if message.result().is_some() && !agrees { NEW } else { OLD });
+        let late = matches!(self.state, State::Late(_)) && !agrees;
         self.state = State::Agreed;
         (!late).then_some(FromServer::Message(origin, message))
     }
+}
+
+/// Whether this answers `initialize`: a client that falls back may begin its ids anew.
+fn agrees(answer: &Message) -> bool {
+    answer.result().is_some_and(|result| json::member(&result, "protocolVersion").is_some())
 }
 
 /// The answer of a server that does not know the question.

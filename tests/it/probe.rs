@@ -147,3 +147,14 @@ async fn an_answer_in_time_passes_as_it_is() {
     ends.server(r#"{"jsonrpc":"2.0","method":"x"}"#).await;
     assert!(ends.told().await.0.contains(r#""method":"x""#));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_falls_back_may_begin_its_ids_anew() {
+    let mut ends = start();
+    ends.client(&DISCOVER.replace("\"d\"", "1")).await;
+    sleep(Duration::from_secs(11)).await;
+    assert!(ends.told().await.0.contains("-32601"));
+    ends.client(INITIALIZE).await;
+    ends.server(AGREED).await;
+    assert_eq!(ends.told().await.0, AGREED);
+}
