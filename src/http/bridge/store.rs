@@ -232,6 +232,12 @@ impl Store {
         self.lock().open.len()
     }
 
+    /// Whether a client is there that waits for an answer.
+    pub(super) fn is_waited_for(&self) -> bool {
+        let state = self.lock();
+        state.attached && !state.open.is_empty()
+    }
+
     pub(super) fn awaits(&self, id: &Key) -> bool {
         self.lock().open.iter().any(|(open, _)| open == id)
     }

@@ -287,9 +287,11 @@ impl Streams {
         self.waiting == 0 && self.era.as_ref().is_some_and(|era| era.is_old())
     }
 
-    /// Whether somebody uses the session.
+    /// Whether somebody uses the session. A call whose client has left may never end; its client has
+    /// the same time to come back as one that asks nothing.
     fn is_in_use(&self) -> bool {
-        self.waiting > 0 || self.session.listening.load(Ordering::Relaxed) > 0
+        self.open.values().any(|store| store.is_waited_for())
+            || self.session.listening.load(Ordering::Relaxed) > 0
     }
 
     /// Ready when the session has been without use for too long.
