@@ -404,8 +404,9 @@ impl RemoteArgs {
         };
         for header in &self.headers {
             // Only the name is shown: the value may be a secret.
-            let name = header.split(':').next().unwrap_or_default();
-            let wrong = |why: &str| WrapError::Header(format!("{name:?}: {why}"));
+            let name = header.split_once(':').map(|(name, _)| format!("{name:?}: "));
+            let name = name.unwrap_or_default();
+            let wrong = |why: &str| WrapError::Header(format!("{name}{why}"));
             let filled = environment.fill(header).map_err(|why| wrong(&why))?;
             let form = "`Name: value` is expected";
             let (name, value) = filled.split_once(':').ok_or_else(|| wrong(form))?;

@@ -29,6 +29,7 @@ mod tidy;
 mod towards;
 mod wrap;
 mod wrap_config;
+mod wrap_url;
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -12,7 +12,7 @@ mod secrets;
 mod startup;
 mod stdio;
 mod stopping;
-mod upstream;
+pub(crate) mod upstream;
 mod wires;
 
 use std::io::{Read, Write};

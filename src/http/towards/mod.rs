@@ -34,8 +34,8 @@ use http::Method;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::json;
-use crate::jsonrpc::{Key, Kind, Message, Scan, own_error};
-use crate::mcp::CANCELLED;
+use crate::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, Scan, error_answer, own_error};
+use crate::mcp::{CANCELLED, DISCOVER};
 use crate::progress::{Origin, Payload, QUEUE_MAX, StreamId};
 use crate::relay::{FromServer, Headers, Server, UPSTREAM_STREAMS};
 use asked::{Asked, Ledger, What};
@@ -399,6 +399,15 @@ impl Server for Towards {
         let text = payload.to_bytes();
         let message = if text == *message.raw() { message.clone() } else { Message::parse(text) };
         if message.method().is_some_and(|method| method == CANCELLED) && self.gives_up(&message) {
+            return None;
+        }
+        if self.wire.is_some() && message.method().is_some_and(|method| method == DISCOVER) {
+            // HTTP+SSE is older than the question, and its servers may never answer.
+            if let Some(id) = message.id().filter(|_| message.kind() == Kind::Request) {
+                let why = "the server speaks HTTP+SSE of 2024-11-05";
+                let error = Message::parse(error_answer(&id, METHOD_NOT_FOUND, why, None));
+                self.ready.push_back(FromServer::Message(Origin::Wire, error));
+            }
             return None;
         }
         let stream = self.next_stream();

@@ -11,20 +11,20 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use crate::support::STUCK;
 
 /// A server on a port of its own. Each of its connections serves one request, which the test takes.
-pub(super) struct Upstream {
+pub(crate) struct Upstream {
     address: String,
     requests: Receiver<Asked>,
 }
 
 /// A request, and the connection on which it is answered.
-pub(super) struct Asked {
-    pub(super) head: String,
-    pub(super) body: String,
+pub(crate) struct Asked {
+    pub(crate) head: String,
+    pub(crate) body: String,
     stream: TcpStream,
 }
 
 impl Upstream {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (asked, requests) = mpsc::channel();
@@ -37,18 +37,18 @@ impl Upstream {
         Self { address, requests }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 
     /// The next request.
     #[track_caller]
-    pub(super) fn asked(&self) -> Asked {
+    pub(crate) fn asked(&self) -> Asked {
         self.requests.recv_timeout(STUCK).unwrap()
     }
 
     /// Whether nobody has asked.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.requests.try_recv().is_err()
     }
 }
@@ -74,14 +74,14 @@ fn read(stream: TcpStream) -> Option<Asked> {
 impl Asked {
     /// Bytes as they are.
     #[track_caller]
-    pub(super) fn raw(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
+    pub(crate) fn raw(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
         self.stream.write_all(text.as_ref()).unwrap();
         self
     }
 
     /// The head of an answer of events.
     #[track_caller]
-    pub(super) fn events(&mut self) -> &mut Self {
+    pub(crate) fn events(&mut self) -> &mut Self {
         self.raw(
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
              transfer-encoding: chunked\r\nconnection: close\r\n\r\n",
@@ -90,7 +90,7 @@ impl Asked {
 
     /// A piece of an answer.
     #[track_caller]
-    pub(super) fn say(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
+    pub(crate) fn say(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
         let text = text.as_ref();
         let mut chunk = format!("{:x}\r\n", text.len()).into_bytes();
         chunk.extend_from_slice(text);
@@ -100,13 +100,13 @@ impl Asked {
 
     /// The end of an answer.
     #[track_caller]
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.raw("0\r\n\r\n");
     }
 
     /// All of an answer.
     #[track_caller]
-    pub(super) fn answer(&mut self, status: &str, headers: &str, body: impl AsRef<[u8]>) {
+    pub(crate) fn answer(&mut self, status: &str, headers: &str, body: impl AsRef<[u8]>) {
         let body = body.as_ref();
         self.raw(format!(
             "HTTP/1.1 {status}\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n",
@@ -117,18 +117,18 @@ impl Asked {
 
     /// All of an answer of JSON.
     #[track_caller]
-    pub(super) fn json(&mut self, body: &str) {
+    pub(crate) fn json(&mut self, body: &str) {
         self.answer("200 OK", "content-type: application/json\r\n", body);
     }
 
     /// Dies so that the other side hears of it at once.
-    pub(super) fn reset(self) {
+    pub(crate) fn reset(self) {
         SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
     }
 
     /// How long it takes until the other side has closed the connection.
     #[track_caller]
-    pub(super) fn closing(&mut self) -> Duration {
+    pub(crate) fn closing(&mut self) -> Duration {
         let begun = Instant::now();
         match self.stream.read(&mut [0]) {
             Ok(1) => panic!("it says something"),
@@ -141,7 +141,7 @@ impl Asked {
 }
 
 /// An address at which connections are refused, as long as this is held.
-pub(super) fn dead() -> (Socket, String) {
+pub(crate) fn dead() -> (Socket, String) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     socket.bind(&SockAddr::from(any)).unwrap();

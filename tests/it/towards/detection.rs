@@ -1,6 +1,6 @@
 //! HTTP+SSE: how it is found, and how it is spoken.
 
-use super::rig::{INITIALIZED, Rig, call, initialize, initialized, progress, result};
+use super::rig::{INITIALIZED, Rig, call, initialize, initialized, modern, progress, result};
 use crate::over_http::rig::{Asked, ms, pass, secs, settle};
 
 async fn open(rig: &mut Rig, path: &str) -> Asked {
@@ -93,6 +93,8 @@ async fn a_stream_that_does_not_come_back_is_tried_again_a_while_and_then_for_ea
     rig.refuse_connections(true);
     get.die();
     pass(secs(120)).await;
+    // Connections that were there already may still have been tried.
+    while rig.try_asked().await.is_some() {}
     rig.say(call("1", "1")).await;
     let line = rig.line().await;
     assert!(line.contains("cannot connect"), "{line}");
@@ -174,4 +176,16 @@ async fn where_there_is_no_http_sse_either_the_first_status_is_told() {
     rig.say(initialize("2025-06-18").replace(":0,", ":2,")).await;
     rig.asked().await.json(&[], &initialized("2", "2025-06-18"));
     assert_eq!(rig.line().await, initialized("2", "2025-06-18"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_an_answer_that_http_sse_does_not_know() {
+    let mut rig = Rig::with("upstream.sse = \"http://up.example/base/sse\"");
+    rig.say(modern("1", "server/discover", "")).await;
+    let line = rig.line().await;
+    assert!(line.contains("-32601"), "{line}");
+    rig.not_asked().await;
+    rig.say(initialize("2025-11-25")).await;
+    let _get = open(&mut rig, "/base/sse").await;
+    assert_eq!(rig.asked().await.text(), initialize("2025-11-25"));
 }
