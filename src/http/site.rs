@@ -111,6 +111,8 @@ fn joined(path: &str, query: &str) -> Option<PathAndQuery> {
 pub(super) struct Site {
     pub(super) route: Route,
     pub(super) policy: Arc<Policy>,
+    /// The same for a server that several clients share.
+    pub(super) shared_policy: Arc<Policy>,
     /// Its Streamable HTTP endpoint.
     pub(super) endpoint: Option<Target>,
     /// Its HTTP+SSE endpoint.
@@ -161,6 +163,7 @@ impl Site {
             bridge: Arc::default(),
             era: Arc::default(),
             in_process: connect.cloned(),
+            shared_policy: Arc::new(Policy { remap: true, ..policy.clone() }),
             policy: Arc::new(policy),
             endpoint,
             sse,

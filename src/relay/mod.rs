@@ -91,21 +91,6 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-impl<S: Server> Relay<Pipe, S> {
-    /// One client on byte streams. Nothing moves before the first [`Relay::step`].
-    pub fn with_wire(
-        policy: impl Into<Arc<Policy>>,
-        client: Pipe,
-        server: S,
-        aside: Aside,
-    ) -> Self {
-        let policy = policy.into();
-        let mut relay = Self::new(Arc::clone(&policy), client, server, aside);
-        relay.open(WIRE, StreamKind::Shared, policy.pacing);
-        relay
-    }
-}
-
 impl<C: Clients, S: Server> Relay<C, S> {
     /// A relay whose clients open their streams themselves. Nothing moves before the first
     /// [`Relay::step`].

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::frame;
 use super::store::{Broken, Look, Place, State, Store};
@@ -88,6 +89,9 @@ impl Attached {
             return Goes::Elsewhere;
         }
         state.resumable |= ids;
+        if state.next().is_some() {
+            state.moved = Some(Instant::now());
+        }
         let stream = self.store.id;
         while !out.is_full() {
             let from = state.given.pieces;
@@ -133,6 +137,7 @@ impl Attached {
         if state.reader != self.reader {
             return Goes::Elsewhere;
         }
+        state.moved = Some(Instant::now());
         let Some(large) = state.kept.front_mut() else { return Goes::Over };
         let pieces = std::mem::take(&mut large.pieces);
         large.lost += pieces.len();
@@ -176,7 +181,7 @@ impl Drop for Attached {
         if state.reader != self.reader {
             return;
         }
-        state.detach();
+        self.store.leave(&mut state);
         if !state.heard {
             state.over = true;
         }

@@ -7,14 +7,15 @@ use http::{Response, StatusCode};
 use tracing::Instrument;
 
 use super::said::Said;
-use super::session::{Running, Session};
+use super::session::{Kind, Running, Session};
 use super::streams::Streams;
 use crate::host::{Host, Shared};
 use crate::http::body::Body;
 use crate::http::site::Site;
 use crate::http::towards::{Towards, Way};
 use crate::http::{Proxy, in_full};
-use crate::progress::Pacing;
+use crate::probe::Probing;
+use crate::progress::{Pacing, Policy};
 use crate::relay::{Aside, Pipe, Relay, Server, Step};
 use crate::routes::{StdioUpstream, Upstream};
 use crate::telemetry::Connection;
@@ -28,8 +29,7 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Who asks for a session, and how.
 pub(super) struct Wanted<'a> {
-    /// HTTP+SSE: its client has one stream for everything.
-    pub(super) wired: bool,
+    pub(super) kind: Kind,
     /// The id of the request that asks for it.
     pub(super) id: Option<&'a [u8]>,
     /// `Authorization` was for us.
@@ -59,10 +59,12 @@ impl Proxy {
             let why = format!("as many sessions run on this route as may: see {limit}");
             return refuse(StatusCode::SERVICE_UNAVAILABLE, &why);
         };
-        let Some((session, commands)) = sessions.begin(wanted.wired) else {
+        let Some((session, commands)) = sessions.begin(wanted.kind.clone()) else {
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, "no session id can be made");
         };
-        let pacing = if wanted.wired { site.pacing() } else { Pacing::IMMEDIATE };
+        let pacing = if session.is_wire() { site.pacing() } else { Pacing::IMMEDIATE };
+        let policy = if session.is_shared() { &site.shared_policy } else { &site.policy };
+        let policy = Arc::clone(policy);
         let streams = Streams::new(
             Arc::clone(&session),
             Arc::clone(sessions),
@@ -72,10 +74,10 @@ impl Proxy {
             (&self.calls, &self.ending),
         );
         let started = match &site.route.upstream {
-            Upstream::Command(stdio) => start(site, stdio, streams, running),
+            Upstream::Command(stdio) => start(site, stdio, policy, streams, running),
             _ => {
                 let server = Towards::new(Way::of_site(site, &self.via, wanted.ours));
-                let relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
+                let relay = Relay::new(policy, streams, server, no_noise());
                 let span = tracing::info_span!("session", route = %site.route.path);
                 tokio::spawn(carry(relay, running).instrument(span));
                 Ok(())
@@ -96,15 +98,16 @@ fn no_noise() -> Aside {
 fn start(
     site: &Site,
     stdio: &StdioUpstream,
+    policy: Arc<Policy>,
     streams: Streams,
     running: Running,
 ) -> Result<(), String> {
-    let policy = Arc::clone(&site.policy);
     if let Some(connect) = site.in_process.clone() {
+        let era = Arc::clone(&site.era);
         tokio::spawn(async move {
             let Ok(io) = connect().await else { return };
             let (from, to) = tokio::io::split(io);
-            let server = Pipe::new(Box::new(from), Box::new(to));
+            let server = Probing::new(Pipe::new(Box::new(from), Box::new(to)), era);
             carry(Relay::new(policy, streams, server, no_noise()), running).await;
         });
         return Ok(());

@@ -15,10 +15,12 @@ mod bell;
 mod frame;
 mod get;
 mod launch;
+mod modern;
 mod post;
 mod reader;
 mod said;
 mod session;
+mod slot;
 mod store;
 mod streams;
 mod upload;
@@ -67,6 +69,8 @@ impl Proxy {
     ) -> Response<Body> {
         match parts.method {
             Method::POST => self.bridge_post(site, parts, body, ours, outlet).await,
+            // Later revisions have nothing to listen to, and nothing to end (rule H-11).
+            _ if modern::names_modern(&parts.headers) => no_method(),
             Method::GET => self.bridge_get(site, &parts, outlet),
             Method::DELETE => self.bridge_delete(site, &parts),
             _ => no_method(),

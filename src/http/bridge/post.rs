@@ -13,8 +13,9 @@ use tokio::time::{sleep, timeout};
 
 use super::attached::Attached;
 use super::launch::{self, Wanted};
+use super::modern::{self, is_modern};
 use super::reader::{Form, Reader};
-use super::session::{Command, ENDED, Session, requests};
+use super::session::{self, Command, ENDED, Session, requests};
 use super::store::Look;
 use super::{
     PARSE_ERROR, RETRY_MS, events_head, frame, json_head, named, passed, refusal, refused,
@@ -23,7 +24,7 @@ use crate::http::asked::Asked;
 use crate::http::body::{Body, RequestBody};
 use crate::http::post::asks;
 use crate::http::site::{Counted, SESSION_ID, Site};
-use crate::http::{Outlet, Proxy, reading, refuse};
+use crate::http::{Outlet, Proxy, mirrored, reading, refuse};
 use crate::json;
 use crate::jsonrpc::{Kind, Message};
 use crate::mcp::{self, Revision};
@@ -77,6 +78,8 @@ struct Asking {
     reads_events: bool,
     reads_json: bool,
     limits_events: bool,
+    /// It may become a stream although there is nothing to be said: its status tells nothing then.
+    upgrades: bool,
     headers: Headers,
     /// The ids of its requests.
     ids: Vec<Bytes>,
@@ -97,6 +100,9 @@ impl Proxy {
             Ok(said) => said,
             Err(refusal) => return *refusal,
         };
+        if is_modern(&parts.headers, said.message()) {
+            return Box::pin(self.bridge_modern(site, &parts, said, ours, outlet)).await;
+        }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(said.message());
         let found = if new { None } else { Some(named(site, &parts.headers)) };
         let session = match found.transpose() {
@@ -136,30 +142,88 @@ impl Proxy {
             Some(session) => session,
             None => {
                 let id = ids.first().map(|id| &id[..]);
-                match self.begin_session(site, &Wanted { wired: false, id, ours }) {
+                match self.begin_session(site, &Wanted { kind: session::Kind::Own, id, ours }) {
                     Ok(session) => session,
                     Err(refusal) => return *refusal,
                 }
             }
         };
-        let asked = Asked::of(site, parts);
-        let asking = Asking {
-            proxy: Arc::clone(self),
-            site: Arc::clone(site),
-            reads_events: asked.reads_events,
-            reads_json: !asked.reads_events || asked.reads_json,
-            limits_events: asked.limits_events,
-            headers: passed(site, parts.headers.clone()),
-            ids,
-            outlet,
-            counted,
-            session,
-        };
+        let asking = self.asking(site, parts, session, &said, (outlet, counted));
         if new {
             let unborn = Unborn(Some(Arc::clone(&asking.session)));
             asking.begin(said, unborn).await
         } else {
             asking.ask(said).await
+        }
+    }
+}
+
+impl Proxy {
+    fn asking(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        parts: &Parts,
+        session: Arc<Session>,
+        said: &Said,
+        (outlet, counted): (Outlet, Counted),
+    ) -> Asking {
+        let asked = Asked::of(site, parts);
+        let message = said.message();
+        Asking {
+            proxy: Arc::clone(self),
+            site: Arc::clone(site),
+            reads_events: asked.reads_events,
+            reads_json: !asked.reads_events || asked.reads_json,
+            limits_events: asked.limits_events,
+            upgrades: message.and_then(Message::method).as_deref() != Some(mcp::DISCOVER),
+            headers: passed(site, parts.headers.clone()),
+            ids: message.map(requests).into_iter().flatten().map(|(_, id)| id).collect(),
+            outlet,
+            counted,
+            session,
+        }
+    }
+
+    /// A POST of a client of 2026-07-28: on its own, to a server that others share.
+    async fn bridge_modern(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        parts: &Parts,
+        said: Said,
+        ours: bool,
+        outlet: Outlet,
+    ) -> Response<Body> {
+        if let Some(message) = said.message()
+            && let Err(refusal) = mirrored::check(&parts.headers, message)
+        {
+            return *refusal;
+        }
+        let id = said.message().and_then(Message::id);
+        let session = match self.shared_session(site, parts, said.message(), ours).await {
+            Ok(session) => session,
+            Err(refusal) => return *refusal,
+        };
+        match said {
+            Said::Whole(message) if !asks(Some(&message)) => {
+                // What is given up is told by leaving, and servers ask nothing: neither could be told
+                // from what another client says.
+                let passes = message.kind() == Kind::Notification
+                    && message.method().as_deref() != Some(mcp::CANCELLED);
+                if passes {
+                    let _order = session.speaking.lock().await;
+                    session.say(Command::Tell(message, None)).await;
+                }
+                self.said(site, StatusCode::ACCEPTED, HeaderMap::new(), Body::empty())
+            }
+            said => match site.count() {
+                Some(counted) => {
+                    self.asking(site, parts, session, &said, (outlet, counted)).ask(said).await
+                }
+                None => {
+                    let why = "too many streams are open on this route";
+                    refusal(StatusCode::SERVICE_UNAVAILABLE, why, id.as_deref())
+                }
+            },
         }
     }
 }
@@ -242,7 +306,11 @@ impl Asking {
     }
 
     async fn ask(self, said: Said) -> Response<Body> {
-        let Some(attached) = self.say(said).await else { return gone(self.ids.first()) };
+        let Some(attached) = self.say(said).await else {
+            let status =
+                if self.session.is_shared() { StatusCode::BAD_GATEWAY } else { ENDED.status };
+            return refusal(status, ENDED.why, self.ids.first().map(|id| &id[..]));
+        };
         let look = if self.reads_json {
             let upgrade = async {
                 match self.upgrades() {
@@ -262,7 +330,11 @@ impl Asking {
             Look::Large => self.read(attached, Form::Json, &Bytes::new(), json_head()),
             Look::Answers => {
                 let (answers, broken) = attached.answers();
-                let status = broken.map_or(StatusCode::OK, |broken| broken.status);
+                let status = match (broken, &answers[..]) {
+                    (Some(broken), _) => broken.status,
+                    (None, [only]) if self.session.is_shared() => modern::status(only),
+                    _ => StatusCode::OK,
+                };
                 self.json(attached, answers, status, HeaderMap::new())
             }
             _ if self.reads_events => self.events(attached, HeaderMap::new()),
@@ -275,7 +347,7 @@ impl Asking {
 
     /// When the client gets a stream although there is nothing to be said (rule A4).
     fn upgrades(&self) -> Option<Duration> {
-        let after = self.site.route.upgrade_after.filter(|_| self.reads_events)?;
+        let after = self.site.route.upgrade_after.filter(|_| self.reads_events && self.upgrades)?;
         Some(if self.limits_events { after.max(crate::http::post::LATE_UPGRADE) } else { after })
     }
 
@@ -312,7 +384,8 @@ impl Asking {
             true => frame::priming(attached.store.id, RETRY_MS),
             false => Bytes::from_static(sse::COMMENT),
         };
-        self.read(attached, Form::Events, &first, headers)
+        let form = if self.session.is_shared() { Form::Plain } else { Form::Events };
+        self.read(attached, form, &first, headers)
     }
 
     fn read(

@@ -11,9 +11,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::bell::Bell;
+use super::slot::{Slot, Slots};
 use super::store::{Broken, Store};
 use crate::http::calls::{Calls, OpenCall};
-use crate::jsonrpc::{Key, Message, Scan};
+use crate::jsonrpc::{self, Key, Message, Scan};
 use crate::mcp::Revision;
 use crate::progress::StreamId;
 use crate::relay::{Headers, WIRE};
@@ -60,11 +61,22 @@ struct Table {
     used: Option<Instant>,
 }
 
+/// Whose session it is.
+#[derive(Clone)]
+pub(super) enum Kind {
+    /// A client's that began it with `initialize`.
+    Own,
+    /// A client's of HTTP+SSE: it has one stream for everything.
+    Wire,
+    /// Of all clients of 2026-07-28 that present the same `Authorization`. Each POST is on its own; a
+    /// client that leaves gives its requests up.
+    Shared(Arc<Slot>),
+}
+
 /// A session as those see it who answer requests.
 pub(super) struct Session {
     pub(super) id: String,
-    /// It is one of HTTP+SSE: its client has one stream for everything.
-    pub(super) wired: bool,
+    pub(super) kind: Kind,
     pub(super) bell: Arc<Bell>,
     commands: mpsc::Sender<Command>,
     /// What belongs to no request goes here, and waits for a GET.
@@ -78,13 +90,13 @@ pub(super) struct Session {
 
 impl Session {
     /// A session, and what its clients say.
-    fn new(id: String, wired: bool) -> (Arc<Self>, mpsc::Receiver<Command>) {
+    fn new(id: String, kind: Kind) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let bell = Arc::new(Bell::default());
-        let home = Store::new(WIRE, false, Arc::clone(&bell));
+        let home = Store::new(WIRE, false, false, Arc::clone(&bell));
         let session = Self {
             id,
-            wired,
+            kind,
             bell,
             commands,
             home,
@@ -94,6 +106,14 @@ impl Session {
         };
         session.touch();
         (Arc::new(session), receiver)
+    }
+
+    pub(super) fn is_wire(&self) -> bool {
+        matches!(self.kind, Kind::Wire)
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.kind, Kind::Shared(_))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -125,7 +145,8 @@ impl Session {
         table.forget();
         table.last += 1;
         let number = table.last;
-        let store = Store::new(StreamId(number), only_answers, Arc::clone(&self.bell));
+        let bell = Arc::clone(&self.bell);
+        let store = Store::new(StreamId(number), only_answers, self.is_shared(), bell);
         table.stores.insert(number, Arc::clone(&store));
         store
     }
@@ -178,6 +199,7 @@ impl Table {
 #[derive(Default)]
 pub(in crate::http) struct Sessions {
     known: Mutex<HashMap<String, Arc<Session>>>,
+    slots: Slots,
     servers: AtomicUsize,
 }
 
@@ -206,36 +228,47 @@ impl Sessions {
     }
 
     /// A new session; `None` if the system gives no random bytes.
-    pub(super) fn begin(&self, wired: bool) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
+    pub(super) fn begin(&self, kind: Kind) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
         let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (session, commands) = Session::new(id, wired);
-        self.lock().insert(session.id.clone(), Arc::clone(&session));
+        let (session, commands) = Session::new(id, kind);
+        match &session.kind {
+            Kind::Shared(slot) => slot.begun(&session),
+            _ => drop(self.lock().insert(session.id.clone(), Arc::clone(&session))),
+        }
         Some((session, commands))
     }
 
     /// The session of this id.
     pub(super) fn find(&self, id: &[u8], wired: bool) -> Option<Arc<Session>> {
         let id = std::str::from_utf8(id).ok()?;
-        self.lock().get(id).filter(|session| session.wired == wired).cloned()
+        self.lock().get(id).filter(|session| session.is_wire() == wired).cloned()
     }
 
-    pub(super) fn forget(&self, id: &str) {
-        self.lock().remove(id);
+    /// The place of the session that clients of 2026-07-28 share.
+    pub(super) fn slot(&self, caller: u64) -> Arc<Slot> {
+        self.slots.find(caller)
+    }
+
+    /// A session is over; `by_itself`: nobody has asked its server to end.
+    pub(super) fn forget(&self, session: &Session, by_itself: bool) {
+        match &session.kind {
+            Kind::Shared(slot) => slot.over(session, by_itself),
+            _ => drop(self.lock().remove(&session.id)),
+        }
     }
 }
 
 /// The requests in a message, as they are compared and as their ids are written.
 pub(super) fn requests(message: &Message) -> Vec<(Key, Bytes)> {
-    use crate::jsonrpc::Kind;
     let of = |one: &Message| {
-        let key = one.id_key().filter(|_| one.kind() == Kind::Request)?;
+        let key = one.id_key().filter(|_| one.kind() == jsonrpc::Kind::Request)?;
         // A copy: it must not keep the whole request.
         Some((key, Bytes::copy_from_slice(&one.id()?)))
     };
     match message.kind() {
-        Kind::Batch => message.elements().filter_map(|one| of(&one)).collect(),
+        jsonrpc::Kind::Batch => message.elements().filter_map(|one| of(&one)).collect(),
         _ => of(message).into_iter().collect(),
     }
 }

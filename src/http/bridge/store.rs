@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 use http::StatusCode;
+use tokio::time::Instant;
 
 use super::attached::Attached;
 use super::bell::Bell;
@@ -81,6 +82,8 @@ pub(super) struct State {
     pub(super) given: Place,
     /// Up to where it has taken it.
     pub(super) taken: u64,
+    /// When it was given something last.
+    pub(super) moved: Option<Instant>,
     /// Bytes that it has not taken.
     pub(super) untaken: usize,
     /// Who reads: the newest.
@@ -103,6 +106,8 @@ pub(super) struct Store {
     pub(super) id: StreamId,
     /// Its client takes nothing but answers.
     pub(super) only_answers: bool,
+    /// A client that leaves gives its requests up.
+    pub(super) cancels: bool,
     state: Mutex<State>,
     pub(super) client: AtomicWaker,
     pub(super) bell: Arc<Bell>,
@@ -122,9 +127,14 @@ pub(super) enum Look {
 }
 
 impl Store {
-    pub(super) fn new(id: StreamId, only_answers: bool, bell: Arc<Bell>) -> Arc<Self> {
+    pub(super) fn new(
+        id: StreamId,
+        only_answers: bool,
+        cancels: bool,
+        bell: Arc<Bell>,
+    ) -> Arc<Self> {
         let (state, client) = (Mutex::default(), AtomicWaker::new());
-        Arc::new(Self { id, only_answers, state, client, bell })
+        Arc::new(Self { id, only_answers, cancels, state, client, bell })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -206,6 +216,19 @@ impl Store {
         state.attached && state.untaken >= BATCH_BYTES
     }
 
+    /// Whether it takes more although its client has not taken everything: where others share the
+    /// server they must not wait for it.
+    pub(super) fn has_room(&self) -> bool {
+        let state = self.lock();
+        self.cancels && state.untaken < BYTES_MAX && state.kept.back().is_none_or(|last| last.whole)
+    }
+
+    /// Since when its client has taken nothing, and whether others have to wait for that.
+    pub(super) fn stuck_since(&self) -> (Option<Instant>, bool) {
+        let state = self.lock();
+        (state.moved, self.cancels && state.untaken >= BYTES_MAX)
+    }
+
     /// These requests are answered here. The relay knows of the stream now.
     pub(super) fn expect(&self, requests: impl IntoIterator<Item = (Key, Bytes)>) {
         let mut state = self.lock();
@@ -233,9 +256,17 @@ impl Store {
     pub(super) fn evict(&self) {
         let mut state = self.lock();
         state.reader += 1;
-        state.detach();
+        self.leave(&mut state);
         drop(state);
         self.client.wake();
+    }
+
+    /// Its client has left.
+    pub(super) fn leave(&self, state: &mut State) {
+        state.detach();
+        if self.cancels && !state.over {
+            self.bell.left(self.id);
+        }
     }
 
     /// Nothing more comes.

@@ -31,6 +31,9 @@ use crate::relay::{Clients, FromClient, Headers, WIRE};
 /// waits for it would keep the server from being read.
 const STUCK: Duration = Duration::from_secs(60);
 
+/// The same where others share the server, and so much waits for the client that they have to.
+const STUCK_SHARED: Duration = Duration::from_secs(2);
+
 /// A large message that is given in pieces.
 struct Large {
     to: StreamId,
@@ -115,7 +118,7 @@ impl Streams {
                 let request = scan.id().filter(|_| scan.kind() == Kind::Request);
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
-                if self.session.wired {
+                if self.session.is_wire() {
                     self.wait_for(request.len());
                     store.expect(request);
                 } else {
@@ -130,15 +133,17 @@ impl Streams {
 
     /// A message that opens no stream. On a wire it may have requests all the same.
     fn told(&mut self, message: Message, headers: Headers) -> FromClient {
-        if self.session.wired {
+        if self.session.is_wire() {
             let requests = requests(&message);
             self.wait_for(requests.len());
             self.session.home.expect(requests);
         }
         if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id = json::member(&message.params().unwrap_or_default(), "requestId");
-            if let Some(id) = id.and_then(|id| Key::read(&id)) {
-                self.settle(&id);
+            if let Some(id) = id.and_then(|id| Key::read(&id))
+                && let Some(stream) = self.awaiting(&id)
+            {
+                self.settle(stream, &id);
             }
         }
         FromClient::Message(WIRE, message, headers)
@@ -166,9 +171,8 @@ impl Streams {
         }
     }
 
-    /// A request has its answer, or needs none any more.
-    fn settle(&mut self, id: &Key) {
-        let Some(stream) = self.awaiting(id) else { return };
+    /// A request of a stream has its answer, or needs none any more.
+    fn settle(&mut self, stream: StreamId, id: &Key) {
         let Some(store) = self.open.get(&stream) else { return };
         if store.settle(id) {
             self.waiting -= 1;
@@ -183,9 +187,26 @@ impl Streams {
         }
     }
 
-    /// The stream of the request that has this id.
+    /// The stream of the request that has this id; unknown where different clients have the same.
     fn awaiting(&self, id: &Key) -> Option<StreamId> {
+        if self.session.is_shared() {
+            return None;
+        }
         self.open.iter().find(|(_, store)| store.awaits(id)).map(|(stream, _)| *stream)
+    }
+
+    /// A client has left, and gives its requests up.
+    fn left(&mut self, stream: StreamId) -> Option<FromClient> {
+        let store = self.open.remove(&stream)?;
+        self.waiting = self.waiting.saturating_sub(store.open());
+        store.end();
+        self.writing.remove(&stream);
+        self.unanswered.remove(&stream);
+        if self.waiting == 0 {
+            self.call = None;
+            self.session.touch();
+        }
+        Some(FromClient::Closed(stream, true))
     }
 
     fn close(&mut self, stream: StreamId) {
@@ -221,11 +242,14 @@ impl Streams {
     /// A stream whose client has taken nothing for too long, and goes on without it.
     fn poll_stuck(&mut self, cx: &mut Context<'_>) -> Poll<StreamId> {
         loop {
-            let oldest = self.writing.iter().min_by_key(|(_, since)| **since);
-            let Some((stream, since)) = oldest.map(|(stream, since)| (*stream, *since)) else {
-                return Poll::Pending;
-            };
-            if since.elapsed() >= STUCK {
+            let due = self.writing.iter().map(|(stream, since)| {
+                let (moved, blocks) =
+                    self.open.get(stream).map(|store| store.stuck_since()).unwrap_or_default();
+                let patience = if blocks { STUCK_SHARED } else { STUCK };
+                (moved.map_or(*since, |moved| moved.max(*since)) + patience, *stream)
+            });
+            let Some((due, stream)) = due.min() else { return Poll::Pending };
+            if due <= Instant::now() {
                 tracing::info!(stream = stream.0, "a client takes nothing; its stream is cut");
                 self.writing.remove(&stream);
                 if let Some(store) = self.open.get(&stream) {
@@ -233,8 +257,8 @@ impl Streams {
                 }
                 return Poll::Ready(stream);
             }
-            if self.stuck.deadline() < since + STUCK {
-                self.stuck.as_mut().reset(since + STUCK);
+            if self.stuck.deadline() != due {
+                self.stuck.as_mut().reset(due);
             }
             ready!(self.stuck.as_mut().poll(cx));
         }
@@ -276,7 +300,8 @@ impl Streams {
             && large.scan.kind() == Kind::Response
             && let Some(id) = large.scan.id()
         {
-            self.settle(&id);
+            let to = if large.to == WIRE { self.awaiting(&id).unwrap_or(WIRE) } else { large.to };
+            self.settle(to, &id);
         }
     }
 
@@ -319,6 +344,9 @@ fn answered(message: &Message) -> Vec<Key> {
     }
 }
 
+/// Why requests have no answer that nobody can be asked about any more.
+const LOST: Broken = Broken { status: StatusCode::BAD_GATEWAY, why: "the session broke off" };
+
 fn shutting_down() -> Broken {
     Broken { status: StatusCode::SERVICE_UNAVAILABLE, why: SHUTTING_DOWN }
 }
@@ -334,6 +362,11 @@ impl Clients for Streams {
         }
         if self.session.bell.ended().is_some() {
             return Poll::Ready(FromClient::Gone);
+        }
+        while let Some(stream) = self.session.bell.next_left() {
+            if let Some(left) = self.left(stream) {
+                return Poll::Ready(left);
+            }
         }
         match self.commands.poll_recv(cx) {
             Poll::Ready(Some(command)) => return Poll::Ready(self.take(command)),
@@ -355,7 +388,10 @@ impl Clients for Streams {
     }
 
     fn takers(&mut self, streams: &mut Vec<StreamId>) {
-        streams.extend(self.open.keys().filter(|stream| !self.writing.contains_key(stream)));
+        let takes = |(stream, store): &(&StreamId, &Arc<Store>)| {
+            !self.writing.contains_key(stream) || store.has_room()
+        };
+        streams.extend(self.open.iter().filter(takes).map(|(stream, _)| *stream));
     }
 
     fn is_full(&self, stream: StreamId) -> bool {
@@ -381,7 +417,7 @@ impl Clients for Streams {
                 let attached = self.open.get(&to).is_some_and(|store| store.put(&message));
                 self.given(to, attached);
                 for id in answered(&message) {
-                    self.settle(&id);
+                    self.settle(to, &id);
                 }
             }
         }
@@ -390,11 +426,15 @@ impl Clients for Streams {
     fn pass(&mut self, _: Bytes) {}
 
     fn finish(&mut self, stream: StreamId) {
-        if self.open.get(&stream).is_some_and(|store| store.open() > 0) {
+        match self.open.get(&stream) {
+            Some(store) if store.open() > 0 && self.session.is_shared() => {
+                self.waiting = self.waiting.saturating_sub(store.open());
+                store.break_off(&LOST);
+                self.open.remove(&stream);
+            }
             // Its answer comes on the stream that belongs to no request.
-            self.unanswered.insert(stream);
-        } else {
-            self.close(stream);
+            Some(store) if store.open() > 0 => drop(self.unanswered.insert(stream)),
+            _ => self.close(stream),
         }
     }
 
@@ -419,7 +459,7 @@ impl Clients for Streams {
 
     fn stop_reading(&mut self) {
         if !std::mem::replace(&mut self.stopped, true) {
-            self.sessions.forget(&self.session.id);
+            self.sessions.forget(&self.session, self.session.bell.ended().is_none());
         }
         self.heard.clear();
         self.commands.close();
@@ -448,6 +488,6 @@ impl Clients for Streams {
 impl Drop for Streams {
     fn drop(&mut self) {
         self.stop_reading();
-        self.end_all(&Broken { status: StatusCode::BAD_GATEWAY, why: "the session broke off" });
+        self.end_all(&LOST);
     }
 }

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use super::launch::Wanted;
 use super::post::{Said, read};
 use super::reader::{Form, Reader};
-use super::session::Command;
+use super::session::{Command, Kind};
 use super::{events_head, passed, refusal};
 use crate::http::body::Body;
 use crate::http::site::Site;
@@ -37,7 +37,7 @@ impl Proxy {
             let why = "too many streams are open on this route";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
         };
-        let session = match self.begin_session(site, &Wanted { wired: true, id: None, ours }) {
+        let session = match self.begin_session(site, &Wanted { kind: Kind::Wire, id: None, ours }) {
             Ok(session) => session,
             Err(refusal) => return *refusal,
         };

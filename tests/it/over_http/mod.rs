@@ -2,6 +2,7 @@
 
 mod bridge;
 mod bridge_pairs;
+mod bridge_shared;
 mod bridge_streams;
 mod bridge_wires;
 mod chain;
