@@ -16,8 +16,9 @@ use crate::http::Proxy;
 use crate::http::body::Body;
 use crate::http::site::Site;
 use crate::json;
-use crate::jsonrpc::{METHOD_NOT_FOUND, Message, error_answer};
+use crate::jsonrpc::{METHOD_NOT_FOUND, Message};
 use crate::mcp::{self, Revision};
+use crate::probe;
 use crate::routes::Upstream;
 
 /// The specification's code for a revision that is not known (26:basic §Error Codes).
@@ -122,9 +123,8 @@ impl Proxy {
         };
         let discovers = message.and_then(Message::method).as_deref() == Some(mcp::DISCOVER);
         if discovers && site.era.is_old() {
-            let why = "Method not found";
-            let answer = error_answer(id.unwrap_or(b"null"), METHOD_NOT_FOUND, why, None);
-            return Err(Box::new(respond(StatusCode::NOT_FOUND, answer)));
+            let answer = probe::unknown(id.unwrap_or(b"null"));
+            return Err(Box::new(respond(StatusCode::NOT_FOUND, answer.raw().clone())));
         }
         sleep_until(at).await;
         self.begin_session(site, &Wanted { kind: Kind::Shared(Arc::clone(&slot)), id, ours })
@@ -134,6 +134,7 @@ impl Proxy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jsonrpc::error_answer;
 
     #[test]
     fn statuses_follow_the_codes_of_the_specification() {

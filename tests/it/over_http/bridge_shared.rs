@@ -229,7 +229,8 @@ async fn only_the_first_client_waits_for_a_server_that_does_not_know_discover() 
     assert_eq!(first.status(), 404);
     assert!(first.text().contains("-32601") && first.text().contains(r#""id":0"#));
     // An answer that comes late goes no further.
-    server.say(result(&id(&line)));
+    let late = r#","error":{"code":-32601,"message":"late"}}"#;
+    server.say(format!(r#"{{"jsonrpc":"2.0","id":{}{late}"#, id(&line)));
     settle().await;
     let second = shared.post_as("Authorization: Bearer two", &request("5", "server/discover", ""));
     settle().await;
