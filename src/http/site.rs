@@ -111,8 +111,6 @@ fn joined(path: &str, query: &str) -> Option<PathAndQuery> {
 pub(super) struct Site {
     pub(super) route: Route,
     pub(super) policy: Arc<Policy>,
-    /// The same for a server that several clients share.
-    pub(super) shared_policy: Arc<Policy>,
     /// Its Streamable HTTP endpoint.
     pub(super) endpoint: Option<Target>,
     /// Its HTTP+SSE endpoint.
@@ -123,6 +121,8 @@ pub(super) struct Site {
     pub(super) bridge: Arc<bridge::Sessions>,
     /// What is known of the server, if it is a child.
     pub(super) era: Arc<Era>,
+    /// Servers that clients of 2026-07-28 share.
+    pub(super) shared: bridge::SharedServers,
     /// What is connected to in the place of a child.
     pub(super) in_process: Option<InProcess>,
     pub(super) known_origins: Mutex<Known>,
@@ -162,8 +162,8 @@ impl Site {
             wires: Wires::default(),
             bridge: Arc::default(),
             era: Arc::default(),
+            shared: bridge::SharedServers::default(),
             in_process: connect.cloned(),
-            shared_policy: Arc::new(Policy { remap: true, ..policy.clone() }),
             policy: Arc::new(policy),
             endpoint,
             sse,

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -10,10 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::legs::{Clients, FromClient, FromServer, Headers, Server};
 use super::outbox::Outbox;
-use super::{Aside, Relay};
 use crate::jsonrpc::Message;
 use crate::lines::{Frame, INSPECT_MAX, Lines};
-use crate::progress::{Origin, Part, Payload, Policy, QUEUE_MAX, StreamId, StreamKind, Transmit};
+use crate::progress::{Origin, Part, Payload, QUEUE_MAX, StreamId, Transmit};
 use crate::transport::stdio::{Reader, Writer};
 
 /// Room for one read; a pipe holds as much.
@@ -225,21 +223,6 @@ impl Clients for Pipe {
 
     fn discard(&mut self) {
         self.outbox = Outbox::default();
-    }
-}
-
-impl<S: Server> Relay<Pipe, S> {
-    /// One client on byte streams. Nothing moves before the first [`Relay::step`].
-    pub fn with_wire(
-        policy: impl Into<Arc<Policy>>,
-        client: Pipe,
-        server: S,
-        aside: Aside,
-    ) -> Self {
-        let policy = policy.into();
-        let mut relay = Self::new(Arc::clone(&policy), client, server, aside);
-        relay.open(WIRE, StreamKind::Shared, policy.pacing);
-        relay
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tokio::time::Instant;
 
 use super::frame;
 use super::store::{Broken, Look, Place, State, Store};
@@ -89,9 +88,6 @@ impl Attached {
             return Goes::Elsewhere;
         }
         state.resumable |= ids;
-        if state.next().is_some() {
-            state.moved = Some(Instant::now());
-        }
         let stream = self.store.id;
         while !out.is_full() {
             let from = state.given.pieces;
@@ -137,7 +133,6 @@ impl Attached {
         if state.reader != self.reader {
             return Goes::Elsewhere;
         }
-        state.moved = Some(Instant::now());
         let Some(large) = state.kept.front_mut() else { return Goes::Over };
         let pieces = std::mem::take(&mut large.pieces);
         large.lost += pieces.len();
@@ -181,10 +176,13 @@ impl Drop for Attached {
         if state.reader != self.reader {
             return;
         }
-        self.store.leave(&mut state);
+        state.detach();
         if !state.heard {
             state.over = true;
         }
         self.goes_on(&mut state);
+        if self.store.cancels && !state.over {
+            self.store.bell.left(self.store.id);
+        }
     }
 }

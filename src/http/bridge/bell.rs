@@ -35,7 +35,7 @@ impl Bell {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// The client of a stream has left, and gives its requests up.
+    /// The client of a stream has left, and gives up its requests with that.
     pub(super) fn left(&self, stream: StreamId) {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
         self.relay.wake();

@@ -50,7 +50,7 @@ impl Proxy {
     pub(super) fn bridge_delete(&self, site: &Arc<Site>, parts: &Parts) -> Response<Body> {
         match named(site, &parts.headers) {
             Ok(session) => {
-                site.bridge.forget(&session, false);
+                site.bridge.forget(&session.id);
                 session.end(ENDED);
                 self.said(site, StatusCode::OK, HeaderMap::new(), Body::empty())
             }

@@ -13,20 +13,20 @@ use tokio::time::{sleep, timeout};
 
 use super::attached::Attached;
 use super::launch::{self, Wanted};
-use super::modern::{self, is_modern};
 use super::reader::{Form, Reader};
-use super::session::{self, Command, ENDED, Session, requests};
+use super::session::{Command, ENDED, Session, Whose, requests};
 use super::store::Look;
 use super::{
-    PARSE_ERROR, RETRY_MS, events_head, frame, json_head, named, passed, refusal, refused,
+    PARSE_ERROR, RETRY_MS, events_head, frame, json_head, modern, named, passed, refusal, refused,
 };
 use crate::http::asked::Asked;
 use crate::http::body::{Body, RequestBody};
 use crate::http::post::asks;
 use crate::http::site::{Counted, SESSION_ID, Site};
-use crate::http::{Outlet, Proxy, mirrored, reading, refuse};
+use crate::http::{Outlet, Proxy, reading, refuse};
 use crate::json;
 use crate::jsonrpc::{Kind, Message};
+use crate::lines::INSPECT_MAX;
 use crate::mcp::{self, Revision};
 use crate::relay::Headers;
 use crate::sse;
@@ -54,7 +54,10 @@ pub(super) async fn read(
     parts: &Parts,
     body: Incoming,
 ) -> Result<Said, Box<Response<Body>>> {
-    let read = reading::read(body, &parts.headers, site.route.max_request_bytes).await;
+    let max = site.route.max_request_bytes;
+    // A shared server is told other ids: all of a message has to be there.
+    let held_max = if modern::date_of(&parts.headers, None).is_some() { max } else { INSPECT_MAX };
+    let read = reading::read(body, &parts.headers, max, held_max).await;
     match read.map_err(|unread| Box::new(refuse(site, &unread, parts.version)))? {
         reading::Read::Large(body) => Ok(Said::Large(body)),
         reading::Read::Whole(bytes) => {
@@ -78,8 +81,8 @@ struct Asking {
     reads_events: bool,
     reads_json: bool,
     limits_events: bool,
-    /// It may become a stream although there is nothing to be said: its status tells nothing then.
-    upgrades: bool,
+    /// Its client goes by the status of the answer (rule V-07).
+    needs_status: bool,
     headers: Headers,
     /// The ids of its requests.
     ids: Vec<Bytes>,
@@ -100,8 +103,9 @@ impl Proxy {
             Ok(said) => said,
             Err(refusal) => return *refusal,
         };
-        if is_modern(&parts.headers, said.message()) {
-            return Box::pin(self.bridge_modern(site, &parts, said, ours, outlet)).await;
+        if let Some(date) = modern::date_of(&parts.headers, said.message()) {
+            let answer = self.bridge_modern(site, &parts, said, &date, outlet);
+            return Box::pin(answer).await;
         }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(said.message());
         let found = if new { None } else { Some(named(site, &parts.headers)) };
@@ -142,13 +146,13 @@ impl Proxy {
             Some(session) => session,
             None => {
                 let id = ids.first().map(|id| &id[..]);
-                match self.begin_session(site, &Wanted { kind: session::Kind::Own, id, ours }) {
+                match self.begin_session(site, &Wanted { whose: Whose::Own, id, ours }) {
                     Ok(session) => session,
                     Err(refusal) => return *refusal,
                 }
             }
         };
-        let asking = self.asking(site, parts, session, &said, (outlet, counted));
+        let asking = self.asking(site, parts, session, ids, (outlet, counted));
         if new {
             let unborn = Unborn(Some(Arc::clone(&asking.session)));
             asking.begin(said, unborn).await
@@ -164,67 +168,42 @@ impl Proxy {
         site: &Arc<Site>,
         parts: &Parts,
         session: Arc<Session>,
-        said: &Said,
+        ids: Vec<Bytes>,
         (outlet, counted): (Outlet, Counted),
     ) -> Asking {
         let asked = Asked::of(site, parts);
-        let message = said.message();
         Asking {
             proxy: Arc::clone(self),
             site: Arc::clone(site),
             reads_events: asked.reads_events,
             reads_json: !asked.reads_events || asked.reads_json,
             limits_events: asked.limits_events,
-            upgrades: message.and_then(Message::method).as_deref() != Some(mcp::DISCOVER),
+            needs_status: false,
             headers: passed(site, parts.headers.clone()),
-            ids: message.map(requests).into_iter().flatten().map(|(_, id)| id).collect(),
+            ids,
             outlet,
             counted,
             session,
         }
     }
 
-    /// A POST of a client of 2026-07-28: on its own, to a server that others share.
-    async fn bridge_modern(
+    /// Asks a server that others ask too.
+    pub(super) async fn ask_shared(
         self: &Arc<Self>,
         site: &Arc<Site>,
         parts: &Parts,
-        said: Said,
-        ours: bool,
+        message: Message,
+        session: Arc<Session>,
         outlet: Outlet,
     ) -> Response<Body> {
-        if let Some(message) = said.message()
-            && let Err(refusal) = mirrored::check(&parts.headers, message)
-        {
-            return *refusal;
-        }
-        let id = said.message().and_then(Message::id);
-        let session = match self.shared_session(site, parts, said.message(), ours).await {
-            Ok(session) => session,
-            Err(refusal) => return *refusal,
+        let Some(counted) = site.count() else {
+            let why = "too many streams are open on this route";
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, why, message.id().as_deref());
         };
-        match said {
-            Said::Whole(message) if !asks(Some(&message)) => {
-                // What is given up is told by leaving, and servers ask nothing: neither could be told
-                // from what another client says.
-                let passes = message.kind() == Kind::Notification
-                    && message.method().as_deref() != Some(mcp::CANCELLED);
-                if passes {
-                    let _order = session.speaking.lock().await;
-                    session.say(Command::Tell(message, None)).await;
-                }
-                self.said(site, StatusCode::ACCEPTED, HeaderMap::new(), Body::empty())
-            }
-            said => match site.count() {
-                Some(counted) => {
-                    self.asking(site, parts, session, &said, (outlet, counted)).ask(said).await
-                }
-                None => {
-                    let why = "too many streams are open on this route";
-                    refusal(StatusCode::SERVICE_UNAVAILABLE, why, id.as_deref())
-                }
-            },
-        }
+        let ids = message.id().into_iter().collect();
+        let mut asking = self.asking(site, parts, session, ids, (outlet, counted));
+        asking.needs_status = message.method().as_deref() == Some(mcp::DISCOVER);
+        asking.ask(Said::Whole(message)).await
     }
 }
 
@@ -306,11 +285,7 @@ impl Asking {
     }
 
     async fn ask(self, said: Said) -> Response<Body> {
-        let Some(attached) = self.say(said).await else {
-            let status =
-                if self.session.is_shared() { StatusCode::BAD_GATEWAY } else { ENDED.status };
-            return refusal(status, ENDED.why, self.ids.first().map(|id| &id[..]));
-        };
+        let Some(attached) = self.say(said).await else { return self.gone() };
         let look = if self.reads_json {
             let upgrade = async {
                 match self.upgrades() {
@@ -330,11 +305,7 @@ impl Asking {
             Look::Large => self.read(attached, Form::Json, &Bytes::new(), json_head()),
             Look::Answers => {
                 let (answers, broken) = attached.answers();
-                let status = match (broken, &answers[..]) {
-                    (Some(broken), _) => broken.status,
-                    (None, [only]) if self.session.is_shared() => modern::status(only),
-                    _ => StatusCode::OK,
-                };
+                let status = broken.map_or(StatusCode::OK, |broken| broken.status);
                 self.json(attached, answers, status, HeaderMap::new())
             }
             _ if self.reads_events => self.events(attached, HeaderMap::new()),
@@ -345,9 +316,19 @@ impl Asking {
         }
     }
 
+    /// The session has ended while the request was on its way.
+    fn gone(&self) -> Response<Body> {
+        if self.session.whose != Whose::Shared {
+            return gone(self.ids.first());
+        }
+        let why = "the MCP server has ended";
+        refusal(StatusCode::BAD_GATEWAY, why, self.ids.first().map(|id| &id[..]))
+    }
+
     /// When the client gets a stream although there is nothing to be said (rule A4).
     fn upgrades(&self) -> Option<Duration> {
-        let after = self.site.route.upgrade_after.filter(|_| self.reads_events && self.upgrades)?;
+        let may = self.reads_events && !self.needs_status;
+        let after = self.site.route.upgrade_after.filter(|_| may)?;
         Some(if self.limits_events { after.max(crate::http::post::LATE_UPGRADE) } else { after })
     }
 
@@ -372,6 +353,10 @@ impl Asking {
             1 => answers.swap_remove(0),
             _ => joined(&answers),
         };
+        let status = match self.session.whose {
+            Whose::Shared if status == StatusCode::OK => modern::status_of(&body),
+            _ => status,
+        };
         headers.extend(json_head());
         self.proxy.said(&self.site, status, headers, Body::from(body))
     }
@@ -384,7 +369,8 @@ impl Asking {
             true => frame::priming(attached.store.id, RETRY_MS),
             false => Bytes::from_static(sse::COMMENT),
         };
-        let form = if self.session.is_shared() { Form::Plain } else { Form::Events };
+        // Who shares a server cannot come back for what is missed (rule R-10).
+        let form = if self.session.whose == Whose::Shared { Form::Plain } else { Form::Events };
         self.read(attached, form, &first, headers)
     }
 

@@ -11,10 +11,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::bell::Bell;
-use super::slot::{Slot, Slots};
 use super::store::{Broken, Store};
 use crate::http::calls::{Calls, OpenCall};
-use crate::jsonrpc::{self, Key, Message, Scan};
+use crate::jsonrpc::{Key, Message, Scan};
 use crate::mcp::Revision;
 use crate::progress::StreamId;
 use crate::relay::{Headers, WIRE};
@@ -61,22 +60,21 @@ struct Table {
     used: Option<Instant>,
 }
 
-/// Whose session it is.
-#[derive(Clone)]
-pub(super) enum Kind {
-    /// A client's that began it with `initialize`.
+/// Whose a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// One client's of Streamable HTTP.
     Own,
-    /// A client's of HTTP+SSE: it has one stream for everything.
+    /// One client's of HTTP+SSE, which has one stream for everything.
     Wire,
-    /// Of all clients of 2026-07-28 that present the same `Authorization`. Each POST is on its own; a
-    /// client that leaves gives its requests up.
-    Shared(Arc<Slot>),
+    /// Shared by clients of 2026-07-28, which know of no session.
+    Shared,
 }
 
 /// A session as those see it who answer requests.
 pub(super) struct Session {
     pub(super) id: String,
-    pub(super) kind: Kind,
+    pub(super) whose: Whose,
     pub(super) bell: Arc<Bell>,
     commands: mpsc::Sender<Command>,
     /// What belongs to no request goes here, and waits for a GET.
@@ -90,13 +88,13 @@ pub(super) struct Session {
 
 impl Session {
     /// A session, and what its clients say.
-    fn new(id: String, kind: Kind) -> (Arc<Self>, mpsc::Receiver<Command>) {
+    fn new(id: String, whose: Whose) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let bell = Arc::new(Bell::default());
         let home = Store::new(WIRE, false, false, Arc::clone(&bell));
         let session = Self {
             id,
-            kind,
+            whose,
             bell,
             commands,
             home,
@@ -106,14 +104,6 @@ impl Session {
         };
         session.touch();
         (Arc::new(session), receiver)
-    }
-
-    pub(super) fn is_wire(&self) -> bool {
-        matches!(self.kind, Kind::Wire)
-    }
-
-    pub(super) fn is_shared(&self) -> bool {
-        matches!(self.kind, Kind::Shared(_))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -146,7 +136,7 @@ impl Session {
         table.last += 1;
         let number = table.last;
         let bell = Arc::clone(&self.bell);
-        let store = Store::new(StreamId(number), only_answers, self.is_shared(), bell);
+        let store = Store::new(StreamId(number), only_answers, self.whose == Whose::Shared, bell);
         table.stores.insert(number, Arc::clone(&store));
         store
     }
@@ -168,6 +158,16 @@ impl Session {
     /// Says something if there is room for it now.
     pub(super) fn say_now(&self, command: Command) -> bool {
         self.commands.try_send(command).is_ok()
+    }
+
+    /// Whether it was ended, and not by its server.
+    pub(super) fn was_ended(&self) -> bool {
+        self.bell.ended().is_some()
+    }
+
+    /// Whether nothing more can be said in it.
+    pub(super) fn is_over(&self) -> bool {
+        self.commands.is_closed() || self.bell.ended().is_some()
     }
 
     /// Ends it: its open requests are answered with an error, and its server ends.
@@ -199,7 +199,6 @@ impl Table {
 #[derive(Default)]
 pub(in crate::http) struct Sessions {
     known: Mutex<HashMap<String, Arc<Session>>>,
-    slots: Slots,
     servers: AtomicUsize,
 }
 
@@ -228,47 +227,36 @@ impl Sessions {
     }
 
     /// A new session; `None` if the system gives no random bytes.
-    pub(super) fn begin(&self, kind: Kind) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
+    pub(super) fn begin(&self, whose: Whose) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
         let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (session, commands) = Session::new(id, kind);
-        match &session.kind {
-            Kind::Shared(slot) => slot.begun(&session),
-            _ => drop(self.lock().insert(session.id.clone(), Arc::clone(&session))),
-        }
+        let (session, commands) = Session::new(id, whose);
+        self.lock().insert(session.id.clone(), Arc::clone(&session));
         Some((session, commands))
     }
 
     /// The session of this id.
-    pub(super) fn find(&self, id: &[u8], wired: bool) -> Option<Arc<Session>> {
+    pub(super) fn find(&self, id: &[u8], whose: Whose) -> Option<Arc<Session>> {
         let id = std::str::from_utf8(id).ok()?;
-        self.lock().get(id).filter(|session| session.is_wire() == wired).cloned()
+        self.lock().get(id).filter(|session| session.whose == whose).cloned()
     }
 
-    /// The place of the session that clients of 2026-07-28 share.
-    pub(super) fn slot(&self, caller: u64) -> Arc<Slot> {
-        self.slots.find(caller)
-    }
-
-    /// A session is over; `by_itself`: nobody has asked its server to end.
-    pub(super) fn forget(&self, session: &Session, by_itself: bool) {
-        match &session.kind {
-            Kind::Shared(slot) => slot.over(session, by_itself),
-            _ => drop(self.lock().remove(&session.id)),
-        }
+    pub(super) fn forget(&self, id: &str) {
+        self.lock().remove(id);
     }
 }
 
 /// The requests in a message, as they are compared and as their ids are written.
 pub(super) fn requests(message: &Message) -> Vec<(Key, Bytes)> {
+    use crate::jsonrpc::Kind;
     let of = |one: &Message| {
-        let key = one.id_key().filter(|_| one.kind() == jsonrpc::Kind::Request)?;
+        let key = one.id_key().filter(|_| one.kind() == Kind::Request)?;
         // A copy: it must not keep the whole request.
         Some((key, Bytes::copy_from_slice(&one.id()?)))
     };
     match message.kind() {
-        jsonrpc::Kind::Batch => message.elements().filter_map(|one| of(&one)).collect(),
+        Kind::Batch => message.elements().filter_map(|one| of(&one)).collect(),
         _ => of(message).into_iter().collect(),
     }
 }

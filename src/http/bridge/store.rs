@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 use http::StatusCode;
-use tokio::time::Instant;
 
 use super::attached::Attached;
 use super::bell::Bell;
@@ -82,8 +81,6 @@ pub(super) struct State {
     pub(super) given: Place,
     /// Up to where it has taken it.
     pub(super) taken: u64,
-    /// When it was given something last.
-    pub(super) moved: Option<Instant>,
     /// Bytes that it has not taken.
     pub(super) untaken: usize,
     /// Who reads: the newest.
@@ -106,7 +103,7 @@ pub(super) struct Store {
     pub(super) id: StreamId,
     /// Its client takes nothing but answers.
     pub(super) only_answers: bool,
-    /// A client that leaves gives its requests up.
+    /// A client that leaves gives up its requests (2026-07-28).
     pub(super) cancels: bool,
     state: Mutex<State>,
     pub(super) client: AtomicWaker,
@@ -216,19 +213,6 @@ impl Store {
         state.attached && state.untaken >= BATCH_BYTES
     }
 
-    /// Whether it takes more although its client has not taken everything: where others share the
-    /// server they must not wait for it.
-    pub(super) fn has_room(&self) -> bool {
-        let state = self.lock();
-        self.cancels && state.untaken < BYTES_MAX && state.kept.back().is_none_or(|last| last.whole)
-    }
-
-    /// Since when its client has taken nothing, and whether others have to wait for that.
-    pub(super) fn stuck_since(&self) -> (Option<Instant>, bool) {
-        let state = self.lock();
-        (state.moved, self.cancels && state.untaken >= BYTES_MAX)
-    }
-
     /// These requests are answered here. The relay knows of the stream now.
     pub(super) fn expect(&self, requests: impl IntoIterator<Item = (Key, Bytes)>) {
         let mut state = self.lock();
@@ -252,21 +236,23 @@ impl Store {
         self.lock().open.iter().any(|(open, _)| open == id)
     }
 
+    /// Whether its client has left and gave up its requests with that.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.cancels && !self.lock().attached
+    }
+
+    /// Bytes that its client has not taken.
+    pub(super) fn untaken(&self) -> usize {
+        self.lock().untaken
+    }
+
     /// Its client reads no more, whatever it thinks: it has taken nothing for too long.
     pub(super) fn evict(&self) {
         let mut state = self.lock();
         state.reader += 1;
-        self.leave(&mut state);
+        state.detach();
         drop(state);
         self.client.wake();
-    }
-
-    /// Its client has left.
-    pub(super) fn leave(&self, state: &mut State) {
-        state.detach();
-        if self.cancels && !state.over {
-            self.bell.left(self.id);
-        }
     }
 
     /// Nothing more comes.

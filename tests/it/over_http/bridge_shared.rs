@@ -1,378 +1,244 @@
-//! Clients of 2026-07-28 before a stdio server: one child for all that present the same `Authorization`,
-//! and nobody sees what is another's.
+//! Clients of 2026-07-28 before a stdio server, which they share.
 
 use serde_json::Value;
-use tokio::sync::mpsc;
 
-use super::bridge::{LOG, begin, progress, result};
-use super::rig::{Answer, Lines, Rig, check, ms, pass, secs, settle};
+use super::bridge::{agreed, progress};
+use super::rig::{Answer, Lines, Rig, initialize, ms, pass, secs, settle};
 
-const META: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
-
+/// A request of 2026-07-28.
 fn request(id: &str, method: &str, params: &str) -> String {
     format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}"_meta":{{{META}}}}}}}"#
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}},"progressToken":{id}}}}}}}"#
     )
 }
 
-fn call(id: &str, token: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"t","_meta":{{{META},"progressToken":{token}}}}}}}"#
-    )
+fn call(id: &str) -> String {
+    request(id, "tools/call", r#""name":"t","arguments":{},"#)
 }
 
-struct Shared {
-    rig: Rig,
-    servers: mpsc::UnboundedReceiver<Lines>,
+fn discover() -> String {
+    request(r#""d""#, "server/discover", "")
 }
 
-impl Shared {
-    fn new(keys: &str) -> Self {
-        let (rig, servers) = Rig::of_lines(keys);
-        Self { rig, servers }
-    }
-
-    fn post(&self, body: &str) -> Answer {
-        self.post_as("Authorization: Bearer one", body)
-    }
-
-    fn post_as(&self, who: &str, body: &str) -> Answer {
-        self.rig.post(&[who, "MCP-Protocol-Version: 2026-07-28"], body)
-    }
-
-    #[track_caller]
-    fn server(&mut self) -> Lines {
-        self.servers.try_recv().expect("no server was started")
-    }
+fn result(id: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","content":[]}}}}"#)
 }
 
-/// What the server knows a request by.
-fn id(line: &str) -> String {
-    let line: Value = serde_json::from_str(line).unwrap();
-    line["id"].to_string()
+fn error(id: &str, code: i32) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"?"}}}}"#)
 }
 
-fn token(line: &str) -> String {
-    let line: Value = serde_json::from_str(line).unwrap();
-    line["params"]["_meta"]["progressToken"].to_string()
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The id that a line has, as it is written.
+fn id_of(line: &str) -> String {
+    json(line)["id"].to_string()
+}
+
+fn ask(rig: &Rig, body: &str) -> Answer {
+    rig.post(&["MCP-Protocol-Version: 2026-07-28"], body)
+}
+
+/// Asks, and says by which id the server knows it.
+async fn asked(rig: &Rig, server: &mut Lines, body: &str) -> (Answer, String) {
+    let answer = ask(rig, body);
+    let id = id_of(&server.line().await);
+    (answer, id)
+}
+
+/// The server that is started for the first request, and that request.
+async fn first(
+    rig: &Rig,
+    servers: &mut tokio::sync::mpsc::UnboundedReceiver<Lines>,
+    body: &str,
+) -> (Answer, Lines, String) {
+    let answer = ask(rig, body);
+    settle().await;
+    let mut server = servers.try_recv().expect("no server was started");
+    let id = id_of(&server.line().await);
+    (answer, server, id)
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_with_equal_ids_and_tokens_share_a_server_and_see_nothing_of_each_other() {
-    let mut shared = Shared::new("");
-    let answers = [0; 3].map(|_| shared.post(&call("1", "\"t\"")));
+async fn clients_share_a_server_and_know_nothing_of_each_other() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (one, mut server, first_id) = first(&rig, &mut servers, &call("1")).await;
+    let (two, second_id) = asked(&rig, &mut server, &call("1")).await;
+    assert!(servers.try_recv().is_err());
+    assert_ne!(first_id, second_id);
+    server.say(progress(&second_id, 5));
+    server.say(progress(&first_id, 7));
+    server.say(result(&second_id));
+    server.say(progress(&second_id, 6));
+    server.say(result(&first_id));
     settle().await;
-    let mut server = shared.server();
-    assert!(shared.servers.try_recv().is_err(), "one server is enough");
-    let lines = server.told().await;
-    assert_eq!(lines.len(), 3);
-    for value in 1..4 {
-        for line in &lines {
-            server.say(progress(&token(line), value));
-        }
-    }
-    server.say(result(&id(&lines[1])));
-    settle().await;
-    assert!(!answers[0].is_over() && answers[1].is_over() && !answers[2].is_over());
-    server.say(result(&id(&lines[2])));
-    server.say(result(&id(&lines[0])));
-    settle().await;
-    let told = [1, 2, 3].map(|value| progress("\"t\"", value));
-    for answer in &answers {
-        assert_eq!(answer.messages(), [&told[..], &[result("1")]].concat());
-        assert!(!answer.text().contains("id: "), "there is nothing to come back for");
-        check([answer]);
-    }
+    assert_eq!(one.messages(), [progress("1", 7), result("1")]);
+    assert_eq!(two.messages(), [progress("1", 5), result("1")]);
+    assert_eq!(two.header("mcp-session-id"), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_authorization_has_a_server_of_its_own() {
-    let mut shared = Shared::new("");
-    let one = shared.post_as("Authorization: Bearer one", &call("1", "1"));
-    settle().await;
-    let first = shared.server();
-    let two = shared.post_as("Authorization: Bearer two", &call("1", "1"));
-    settle().await;
-    let mut second = shared.server();
-    let line = second.line().await;
-    second.say(result(&id(&line)));
-    settle().await;
-    assert!(one.is_silent());
-    assert_eq!(two.text(), result("1"));
-    assert!(!first.is_closed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_leaves_gives_the_request_up() {
-    let mut shared = Shared::new("");
-    let [gone, stays] = [0; 2].map(|_| shared.post(&call("1", "1")));
-    settle().await;
-    let mut server = shared.server();
-    let lines = server.told().await;
-    server.say(progress(&token(&lines[0]), 1));
-    settle().await;
-    gone.leave();
-    settle().await;
-    let told: Value = serde_json::from_str(&server.line().await).unwrap();
-    assert_eq!(told["method"], "notifications/cancelled");
-    assert_eq!(told["params"]["requestId"].to_string(), id(&lines[0]));
-    server.say(progress(&token(&lines[0]), 2));
-    server.say(result(&id(&lines[0])));
-    server.say(result(&id(&lines[1])));
-    settle().await;
-    assert_eq!(stays.messages(), [result("1")]);
-    // Also one that has left before anything was said.
-    let gone = shared.post(&call("2", "2"));
-    settle().await;
-    let line = server.line().await;
-    gone.leave();
-    settle().await;
-    assert!(server.line().await.contains(&format!(r#""requestId":{}"#, id(&line))));
-}
-
-#[tokio::test(start_paused = true)]
-async fn statuses_are_those_of_the_specification() {
-    let mut shared = Shared::new("");
-    let mut server = None;
-    for (code, status) in
-        [(-32601, 404), (-32602, 400), (-32020, 400), (-32021, 400), (-32022, 400), (-32000, 200)]
-    {
-        let answer = shared.post(&request("7", "tools/list", ""));
+    let (rig, mut servers) = Rig::of_lines("");
+    for authorization in ["Authorization: Bearer a", "Authorization: Bearer b"] {
+        let _answer = rig.post(&[authorization], call("1"));
         settle().await;
-        let server = server.get_or_insert_with(|| shared.servers.try_recv().unwrap());
-        let line = server.line().await;
-        let error = |id: &str| {
-            format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"no"}}}}"#)
-        };
-        server.say(error(&id(&line)));
-        settle().await;
-        assert_eq!((answer.status(), answer.text()), (status, error("7")));
-    }
-    // Behind something else there is no other status to give.
-    let answer = shared.post(&call("8", "8"));
-    settle().await;
-    let mut server = server.unwrap();
-    let line = server.line().await;
-    server.say(progress(&token(&line), 1));
-    server.say(format!(
-        r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32601,"message":"no"}}}}"#,
-        id(&line)
-    ));
-    settle().await;
-    assert_eq!((answer.status(), answer.messages().len()), (200, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn notifications_are_accepted_and_cannot_harm_others() {
-    let mut shared = Shared::new("");
-    let open = shared.post(&call("1", "1"));
-    settle().await;
-    let mut server = shared.server();
-    server.told().await;
-    let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
-    let fine = r#"{"jsonrpc":"2.0","method":"notifications/other"}"#;
-    for body in [cancel, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, fine] {
-        let answer = shared.post(body);
-        settle().await;
-        assert_eq!((answer.status(), answer.text().len()), (202, 0));
-    }
-    assert_eq!(server.told().await, [fine]);
-    assert!(open.is_silent());
-}
-
-#[tokio::test(start_paused = true)]
-async fn there_is_nothing_to_get_and_nothing_to_delete() {
-    let shared = Shared::new("");
-    for method in ["GET /r", "DELETE /r"] {
-        let headers =
-            ["MCP-Protocol-Version: 2026-07-28", "Accept: text/event-stream", "Last-Event-ID: 1-1"];
-        let answer = shared.rig.send(method, &headers, b"");
-        settle().await;
-        assert_eq!(answer.status(), 405);
+        let mut server = servers.try_recv().expect("no server was started");
+        assert!(server.line().await.contains("tools/call"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_must_say_what_the_body_says() {
-    let mut shared = Shared::new("");
-    let answer = shared.rig.post(&["Mcp-Method: tools/list"], call("1", "1"));
+async fn who_leaves_gives_up() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (one, mut server, first_id) = first(&rig, &mut servers, &call("1")).await;
+    let (two, second_id) = asked(&rig, &mut server, &call("1")).await;
+    // Before anything was said, and in the middle of a stream.
+    drop(one);
+    let cancelled = json(&server.line().await);
+    assert_eq!(cancelled["method"], "notifications/cancelled");
+    assert_eq!(cancelled["params"]["requestId"].to_string(), first_id);
+    server.say(progress(&second_id, 1));
     settle().await;
-    assert_eq!(answer.status(), 400);
-    assert!(answer.text().contains("-32020"));
-    assert!(shared.servers.try_recv().is_err());
+    assert_eq!(two.messages(), [progress("1", 1)]);
+    drop(two);
+    assert_eq!(json(&server.line().await)["params"]["requestId"].to_string(), second_id);
+    // What comes late is for nobody.
+    let (three, third_id) = asked(&rig, &mut server, &call("1")).await;
+    server.say(progress(&first_id, 9));
+    server.say(result(&second_id));
+    server.say(result(&third_id));
+    settle().await;
+    assert_eq!(three.messages(), [result("1")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nothing_is_shared_clients_fall_back_to_sessions() {
-    let mut shared = Shared::new("upstream.share = false");
-    let answer = shared.post(&request("0", "server/discover", ""));
+async fn the_status_comes_from_the_answer() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (answer, mut server, id) = first(&rig, &mut servers, &discover()).await;
+    server.say(result(&id));
     settle().await;
-    assert_eq!(answer.status(), 400);
-    let error: Value = serde_json::from_str(&answer.text()).unwrap();
-    assert_eq!((&error["id"], &error["error"]["code"]), (&0.into(), &(-32022).into()));
-    assert_eq!(error["error"]["data"]["requested"], "2026-07-28");
-    assert_eq!(error["error"]["data"]["supported"].as_array().unwrap().len(), 4);
-    assert!(shared.servers.try_recv().is_err());
-    begin(&shared.rig, &mut shared.servers, "2025-11-25").await;
+    assert_eq!((answer.status(), answer.text()), (200, result(r#""d""#)));
+    for (code, status) in [(-32601, 404), (-32602, 400), (-32020, 400), (-32022, 400), (-1, 200)] {
+        let (answer, id) = asked(&rig, &mut server, &call("1")).await;
+        server.say(error(&id, code));
+        settle().await;
+        assert_eq!((answer.status(), answer.text()), (status, error("1", code)));
+    }
+    let told = ask(
+        &rig,
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
+    );
+    settle().await;
+    assert_eq!(told.status(), 202);
+    assert!(server.told().await.is_empty());
+    let get = rig.get(&["MCP-Protocol-Version: 2026-07-28"]);
+    settle().await;
+    assert_eq!(get.status(), 405);
+    let wrong = rig.post(&["Mcp-Method: tools/list"], call("1"));
+    settle().await;
+    assert_eq!(wrong.status(), 400);
+    assert!(wrong.text().contains("-32020"), "{}", wrong.text());
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_first_client_waits_for_a_server_that_does_not_know_discover() {
-    let mut shared = Shared::new("");
-    let first = shared.post(&request("0", "server/discover", ""));
+async fn a_server_that_dies_is_started_again_after_a_pause() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (answer, server, _) = first(&rig, &mut servers, &call("1")).await;
+    drop(server);
     settle().await;
-    let mut server = shared.server();
-    let line = server.line().await;
+    assert!(answer.text().contains(r#""id":1,"error""#), "{}", answer.text());
+    let next = ask(&rig, &call("2"));
+    pass(ms(400)).await;
+    assert!(servers.try_recv().is_err());
+    pass(ms(200)).await;
+    let mut server = servers.try_recv().expect("no server was started");
+    let id = id_of(&server.line().await);
+    server.say(result(&id));
+    settle().await;
+    assert_eq!(next.messages(), [result("2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_not_to_be_restarted_is_not() {
+    let (rig, mut servers) = Rig::of_lines("upstream.restart = false");
+    let (_answer, server, _) = first(&rig, &mut servers, &call("1")).await;
+    drop(server);
+    settle().await;
+    let next = ask(&rig, &call("2"));
+    pass(secs(60)).await;
+    assert_eq!(next.status(), 502);
+    assert!(servers.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_first_client_waits_for_a_server_that_is_too_old() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (answer, mut server, _) = first(&rig, &mut servers, &discover()).await;
     pass(secs(9)).await;
-    assert!(first.is_silent());
+    assert!(answer.is_silent());
     pass(secs(2)).await;
-    assert_eq!(first.status(), 404);
-    assert!(first.text().contains("-32601") && first.text().contains(r#""id":0"#));
-    // An answer that comes late goes no further.
-    let late = r#","error":{"code":-32601,"message":"late"}}"#;
-    server.say(format!(r#"{{"jsonrpc":"2.0","id":{}{late}"#, id(&line)));
-    settle().await;
-    let second = shared.post_as("Authorization: Bearer two", &request("5", "server/discover", ""));
-    settle().await;
-    assert_eq!(second.status(), 404);
-    assert!(second.text().contains(r#""id":5"#));
-    assert!(shared.servers.try_recv().is_err(), "it needs no server");
-    begin(&shared.rig, &mut shared.servers, "2025-11-25").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_dies_is_started_again_after_a_pause_that_grows() {
-    let mut shared = Shared::new("");
-    let mut starts = Vec::new();
-    for _ in 0..4 {
-        let answer = shared.post(&call("1", "1"));
-        let server = loop {
-            pass(ms(50)).await;
-            if let Ok(server) = shared.servers.try_recv() {
-                break server;
-            }
-        };
-        starts.push(shared.rig.now());
-        settle().await;
-        drop(server);
-        pass(ms(10)).await;
-        assert!(answer.text().contains("the MCP server ended"), "{}", answer.text());
-    }
-    let pauses: Vec<u128> = starts.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
-    assert!(pauses[0] < 200, "{pauses:?}");
-    assert!((500..700).contains(&pauses[1]) && (1000..1200).contains(&pauses[2]), "{pauses:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_is_not_to_be_started_again_is_missed_with_an_error() {
-    let mut shared = Shared::new("upstream.restart = false");
-    let answer = shared.post(&call("1", "1"));
-    settle().await;
-    drop(shared.server());
-    pass(ms(10)).await;
-    assert!(answer.text().contains("the MCP server ended"));
-    let answer = shared.post(&call("2", "2"));
+    assert_eq!(answer.status(), 404);
+    assert!(answer.text().contains("-32601"), "{}", answer.text());
+    // Nobody has a use for that server.
     pass(secs(1)).await;
-    assert_eq!(answer.status(), 502);
-    assert!(answer.text().contains("restart") && answer.text().contains(r#""id":2"#));
+    assert!(server.is_closed());
+    assert!(server.told().await.is_empty());
+    let again = ask(&rig, &discover());
+    let call = ask(&rig, &call("1"));
+    settle().await;
+    assert_eq!((again.status(), call.status()), (404, 400));
+    let refused = json(&call.text());
+    assert_eq!(refused["error"]["code"], -32022);
+    assert_eq!(refused["error"]["data"]["requested"], "2026-07-28");
+    assert_eq!(refused["error"]["data"]["supported"][0], "2025-11-25");
+    // It falls back.
+    let session = rig.post(&[], initialize("2025-11-25"));
+    settle().await;
+    let mut server = servers.try_recv().expect("no server was started");
+    assert_eq!(server.line().await, initialize("2025-11-25"));
+    server.say(agreed("2025-11-25"));
+    settle().await;
+    assert!(session.header("mcp-session-id").is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_reads_nothing_keeps_no_other_waiting() {
-    let mut shared = Shared::new("heartbeat = { enabled = false }");
-    let slow = shared.post(&call("1", "1"));
+async fn a_route_may_share_nothing() {
+    let (rig, mut servers) = Rig::of_lines("upstream.share = false");
+    let answers = [ask(&rig, &discover()), ask(&rig, &call("1"))];
     settle().await;
-    let mut server = shared.server();
-    let line = server.line().await;
-    server.say(progress(&token(&line), 1));
-    settle().await;
-    slow.pause(true);
-    let text = "z".repeat(32 << 10);
-    for value in 2..200 {
-        let words = format!(r#""message":"{text}","progress":"#);
-        server.say(progress(&token(&line), value).replace(r#""progress":"#, &words));
-    }
-    let other = shared.post(&call("1", "1"));
-    pass(secs(1)).await;
-    let line = server.told().await.pop().unwrap();
-    server.say(result(&id(&line)));
-    pass(secs(5)).await;
-    assert_eq!(other.messages(), [result("1")]);
+    assert_eq!(answers.map(|answer| answer.status()), [404, 400]);
+    assert!(servers.try_recv().is_err());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_large_answer_finds_its_client() {
-    let mut shared = Shared::new("");
-    let answers = [0; 2].map(|_| shared.post(&call("1", "1")));
-    settle().await;
-    let mut server = shared.server();
-    let lines = server.told().await;
-    let text = "y".repeat(2 << 20);
-    let says = |id: &str| format!(r#"{{"jsonrpc":"2.0","result":{{"x":"{text}"}},"id":{id}}}"#);
-    for line in &lines {
-        server.say(says(&id(line)));
-    }
-    for _ in 0..100 {
-        settle().await;
-    }
-    for answer in &answers {
-        assert!(answer.is_over() && answer.text().trim_end() == says("1"));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_subscription_is_a_stream_of_its_own() {
-    let mut shared = Shared::new("");
-    let listens = [0; 2].map(|_| shared.post(&request("3", "subscriptions/listen", "")));
-    settle().await;
-    let mut server = shared.server();
-    let lines = server.told().await;
-    let acknowledged = |id: &str| {
-        format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}}}}}"#
-        )
+#[tokio::test]
+async fn an_answer_too_large_to_be_held_goes_to_who_asked_for_it() {
+    let keys = "upstream.max_frame = 65536\nupstream.max_spill = 1000000";
+    let (rig, mut servers) = Rig::of_lines(keys);
+    let (one, mut server, first_id) = first(&rig, &mut servers, &call("1")).await;
+    let (two, second_id) = asked(&rig, &mut server, &call("1")).await;
+    let large = |id: &str, bytes: usize| {
+        let text = "x".repeat(bytes);
+        // Its id comes last, as some servers write it.
+        format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#)
     };
-    server.say(acknowledged(&id(&lines[0])));
-    server.say(LOG);
-    settle().await;
-    assert_eq!(listens[0].messages(), [acknowledged("3")]);
-    assert!(listens[1].is_silent());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shared_server_that_nobody_uses_is_ended_and_started_anew() {
-    let mut shared = Shared::new("upstream.idle_timeout = \"60s\"");
-    let answer = shared.post(&call("1", "1"));
-    settle().await;
-    let mut server = shared.server();
-    pass(secs(120)).await;
-    assert!(!server.is_closed(), "a call is open");
-    let line = server.told().await.pop().unwrap();
-    server.say(result(&id(&line)));
-    settle().await;
-    assert!(answer.is_over());
-    pass(secs(70)).await;
-    assert!(server.is_closed());
-    let answer = shared.post(&call("2", "2"));
-    settle().await;
-    let mut server = shared.server();
-    let line = server.line().await;
-    server.say(result(&id(&line)));
-    settle().await;
-    assert_eq!(answer.text(), result("2"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_the_end_requests_of_shared_servers_get_an_error() {
-    let mut shared = Shared::new("");
-    let answers = [0; 2].map(|_| shared.post(&call("1", "1")));
-    settle().await;
-    let server = shared.server();
-    shared.rig.end_streams();
-    pass(ms(10)).await;
-    for answer in &answers {
-        assert_eq!(answer.status(), 503);
-        assert!(answer.text().contains("shutting down") && answer.text().contains(r#""id":1"#));
+    server.say(progress(&second_id, 3));
+    server.say(large(&second_id, 300_000));
+    server.say(progress(&first_id, 2));
+    server.say(large(&first_id, 2_000_000));
+    // A file is written and read by other threads.
+    for _ in 0..500 {
+        if one.messages().len() == 2 && two.messages().len() == 2 {
+            break;
+        }
+        tokio::time::sleep(ms(20)).await;
     }
-    assert!(server.is_closed());
+    let told = two.messages();
+    assert_eq!(told[0], progress("1", 3));
+    assert!(told[1].trim_end() == large("1", 300_000), "{}", &told[1][told[1].len() - 60..]);
+    let told = one.messages();
+    assert_eq!(told[0], progress("1", 2));
+    assert!(told[1].contains("1000000 bytes"), "{}", told[1]);
 }
