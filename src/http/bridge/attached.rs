@@ -35,7 +35,7 @@ impl Attached {
     pub(super) fn poll_look(&self, cx: &Context<'_>) -> Poll<Look> {
         self.store.client.register(cx.waker());
         let mut state = self.store.lock();
-        match state.look() {
+        match state.look(self.store.only_answers) {
             Look::Wait => {
                 self.goes_on(&mut state);
                 Poll::Pending
@@ -49,7 +49,7 @@ impl Attached {
         self.store.client.register(cx.waker());
         let mut state = self.store.lock();
         if state.over {
-            return Poll::Ready(state.look());
+            return Poll::Ready(state.look(self.store.only_answers));
         }
         self.goes_on(&mut state);
         Poll::Pending
