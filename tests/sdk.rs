@@ -4,6 +4,7 @@
 mod never_worse;
 mod sdk_conformance;
 mod sdk_http;
+mod sdk_remote;
 mod support;
 
 use std::env;

@@ -7,6 +7,7 @@
 
 mod apart;
 mod aside;
+mod incoming;
 mod legs;
 mod outbox;
 mod pipe;
@@ -23,9 +24,7 @@ use tokio::time::{Sleep, sleep_until, timeout};
 
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Message, Scan};
-use crate::progress::{
-    Fate, Filter, Mode, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
-};
+use crate::progress::{Filter, Mode, Pacing, Policy, Record, StreamId, StreamKind};
 use crate::transport::stdio::Reader;
 use apart::Pieces;
 use aside::Moved;
@@ -147,6 +146,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
 
     /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
     pub async fn step(&mut self) -> Step {
+        if self.filter.is_lost() && !self.client_gone {
+            return self.client_written(WIRE, false);
+        }
         let due = self.collect();
         if let Some(due) = due {
             self.timer.as_mut().reset(due);
@@ -179,10 +181,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
             return Poll::Ready(Ready::ServerWritten(ok));
         }
         self.server_first = !self.server_first;
+        let strangers = self.clients.are_strangers();
         for server in [self.server_first, !self.server_first] {
             if server
                 && self.reads_server
-                && !self.filter.is_full()
+                && (strangers || !self.filter.is_full())
                 && !self.clients.is_behind()
                 && let Poll::Ready(said) = self.server.poll_said(cx)
             {
@@ -308,6 +311,13 @@ impl<C: Clients, S: Server> Relay<C, S> {
         } else {
             self.clients.takers(&mut takers);
         }
+        if self.clients.are_strangers() {
+            for stream in self.filter.ask(|filter| filter.full_streams()).unwrap_or_default() {
+                while let Some(transmit) = self.filter.poll_transmit(now, stream) {
+                    self.clients.give(stream, transmit);
+                }
+            }
+        }
         let mut due = None;
         for stream in takers.iter().copied() {
             self.collect_for(stream, now);
@@ -350,134 +360,6 @@ impl<C: Clients, S: Server> Relay<C, S> {
     fn stop_reading_clients(&mut self) {
         self.reads_clients = false;
         self.clients.stop_reading();
-    }
-
-    /// Takes what clients say, all that has come.
-    fn heard(&mut self, heard: FromClient) -> Step {
-        let mut next = Some(heard);
-        while let Some(heard) = next {
-            match heard {
-                FromClient::Done => {
-                    self.stop_reading_clients();
-                    self.filter.ask(Filter::client_left);
-                    return Step::ClientDone;
-                }
-                FromClient::Gone => return self.clients_gone(),
-                FromClient::Raw(bytes) => self.server.pass(bytes),
-                FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
-                FromClient::Closed(stream, cancels) => {
-                    self.exchanges.remove(&stream);
-                    self.apart.retain(|pieces| pieces.stream != stream);
-                    self.filter.ask(|filter| filter.close_stream(now(), stream, cancels));
-                }
-                FromClient::Message(stream, message, headers) => {
-                    self.client_message(stream, &message, &headers);
-                }
-                FromClient::Start(stream, piece, headers) => {
-                    let mut scan = Scan::default();
-                    scan.feed(&piece);
-                    self.passing = Some((stream, scan));
-                    self.server.say_start(piece, &headers);
-                }
-                FromClient::Piece(piece) => {
-                    if let Some((_, scan)) = &mut self.passing {
-                        scan.feed(&piece);
-                    }
-                    self.server.say_piece(piece);
-                }
-                FromClient::End => {
-                    self.server.say_end();
-                    if let Some((stream, scan)) = self.passing.take() {
-                        self.filter.client_passed(now(), stream, &scan);
-                    }
-                }
-            }
-            next = self.clients.heard();
-        }
-        Step::Moved
-    }
-
-    fn client_message(&mut self, stream: StreamId, message: &Message, headers: &Headers) {
-        let payload = self.filter.client_message(now(), stream, message);
-        if payload.is_empty() {
-            return;
-        }
-        if let Some(upstream) = self.server.say(message, payload, headers) {
-            self.filter.ask(|filter| filter.pair(stream, message, upstream));
-        }
-    }
-
-    /// Takes what the server says, all that has come.
-    fn said(&mut self, said: FromServer) -> Step {
-        let now = now();
-        let mut next = Some(said);
-        while let Some(said) = next {
-            let fate = match said {
-                FromServer::Done => {
-                    self.reads_server = false;
-                    return Step::ServerDone;
-                }
-                FromServer::Deaf => return self.server_written(false),
-                FromServer::Raw(bytes) => {
-                    self.clients.pass(bytes);
-                    Fate::Taken
-                }
-                FromServer::Noise(text) => Fate::Noise(text),
-                FromServer::Message(origin, message) => {
-                    self.filter.server_message(now, origin, &message)
-                }
-                FromServer::Start(origin, piece) => {
-                    let text = 0..piece.len();
-                    self.filter.server_passing(now, origin, piece, text)
-                }
-                FromServer::Piece(origin, piece) => {
-                    let text = 0..piece.len();
-                    self.filter.server_piece(now, origin, piece, text)
-                }
-                FromServer::End(origin, whole) => self.passed(now, origin, whole),
-                FromServer::Apart(apart) => self.answered_apart(now, *apart),
-            };
-            if let Fate::Noise(text) = fate
-                && !self.passes
-            {
-                self.aside.put(text);
-            }
-            next = self.server.said();
-        }
-        Step::Moved
-    }
-
-    fn passed(&mut self, now: Instant, origin: Origin, whole: bool) -> Fate {
-        if whole {
-            self.filter.server_passed(now, origin);
-        } else {
-            let why = "the server's message broke off before its end";
-            self.filter.server_broke_off(now, origin, why);
-        }
-        Fate::Taken
-    }
-
-    fn answered_apart(&mut self, now: Instant, apart: Apart) -> Fate {
-        let answered = apart
-            .id()
-            .and_then(|id| self.filter.ask(|filter| filter.answered_apart(now, &id)).flatten());
-        if let Some((stream, id)) = answered {
-            // What waits of its progress goes first.
-            self.apart.push(apart.into_pieces(stream, id));
-        }
-        Fate::Taken
-    }
-
-    fn piece_apart(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
-        let part = if piece.is_some() { Part::Piece } else { Part::End };
-        if piece.is_none()
-            && let Some(over) = self.apart.iter().position(|pieces| pieces.stream == stream)
-        {
-            self.apart.remove(over);
-        }
-        let payload = piece.unwrap_or_default().into();
-        self.clients.give(stream, Transmit { payload, part });
-        Step::Moved
     }
 
     fn client_written(&mut self, stream: StreamId, ok: bool) -> Step {

@@ -40,6 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "probe",
             "progress",
             "relay",
+            "remote",
             "routes",
             "sse",
             "telemetry",

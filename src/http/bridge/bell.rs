@@ -15,6 +15,7 @@ use crate::progress::StreamId;
 pub(super) struct Bell {
     relay: AtomicWaker,
     taken: Mutex<VecDeque<StreamId>>,
+    left: Mutex<VecDeque<StreamId>>,
     end: Mutex<Option<Broken>>,
     slow: AtomicUsize,
 }
@@ -32,6 +33,16 @@ impl Bell {
 
     pub(super) fn next_taken(&self) -> Option<StreamId> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// The client of a stream has left, and gives up its requests with that.
+    pub(super) fn left(&self, stream: StreamId) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
+        self.relay.wake();
+    }
+
+    pub(super) fn next_left(&self) -> Option<StreamId> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
     /// The session is to end. The first reason counts.

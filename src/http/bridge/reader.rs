@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::attached::{Attached, Goes};
 use super::session::{ENDED, Session};
-use super::store::{Attached, Goes};
 use crate::http::Outlet;
 use crate::http::body::{Batch, Source};
 use crate::http::site::Counted;

@@ -6,15 +6,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 use http::StatusCode;
 
+use super::attached::Attached;
 use super::bell::Bell;
-use super::frame;
-use crate::http::body::{BATCH_BYTES, Batch};
+use crate::http::body::BATCH_BYTES;
 use crate::jsonrpc::{Key, Kind, Message, own_error};
 use crate::progress::StreamId;
 
@@ -44,18 +43,18 @@ pub(super) enum What {
 }
 
 /// One message.
-struct Kept {
+pub(super) struct Kept {
     /// It is the so-manieth of its stream.
-    number: u64,
-    what: What,
+    pub(super) number: u64,
+    pub(super) what: What,
     /// Whose answer it is, if that is one request.
-    id: Option<Bytes>,
-    pieces: VecDeque<Bytes>,
+    pub(super) id: Option<Bytes>,
+    pub(super) pieces: VecDeque<Bytes>,
     /// Pieces ahead of these that are not kept any more.
-    lost: usize,
-    bytes: usize,
+    pub(super) lost: usize,
+    pub(super) bytes: usize,
     /// All of it has come.
-    whole: bool,
+    pub(super) whole: bool,
 }
 
 /// How a stream ended before its requests were answered.
@@ -67,36 +66,36 @@ pub(super) struct Broken {
 
 /// How far a client has got: all up to a message, and pieces of the next.
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
-    number: u64,
-    pieces: usize,
+pub(super) struct Place {
+    pub(super) number: u64,
+    pub(super) pieces: usize,
 }
 
 #[derive(Default)]
-struct State {
-    kept: VecDeque<Kept>,
-    bytes: usize,
+pub(super) struct State {
+    pub(super) kept: VecDeque<Kept>,
+    pub(super) bytes: usize,
     /// The number of the last message.
-    last: u64,
+    pub(super) last: u64,
     /// Up to where the client was given it.
-    given: Place,
+    pub(super) given: Place,
     /// Up to where it has taken it.
-    taken: u64,
+    pub(super) taken: u64,
     /// Bytes that it has not taken.
-    untaken: usize,
+    pub(super) untaken: usize,
     /// Who reads: the newest.
-    reader: u64,
-    attached: bool,
+    pub(super) reader: u64,
+    pub(super) attached: bool,
     /// The relay waits to hear that all has been taken.
-    awaited: bool,
+    pub(super) awaited: bool,
     /// Requests without an answer: how they are compared, and the text of their ids.
-    open: Vec<(Key, Bytes)>,
+    pub(super) open: Vec<(Key, Bytes)>,
     /// The relay knows of it.
-    heard: bool,
-    over: bool,
-    broken: Option<Broken>,
+    pub(super) heard: bool,
+    pub(super) over: bool,
+    pub(super) broken: Option<Broken>,
     /// The client was given event ids.
-    resumable: bool,
+    pub(super) resumable: bool,
 }
 
 /// What is kept of one client stream.
@@ -104,9 +103,11 @@ pub(super) struct Store {
     pub(super) id: StreamId,
     /// Its client takes nothing but answers.
     pub(super) only_answers: bool,
+    /// A client that leaves gives up its requests (2026-07-28).
+    pub(super) cancels: bool,
     state: Mutex<State>,
-    client: AtomicWaker,
-    bell: Arc<Bell>,
+    pub(super) client: AtomicWaker,
+    pub(super) bell: Arc<Bell>,
 }
 
 /// What an answer to a POST begins with.
@@ -123,12 +124,17 @@ pub(super) enum Look {
 }
 
 impl Store {
-    pub(super) fn new(id: StreamId, only_answers: bool, bell: Arc<Bell>) -> Arc<Self> {
+    pub(super) fn new(
+        id: StreamId,
+        only_answers: bool,
+        cancels: bool,
+        bell: Arc<Bell>,
+    ) -> Arc<Self> {
         let (state, client) = (Mutex::default(), AtomicWaker::new());
-        Arc::new(Self { id, only_answers, state, client, bell })
+        Arc::new(Self { id, only_answers, cancels, state, client, bell })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,7 +149,7 @@ impl Store {
         let reader = state.reader;
         drop(state);
         self.client.wake();
-        Attached { store: Arc::clone(self), reader }
+        Attached::new(self, reader)
     }
 
     // ---- the relay's side ----
@@ -230,6 +236,16 @@ impl Store {
         self.lock().open.iter().any(|(open, _)| open == id)
     }
 
+    /// Whether its client has left and gave up its requests with that.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.cancels && !self.lock().attached
+    }
+
+    /// Bytes that its client has not taken.
+    pub(super) fn untaken(&self) -> usize {
+        self.lock().untaken
+    }
+
     /// Its client reads no more, whatever it thinks: it has taken nothing for too long.
     pub(super) fn evict(&self) {
         let mut state = self.lock();
@@ -290,7 +306,7 @@ fn what(kind: Kind, all_answers: impl FnOnce() -> bool) -> What {
 }
 
 impl State {
-    fn detach(&mut self) {
+    pub(super) fn detach(&mut self) {
         self.attached = false;
         self.given = Place { number: self.taken, pieces: 0 };
         self.untaken = 0;
@@ -298,7 +314,7 @@ impl State {
     }
 
     /// Notifications go first, the oldest; those that a client is about to take stay.
-    fn make_room(&mut self) {
+    pub(super) fn make_room(&mut self) {
         while self.kept.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
             let (taken, attached) = (self.taken, self.attached);
             let goes = |one: &Kept| one.what == What::Other && one.whole;
@@ -330,177 +346,22 @@ impl State {
     }
 
     /// The next message that the client was not given all of.
-    fn next(&self) -> Option<&Kept> {
+    pub(super) fn next(&self) -> Option<&Kept> {
         let place = self.kept.partition_point(|one| one.number <= self.given.number);
         self.kept.get(place)
     }
 }
 
-/// A client that reads a stream. It has left when this is dropped.
-pub(super) struct Attached {
-    pub(super) store: Arc<Store>,
-    reader: u64,
-}
-
-/// How a client's reading goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Goes {
-    On,
-    /// It has been given everything, and nothing more comes.
-    Over,
-    /// Another reads now.
-    Elsewhere,
-}
-
-impl Attached {
-    /// What the answer can begin with. Woken when that changes.
-    pub(super) fn poll_look(&self, cx: &Context<'_>) -> Poll<Look> {
-        self.store.client.register(cx.waker());
-        let mut state = self.store.lock();
-        match state.look() {
-            Look::Wait => {
-                self.goes_on(&mut state);
-                Poll::Pending
-            }
-            look => Poll::Ready(look),
-        }
-    }
-
-    /// Ready when nothing more comes. What there is can then be looked at.
-    pub(super) fn poll_over(&self, cx: &Context<'_>) -> Poll<Look> {
-        self.store.client.register(cx.waker());
-        let mut state = self.store.lock();
-        if state.over {
-            return Poll::Ready(state.look());
-        }
-        self.goes_on(&mut state);
-        Poll::Pending
-    }
-
-    /// What there is waits here, and what follows may come.
-    fn goes_on(&self, state: &mut State) {
-        state.untaken = 0;
-        if std::mem::take(&mut state.awaited) {
-            self.store.bell.taken(self.store.id);
-        }
-    }
-
-    /// The client of a stream that is over gets these: its answers, and errors for what has none.
-    pub(super) fn answers(&self) -> (Vec<Bytes>, Option<Broken>) {
-        let mut state = self.store.lock();
-        let mut texts = Vec::new();
-        for one in &state.kept {
-            texts.push(one.text(&state.broken));
-        }
-        let broken = state.broken.clone();
-        if let Some(broken) = &broken {
-            let open = std::mem::take(&mut state.open);
-            texts.extend(open.iter().map(|(_, id)| own_error(id, broken.why, None)));
-        }
-        state.given = Place { number: state.last, pieces: 0 };
-        drop(state);
-        self.taken();
-        (texts, broken)
-    }
-
-    /// The client is given what there is, as events; with ids it can come back for them.
-    pub(super) fn events(&self, ids: bool, out: &mut Batch) -> Goes {
-        let mut state = self.store.lock();
-        if state.reader != self.reader {
-            return Goes::Elsewhere;
-        }
-        state.resumable |= ids;
-        let stream = self.store.id;
-        while !out.is_full() {
-            let from = state.given.pieces;
-            let Some(next) = state.next() else { break };
-            let number = next.number;
-            if from < next.lost {
-                let text = next.text(&state.broken);
-                frame::event(ids.then_some((stream, number)), &text, out);
-                state.given = Place { number, pieces: 0 };
-                continue;
-            }
-            if from == 0 {
-                frame::head(ids.then_some((stream, number)), out);
-            }
-            let pieces = next.pieces.iter().skip(from - next.lost);
-            let mut count = from;
-            for piece in pieces {
-                frame::data(piece, out);
-                count += 1;
-            }
-            if next.whole {
-                frame::tail(out);
-                state.given = Place { number, pieces: 0 };
-            } else {
-                state.given.pieces = count;
-                break;
-            }
-        }
-        if state.over && state.next().is_none() && !out.is_full() {
-            if let Some(broken) = state.broken.clone() {
-                for (_, id) in std::mem::take(&mut state.open) {
-                    frame::event(None, &own_error(&id, broken.why, None), out);
-                }
-            }
-            return Goes::Over;
-        }
-        Goes::On
-    }
-
-    /// The client is given pieces of a large answer, as they are.
-    pub(super) fn pieces(&self, out: &mut Batch) -> Goes {
-        let mut state = self.store.lock();
-        if state.reader != self.reader {
-            return Goes::Elsewhere;
-        }
-        let Some(large) = state.kept.front_mut() else { return Goes::Over };
-        let pieces = std::mem::take(&mut large.pieces);
-        large.lost += pieces.len();
-        let (count, whole) = (large.lost, large.whole);
-        let bytes = std::mem::take(&mut large.bytes);
-        state.bytes -= bytes;
-        state.given.pieces = count;
-        pieces.iter().for_each(|piece| out.raw(piece));
-        if whole || state.over { Goes::Over } else { Goes::On }
-    }
-
-    /// The client has taken what it was given.
-    pub(super) fn taken(&self) {
-        let mut state = self.store.lock();
-        if state.reader != self.reader {
-            return;
-        }
-        state.taken = state.given.number;
-        let (given, pieces) =
-            (state.given.pieces, state.next().map(|next| next.lost + next.pieces.len()));
-        if pieces.is_none_or(|pieces| pieces == given) {
-            state.make_room();
-            self.goes_on(&mut state);
-        }
-    }
-
-    /// Whether the client was given some of a large message, and not all of it.
-    pub(super) fn is_midway(&self) -> bool {
-        self.store.lock().given.pieces > 0
-    }
-
-    /// Is woken when there is more.
-    pub(super) fn register(&self, cx: &Context<'_>) {
-        self.store.client.register(cx.waker());
-    }
-}
-
 impl State {
-    fn look(&self) -> Look {
+    /// `only_answers`: the client takes nothing else, and waits for all of them.
+    pub(super) fn look(&self, only_answers: bool) -> Look {
         let large = self.kept.front().is_some_and(|first| {
             first.what == What::Answer && !first.whole && self.kept.len() == 1
         });
         let answers = || self.kept.iter().all(|one| one.what == What::Answer && one.whole);
         match (large, self.over) {
             (true, _) if self.open.len() <= 1 => Look::Large,
-            _ if !answers() => Look::Events,
+            _ if !only_answers && !answers() => Look::Events,
             (_, true) => Look::Answers,
             (_, false) => Look::Wait,
         }
@@ -509,7 +370,7 @@ impl State {
 
 impl Kept {
     /// The message, or what stands for one that was too large to be kept.
-    fn text(&self, broken: &Option<Broken>) -> Bytes {
+    pub(super) fn text(&self, broken: &Option<Broken>) -> Bytes {
         if self.lost == 0 && self.whole {
             return match self.pieces.len() {
                 1 => self.pieces.front().cloned().unwrap_or_default(),
@@ -518,19 +379,5 @@ impl Kept {
         }
         let why = broken.as_ref().map_or("the answer is too large to be kept", |broken| broken.why);
         own_error(self.id.as_deref().unwrap_or(b"null"), why, None)
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        let mut state = self.store.lock();
-        if state.reader != self.reader {
-            return;
-        }
-        state.detach();
-        if !state.heard {
-            state.over = true;
-        }
-        self.goes_on(&mut state);
     }
 }

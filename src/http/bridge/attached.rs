@@ -1,0 +1,188 @@
+//! A client that reads a stream: what it is given of what is kept, and how far it has got.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use super::frame;
+use super::store::{Broken, Look, Place, State, Store};
+use crate::http::body::Batch;
+use crate::jsonrpc::own_error;
+
+/// A client that reads a stream. It has left when this is dropped.
+pub(super) struct Attached {
+    pub(super) store: Arc<Store>,
+    reader: u64,
+}
+
+/// How a client's reading goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Goes {
+    On,
+    /// It has been given everything, and nothing more comes.
+    Over,
+    /// Another reads now.
+    Elsewhere,
+}
+
+impl Attached {
+    pub(super) fn new(store: &Arc<Store>, reader: u64) -> Self {
+        Self { store: Arc::clone(store), reader }
+    }
+
+    /// What the answer can begin with. Woken when that changes.
+    pub(super) fn poll_look(&self, cx: &Context<'_>) -> Poll<Look> {
+        self.store.client.register(cx.waker());
+        let mut state = self.store.lock();
+        match state.look(self.store.only_answers) {
+            Look::Wait => {
+                self.goes_on(&mut state);
+                Poll::Pending
+            }
+            look => Poll::Ready(look),
+        }
+    }
+
+    /// Ready when nothing more comes. What there is can then be looked at.
+    pub(super) fn poll_over(&self, cx: &Context<'_>) -> Poll<Look> {
+        self.store.client.register(cx.waker());
+        let mut state = self.store.lock();
+        if state.over {
+            return Poll::Ready(state.look(self.store.only_answers));
+        }
+        self.goes_on(&mut state);
+        Poll::Pending
+    }
+
+    /// What there is waits here, and what follows may come.
+    fn goes_on(&self, state: &mut State) {
+        state.untaken = 0;
+        if std::mem::take(&mut state.awaited) {
+            self.store.bell.taken(self.store.id);
+        }
+    }
+
+    /// The client of a stream that is over gets these: its answers, and errors for what has none.
+    pub(super) fn answers(&self) -> (Vec<Bytes>, Option<Broken>) {
+        let mut state = self.store.lock();
+        let mut texts = Vec::new();
+        for one in &state.kept {
+            texts.push(one.text(&state.broken));
+        }
+        let broken = state.broken.clone();
+        if let Some(broken) = &broken {
+            let open = std::mem::take(&mut state.open);
+            texts.extend(open.iter().map(|(_, id)| own_error(id, broken.why, None)));
+        }
+        state.given = Place { number: state.last, pieces: 0 };
+        drop(state);
+        self.taken();
+        (texts, broken)
+    }
+
+    /// The client is given what there is, as events; with ids it can come back for them.
+    pub(super) fn events(&self, ids: bool, out: &mut Batch) -> Goes {
+        let mut state = self.store.lock();
+        if state.reader != self.reader {
+            return Goes::Elsewhere;
+        }
+        state.resumable |= ids;
+        let stream = self.store.id;
+        while !out.is_full() {
+            let from = state.given.pieces;
+            let Some(next) = state.next() else { break };
+            let number = next.number;
+            if from < next.lost {
+                let text = next.text(&state.broken);
+                frame::event(ids.then_some((stream, number)), &text, out);
+                state.given = Place { number, pieces: 0 };
+                continue;
+            }
+            if from == 0 {
+                frame::head(ids.then_some((stream, number)), out);
+            }
+            let pieces = next.pieces.iter().skip(from - next.lost);
+            let mut count = from;
+            for piece in pieces {
+                frame::data(piece, out);
+                count += 1;
+            }
+            if next.whole {
+                frame::tail(out);
+                state.given = Place { number, pieces: 0 };
+            } else {
+                state.given.pieces = count;
+                break;
+            }
+        }
+        if state.over && state.next().is_none() && !out.is_full() {
+            if let Some(broken) = state.broken.clone() {
+                for (_, id) in std::mem::take(&mut state.open) {
+                    frame::event(None, &own_error(&id, broken.why, None), out);
+                }
+            }
+            return Goes::Over;
+        }
+        Goes::On
+    }
+
+    /// The client is given pieces of a large answer, as they are.
+    pub(super) fn pieces(&self, out: &mut Batch) -> Goes {
+        let mut state = self.store.lock();
+        if state.reader != self.reader {
+            return Goes::Elsewhere;
+        }
+        let Some(large) = state.kept.front_mut() else { return Goes::Over };
+        let pieces = std::mem::take(&mut large.pieces);
+        large.lost += pieces.len();
+        let (count, whole) = (large.lost, large.whole);
+        let bytes = std::mem::take(&mut large.bytes);
+        state.bytes -= bytes;
+        state.given.pieces = count;
+        pieces.iter().for_each(|piece| out.raw(piece));
+        if whole || state.over { Goes::Over } else { Goes::On }
+    }
+
+    /// The client has taken what it was given.
+    pub(super) fn taken(&self) {
+        let mut state = self.store.lock();
+        if state.reader != self.reader {
+            return;
+        }
+        state.taken = state.given.number;
+        let (given, pieces) =
+            (state.given.pieces, state.next().map(|next| next.lost + next.pieces.len()));
+        if pieces.is_none_or(|pieces| pieces == given) {
+            state.make_room();
+            self.goes_on(&mut state);
+        }
+    }
+
+    /// Whether the client was given some of a large message, and not all of it.
+    pub(super) fn is_midway(&self) -> bool {
+        self.store.lock().given.pieces > 0
+    }
+
+    /// Is woken when there is more.
+    pub(super) fn register(&self, cx: &Context<'_>) {
+        self.store.client.register(cx.waker());
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let mut state = self.store.lock();
+        if state.reader != self.reader {
+            return;
+        }
+        state.detach();
+        if !state.heard {
+            state.over = true;
+        }
+        self.goes_on(&mut state);
+        if self.store.cancels && !state.over {
+            self.store.bell.left(self.store.id);
+        }
+    }
+}
