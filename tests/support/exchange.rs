@@ -40,7 +40,13 @@ impl Exchange {
             "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
         );
         stream.write_all(request.as_bytes()).unwrap();
-        Self { reader: BufReader::new(stream), head: None, body: Vec::new(), searched: 0, ended: false }
+        Self {
+            reader: BufReader::new(stream),
+            head: None,
+            body: Vec::new(),
+            searched: 0,
+            ended: false,
+        }
     }
 
     /// Whether nothing at all comes for so long.
