@@ -44,8 +44,22 @@ impl Era {
         self.0.load(Ordering::Relaxed) == OLD
     }
 
+    fn is_new(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == NEW
+    }
+
+    /// A server that has answered once is new, however slow it may be at other times.
     fn set(&self, era: u8) {
-        self.0.store(era, Ordering::Relaxed);
+        self.0.fetch_max(era, Ordering::Relaxed);
+    }
+
+    /// Takes note of an answer. An error may be about what a client has asked, and not how old a server is.
+    fn learn(&self, answer: &Message) {
+        if answer.result().is_some() {
+            self.set(NEW);
+        } else if answer.error_code() == Some(METHOD_NOT_FOUND) {
+            self.set(OLD);
+        }
     }
 }
 
@@ -167,7 +181,7 @@ impl<S: Server> Probing<S> {
         let id = message.id_key();
         let (passes, next) = match std::mem::replace(&mut self.state, State::Agreed) {
             State::Asked(asked) if id.as_ref() == Some(&asked.key) => {
-                self.era.set(if message.result().is_some() { NEW } else { OLD });
+                self.era.learn(&message);
                 (!asked.refused, State::Agreed)
             }
             State::Asked(asked) if asked.refused || asked.is_left() => {
@@ -178,7 +192,10 @@ impl<S: Server> Probing<S> {
                 }
                 (true, State::Late(asked.key))
             }
-            State::Late(key) if id.as_ref() == Some(&key) => (false, State::Agreed),
+            State::Late(key) if id.as_ref() == Some(&key) => {
+                self.era.learn(&message);
+                (false, State::Agreed)
+            }
             State::Owed(refusal) => {
                 self.own = Some(refusal);
                 (true, State::Agreed)
@@ -234,7 +251,7 @@ impl<S: Server> Server for Probing<S> {
         match &mut self.state {
             State::Fresh if message.kind() == Kind::Request => {
                 let text = Message::parse(payload.to_bytes());
-                let asks = text.method().as_deref() == Some(mcp::DISCOVER);
+                let asks = text.method().as_deref() == Some(mcp::DISCOVER) && !self.era.is_new();
                 let (Some(key), Some(id), true) = (text.id_key(), text.id(), asks) else {
                     self.state = State::Agreed;
                     return self.server.say(message, payload, headers);
