@@ -116,7 +116,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
     ) -> Self {
         let policy = policy.into();
         let observes = policy.mode == Mode::Observe;
-        let passes = observes && clients.pass_bytes() && server.pass_bytes();
+        // Only clients on a pipe have a server that passes bytes: to ask them first would have them pass
+        // what no server takes.
+        let passes = observes && server.pass_bytes() && clients.pass_bytes();
         Self {
             filter: Guarded::new(Filter::new(Arc::clone(&policy)), policy, WIRE),
             clients,
@@ -199,13 +201,8 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 return Poll::Ready(Ready::Client(heard));
             }
         }
-        for stream in &self.takers {
-            let first = self.apart.iter_mut().find(|pieces| pieces.stream == *stream);
-            if let Some(pieces) = first
-                && let Poll::Ready(piece) = pieces.poll_next(cx)
-            {
-                return Poll::Ready(Ready::Piece(*stream, piece));
-            }
+        if let Poll::Ready((stream, piece)) = self.poll_piece(cx) {
+            return Poll::Ready(Ready::Piece(stream, piece));
         }
         if let Poll::Ready(moved) = self.aside.poll(cx) {
             return Poll::Ready(Ready::Aside(moved));
@@ -214,6 +211,29 @@ impl<C: Clients, S: Server> Relay<C, S> {
             return Poll::Ready(Ready::Due);
         }
         Poll::Pending
+    }
+
+    /// The next piece of an answer that comes from a file, for a stream that takes it.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, Option<Bytes>)> {
+        for stream in &self.takers {
+            let first = self.apart.iter_mut().find(|pieces| pieces.stream == *stream);
+            if let Some(pieces) = first
+                && let Poll::Ready(piece) = pieces.poll_next(cx)
+            {
+                return Poll::Ready((*stream, piece));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// What is left for clients when nothing is read any more.
+    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<Ready> {
+        if self.clients.is_writing()
+            && let Poll::Ready((stream, ok)) = self.clients.poll_written(cx)
+        {
+            return Poll::Ready(Ready::ClientWritten(stream, ok));
+        }
+        self.poll_piece(cx).map(|(stream, piece)| Ready::Piece(stream, piece))
     }
 
     /// What has just happened, for the log.
@@ -269,13 +289,13 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.filter.ask(Filter::flush);
         loop {
             self.collect();
-            if !self.clients.is_writing() {
+            if !self.clients.is_writing() && self.apart.is_empty() {
                 break;
             }
-            let written = timeout(patience, poll_fn(|cx| self.clients.poll_written(cx))).await;
-            match written {
-                Ok((stream, ok)) => self.client_written(stream, ok),
-                Err(_) => self.client_written(WIRE, false),
+            match timeout(patience, poll_fn(|cx| self.poll_left(cx))).await {
+                Ok(Ready::Piece(stream, piece)) => self.piece_apart(stream, piece),
+                Ok(Ready::ClientWritten(stream, ok)) => self.client_written(stream, ok),
+                _ => self.client_written(WIRE, false),
             };
         }
         self.clients.end();
@@ -377,6 +397,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     /// What is said to clients from now on goes nowhere.
     fn clients_gone(&mut self) -> Step {
         self.client_gone = true;
+        self.apart.clear();
         self.stop_reading_clients();
         self.clients.discard();
         for stream in std::mem::take(&mut self.exchanges) {

@@ -24,7 +24,8 @@ impl Streams {
                 large.scan.feed(piece);
             }
             let to = large.to;
-            let attached = self.open.get(&to).is_some_and(|store| store.more(piece, last));
+            let over = last.then_some(&large.scan);
+            let attached = self.open.get(&to).is_some_and(|store| store.more(piece, over));
             self.given(to, attached);
         } else {
             let mut scan = Scan::default();
@@ -41,7 +42,7 @@ impl Streams {
             let attached = self.open.get(&to).is_some_and(|store| {
                 let attached = store.begin(kind, id, piece);
                 if last {
-                    store.more(&Bytes::new(), true);
+                    store.more(&Bytes::new(), Some(&scan));
                 }
                 attached
             });
@@ -53,8 +54,7 @@ impl Streams {
             && large.scan.kind() == Kind::Response
             && let Some(id) = large.scan.id()
         {
-            let asked = self.awaiting(&id).unwrap_or(large.to);
-            self.settle(asked, &id);
+            self.settle(self.asked_on(large.to, &id), &id);
         }
         self.cut_off(stream);
     }

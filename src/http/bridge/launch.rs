@@ -8,6 +8,7 @@ use tracing::Instrument;
 
 use super::said::Said;
 use super::session::{Running, Session, Whose};
+use super::shared::Ends;
 use super::streams::Streams;
 use crate::host::{self, Host, Shared};
 use crate::http::body::Body;
@@ -111,11 +112,11 @@ fn start(
     let era = Arc::clone(&site.era);
     if let Some(connect) = site.in_process.clone() {
         tokio::spawn(async move {
+            let _ends = Ends { site, session };
             let Ok(io) = connect().await else { return };
             let (from, to) = tokio::io::split(io);
             let server = host::stand_in(Box::new(from), Box::new(to), shared, era);
             carry(Relay::new(policy, streams, server, no_noise()), running).await;
-            site.shared.ended(&session);
         });
         return Ok(());
     }
@@ -127,9 +128,8 @@ fn start(
     let mut host = host.map_err(|error| in_full(&error))?;
     let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
     let task = async move {
-        let _running = running;
+        let (_running, _ends) = (running, Ends { site, session });
         host.run(None).await;
-        site.shared.ended(&session);
     };
     tokio::spawn(task.instrument(span));
     Ok(())

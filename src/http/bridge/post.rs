@@ -264,7 +264,7 @@ impl Asking {
             let id = self.ids.first().map(|id| &id[..]);
             return refusal(StatusCode::GATEWAY_TIMEOUT, why, id);
         };
-        let (answers, broken) = attached.answers();
+        let (answers, broken) = attached.texts();
         let answer = answers.iter().rev().map(|text| Message::parse(text.clone()));
         let result = answer.filter_map(|answer| answer.result()).next();
         let mut headers = HeaderMap::new();
@@ -280,6 +280,7 @@ impl Asking {
         if self.reads_events && (look == Look::Events || !self.reads_json) {
             return self.events(attached, headers);
         }
+        attached.answers();
         let status = broken.map_or(StatusCode::OK, |broken| broken.status);
         self.json(attached, answers, status, headers)
     }

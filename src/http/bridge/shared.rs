@@ -22,6 +22,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause: requests wait for it.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// How often it is looked whether a server that dies is dead.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// A server that has lived for so long is no longer one that dies at once.
 const LIVED: Duration = Duration::from_secs(60);
 
@@ -68,12 +71,14 @@ impl SharedServers {
         match entry.died {
             Some(_) if !restarts => Found::Dead,
             Some(died) => Found::At(died + pause(entry.deaths)),
-            None => Found::None,
+            None if entry.session.was_ended() => Found::None,
+            // It is being ended, with all that it has started: its death counts only then.
+            None => Found::At(Instant::now() + LOOK_EVERY),
         }
     }
 
     /// The server of a session has ended.
-    pub(super) fn ended(&self, session: &Arc<Session>) {
+    fn ended(&self, session: &Arc<Session>) {
         let mut known = self.lock();
         let own = |(_, entry): &(&Caller, &mut Entry)| Arc::ptr_eq(&entry.session, session);
         let Some((caller, entry)) = known.iter_mut().find(own) else { return };
@@ -88,6 +93,18 @@ impl SharedServers {
         if known.len() > DEAD_MAX {
             known.retain(|_, entry| !entry.session.is_over());
         }
+    }
+}
+
+/// Tells when the server of a session has ended, in whatever way.
+pub(super) struct Ends {
+    pub(super) site: Arc<Site>,
+    pub(super) session: Arc<Session>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.site.shared.ended(&self.session);
     }
 }
 

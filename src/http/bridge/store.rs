@@ -14,7 +14,7 @@ use http::StatusCode;
 use super::attached::Attached;
 use super::bell::Bell;
 use crate::http::body::BATCH_BYTES;
-use crate::jsonrpc::{Key, Kind, Message, own_error};
+use crate::jsonrpc::{Key, Kind, Message, Scan, own_error};
 use crate::progress::StreamId;
 
 /// Messages of one stream that are kept; a client that comes back later than this has missed
@@ -171,14 +171,20 @@ impl Store {
         self.push(what(kind, || false), id, piece.clone(), false)
     }
 
-    /// More of it; `last`: it is over.
-    pub(super) fn more(&self, piece: &Bytes, last: bool) -> bool {
+    /// More of it; `last`: it is over, and what it was.
+    pub(super) fn more(&self, piece: &Bytes, last: Option<&Scan>) -> bool {
         let mut state = self.lock();
         let (attached, bytes) = (state.attached, piece.len());
         let Some(large) = state.kept.back_mut().filter(|large| !large.whole) else {
             return false;
         };
-        large.whole = last;
+        if let Some(scan) = last {
+            large.whole = true;
+            if scan.kind() == Kind::Response {
+                large.what = What::Answer;
+                large.id = scan.id().map(|id| id.to_json()).or(large.id.take());
+            }
+        }
         if !piece.is_empty() {
             large.pieces.push_back(piece.clone());
             large.bytes += bytes;
@@ -230,6 +236,12 @@ impl Store {
     /// Requests without an answer.
     pub(super) fn open(&self) -> usize {
         self.lock().open.len()
+    }
+
+    /// Whether a client is there that waits for an answer.
+    pub(super) fn is_awaited(&self) -> bool {
+        let state = self.lock();
+        state.attached && !state.open.is_empty()
     }
 
     pub(super) fn awaits(&self, id: &Key) -> bool {
@@ -313,8 +325,17 @@ impl State {
         self.make_room();
     }
 
-    /// Notifications go first, the oldest; those that a client is about to take stay.
+    /// Notifications go first, the oldest; those that a client is about to take stay. What has been taken
+    /// where nobody comes back goes at once.
     pub(super) fn make_room(&mut self) {
+        let taken = self.taken;
+        let is_done = |one: &Kept| one.whole && one.number <= taken;
+        while self.kept.front().is_some_and(is_done)
+            && (!self.resumable || self.kept.len() > EVENTS_MAX)
+            && let Some(gone) = self.kept.pop_front()
+        {
+            self.bytes -= gone.bytes;
+        }
         while self.kept.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
             let (taken, attached) = (self.taken, self.attached);
             let goes = |one: &Kept| one.what == What::Other && one.whole;
@@ -379,5 +400,30 @@ impl Kept {
         }
         let why = broken.as_ref().map_or("the answer is too large to be kept", |broken| broken.why);
         own_error(self.id.as_deref().unwrap_or(b"null"), why, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::body::Batch;
+
+    #[test]
+    fn what_was_taken_where_nobody_comes_back_is_not_kept() {
+        let read = |ids: bool, rounds: u64| {
+            let store = Store::new(StreamId(1), false, false, Arc::default());
+            let client = store.attach(None);
+            for number in 0..rounds {
+                let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);
+                store.put(&Message::parse(text.into()));
+                client.events(ids, &mut Batch::default());
+                client.taken();
+            }
+            let state = store.lock();
+            (state.kept.len(), state.bytes > 0)
+        };
+        assert_eq!(read(false, 5000), (0, false));
+        assert_eq!(read(true, 3), (3, true));
+        assert_eq!(read(true, 5000), (EVENTS_MAX, true));
     }
 }

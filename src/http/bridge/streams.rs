@@ -198,6 +198,13 @@ impl Streams {
         self.open.iter().find(|(_, store)| store.awaits(id)).map(|(stream, _)| *stream)
     }
 
+    /// The stream of the request that is answered on `stream`: this one if it has a request of that id.
+    pub(super) fn asked_on(&self, stream: StreamId, id: &Key) -> StreamId {
+        let is_here = self.open.get(&stream).is_some_and(|store| store.awaits(id));
+        let elsewhere = if is_here { None } else { self.awaiting(id) };
+        elsewhere.unwrap_or(stream)
+    }
+
     fn close(&mut self, stream: StreamId) {
         if let Some(store) = self.open.remove(&stream) {
             store.end();
@@ -287,9 +294,10 @@ impl Streams {
         self.waiting == 0 && self.era.as_ref().is_some_and(|era| era.is_old())
     }
 
-    /// Whether somebody uses the session.
+    /// Whether somebody uses the session: a call whose client has gone may never have an answer.
     fn is_in_use(&self) -> bool {
-        self.waiting > 0 || self.session.listening.load(Ordering::Relaxed) > 0
+        let awaited = || self.open.values().any(|store| store.is_awaited());
+        self.waiting > 0 && awaited() || self.session.listening.load(Ordering::Relaxed) > 0
     }
 
     /// Ready when the session has been without use for too long.
@@ -386,8 +394,7 @@ impl Clients for Streams {
                 let attached = self.open.get(&to).is_some_and(|store| store.put(&message));
                 self.given(to, attached);
                 for id in answered(&message) {
-                    let asked = self.awaiting(&id).unwrap_or(to);
-                    self.settle(asked, &id);
+                    self.settle(self.asked_on(to, &id), &id);
                 }
                 self.cut_off(to);
             }

@@ -505,3 +505,100 @@ async fn answers_to_an_array_wait_for_each_other_where_no_events_are_read() {
     settle().await;
     assert_eq!(answer.text(), format!("[{},{}]", result("1"), result("2")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_said_before_the_answer_to_initialize_is_told_with_it() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let answer = rig.post(&[], initialize("2025-06-18"));
+    settle().await;
+    let server = servers.try_recv().unwrap();
+    server.say(LOG);
+    server.say(agreed("2025-06-18"));
+    settle().await;
+    assert_eq!(answer.messages(), [LOG, &agreed("2025-06-18")]);
+    assert!(answer.is_over() && answer.header("mcp-session-id").is_some());
+}
+
+/// A large answer, whose length is kept in a file.
+fn large(id: &str, bytes: usize) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"text":"{}"}}}}"#, "z".repeat(bytes))
+}
+
+/// Waits for what other threads do with files.
+async fn until(what: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if what() {
+            return;
+        }
+        tokio::time::sleep(ms(10)).await;
+    }
+    panic!("it has taken too long");
+}
+
+#[tokio::test]
+async fn a_large_answer_is_whole_although_its_server_ends_at_once() {
+    let begun = begun("upstream.max_frame = 65536", "2025-06-18").await;
+    let json = begun.rig.send(
+        "POST /r",
+        &[&begun.session, "Content-Type: application/json", "Accept: application/json"],
+        call("1", "1").as_bytes(),
+    );
+    let events = begun.post(call("2", "2"));
+    settle().await;
+    begun.server.say(progress("2", 1));
+    begun.server.say(large("1", 3_000_000));
+    begun.server.say(large("2", 3_000_000));
+    let Begun { server, .. } = begun;
+    drop(server);
+    until(|| json.is_over() && events.is_over()).await;
+    assert!(json.text().trim_end() == large("1", 3_000_000), "{}", json.text().len());
+    assert!(events.messages()[1].trim_end() == large("2", 3_000_000));
+    assert_eq!(json.header("content-type").as_deref(), Some("application/json"));
+}
+
+#[tokio::test]
+async fn a_stream_ends_although_a_large_answer_has_not() {
+    let begun = begun("upstream.max_frame = 65536", "2025-06-18").await;
+    let answer = begun.post(call("1", "1"));
+    settle().await;
+    begun.server.say(progress("1", 1));
+    settle().await;
+    answer.pause(true);
+    begun.server.say(large("1", 9_000_000));
+    tokio::time::sleep(ms(300)).await;
+    let ended = begun.delete();
+    until(|| ended.is_over()).await;
+    answer.pause(false);
+    until(|| answer.is_over()).await;
+    let error = answer.messages().pop().unwrap();
+    assert!(error.contains(r#""id":1,"error""#), "{}", &error[..error.len().min(200)]);
+}
+
+#[tokio::test]
+async fn a_large_request_of_the_server_is_nobodys_answer() {
+    let mut begun = begun("upstream.max_frame = 65536", "2025-06-18").await;
+    let answer = begun.post(call("1", "1"));
+    assert_eq!(begun.server.line().await, call("1", "1"));
+    let text = "z".repeat(100_000);
+    begun.server.say(format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{{"t":"{text}"}}}}"#
+    ));
+    let refusal = begun.server.line().await;
+    assert!(refusal.contains(r#""id":1,"error""#), "{refusal}");
+    begun.server.say(result("1"));
+    until(|| answer.is_over()).await;
+    assert_eq!(answer.text(), result("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_client_has_gone_keeps_no_session_for_ever() {
+    let begun = begun("upstream.idle_timeout = \"60s\"", "2025-06-18").await;
+    let waits = begun.post(call("1", "1"));
+    pass(secs(100)).await;
+    assert!(!begun.server.is_closed());
+    waits.leave();
+    pass(secs(50)).await;
+    assert!(!begun.server.is_closed());
+    pass(secs(30)).await;
+    assert!(begun.server.is_closed());
+}
