@@ -124,7 +124,9 @@ impl Post {
             self.message.as_ref(),
             revision,
         );
-        exchange.begins(self.proxy.calls.open(), cancel);
+        let method = self.message.as_ref().and_then(Message::method);
+        let listens = method.as_deref() == Some(mcp::LISTEN);
+        exchange.begins((!listens).then(|| self.proxy.calls.open()), cancel);
         if let Some(lifecycle) = self.site.route.lifecycle() {
             exchange.only_answers(lifecycle);
         }

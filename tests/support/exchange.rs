@@ -1,6 +1,6 @@
 //! An HTTP client without any library: one request, and the bytes of its answer as they come.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ pub(crate) struct Exchange {
     head: Option<Head>,
     /// What has been read of the body and not yet taken.
     body: Vec<u8>,
+    /// How much of that was looked through for the end of an event.
+    searched: usize,
     ended: bool,
 }
 
@@ -38,7 +40,13 @@ impl Exchange {
             "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
         );
         stream.write_all(request.as_bytes()).unwrap();
-        Self { reader: BufReader::new(stream), head: None, body: Vec::new(), ended: false }
+        Self {
+            reader: BufReader::new(stream),
+            head: None,
+            body: Vec::new(),
+            searched: 0,
+            ended: false,
+        }
     }
 
     /// Whether nothing at all comes for so long.
@@ -67,18 +75,32 @@ impl Exchange {
     /// The next event as it was written, up to the empty line; nothing at the end.
     #[track_caller]
     pub(crate) fn event(&mut self) -> Option<String> {
+        self.try_event().unwrap()
+    }
+
+    /// The same, from a connection that may break off.
+    pub(crate) fn try_event(&mut self) -> io::Result<Option<String>> {
         loop {
-            let text = String::from_utf8_lossy(&self.body);
-            let end =
-                ["\n\n", "\r\n\r\n"].iter().filter_map(|gap| Some(text.find(gap)? + gap.len()));
-            if let Some(end) = end.min() {
-                return Some(String::from_utf8(self.body.drain(..end).collect()).unwrap());
+            let from = self.searched.saturating_sub(3);
+            let new = &self.body[from..];
+            let ends = ["\n\n", "\r\n\r\n"].iter().filter_map(|gap| {
+                Some(from + memchr::memmem::find(new, gap.as_bytes())? + gap.len())
+            });
+            if let Some(end) = ends.min() {
+                self.searched = 0;
+                return Ok(Some(String::from_utf8(self.body.drain(..end).collect()).unwrap()));
             }
-            if !self.read() {
+            self.searched = self.body.len();
+            if !self.try_read()? {
                 assert!(self.body.is_empty(), "half an event: {:?}", self.rest());
-                return None;
+                return Ok(None);
             }
         }
+    }
+
+    /// A handle of its connection, with which that can be cut.
+    pub(crate) fn connection(&self) -> TcpStream {
+        self.reader.get_ref().try_clone().unwrap()
     }
 
     /// All the events that come before the end.
@@ -111,31 +133,41 @@ impl Exchange {
 
     #[track_caller]
     fn line(&mut self) -> String {
-        self.reader.get_ref().set_read_timeout(Some(STUCK)).unwrap();
+        self.try_line().unwrap()
+    }
+
+    fn try_line(&mut self) -> io::Result<String> {
+        self.reader.get_ref().set_read_timeout(Some(STUCK))?;
         let mut line = String::new();
-        self.reader.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+        match self.reader.read_line(&mut line)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(line.trim_end().to_owned()),
+        }
+    }
+
+    #[track_caller]
+    fn read(&mut self) -> bool {
+        self.try_read().unwrap()
     }
 
     /// Reads a chunk, or all of a body that has a length. Nothing: it has ended.
-    #[track_caller]
-    fn read(&mut self) -> bool {
+    fn try_read(&mut self) -> io::Result<bool> {
         let length = self.header("content-length");
         if self.ended {
-            return false;
+            return Ok(false);
         }
         let length = match &length {
             Some(length) => length.parse().unwrap(),
-            None => usize::from_str_radix(&self.line(), 16).unwrap(),
+            None => usize::from_str_radix(&self.try_line()?, 16).unwrap(),
         };
         let mut piece = vec![0; length];
-        self.reader.read_exact(&mut piece).unwrap();
+        self.reader.read_exact(&mut piece)?;
         self.body.extend(piece);
         let chunked = self.header("transfer-encoding").is_some();
         self.ended = !chunked || length == 0;
         if chunked {
-            self.line();
+            self.try_line()?;
         }
-        length > 0
+        Ok(length > 0)
     }
 }

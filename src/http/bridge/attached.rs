@@ -37,7 +37,7 @@ impl Attached {
         if !self.listens(&state, cx) {
             return Poll::Ready(Look::Events);
         }
-        match state.look() {
+        match state.look(self.store.only_answers) {
             Look::Wait => {
                 self.goes_on(&mut state);
                 Poll::Pending
@@ -50,7 +50,7 @@ impl Attached {
     pub(super) fn poll_over(&self, cx: &Context<'_>) -> Poll<Look> {
         let mut state = self.store.lock();
         if !self.listens(&state, cx) || state.over {
-            return Poll::Ready(state.look());
+            return Poll::Ready(state.look(self.store.only_answers));
         }
         self.goes_on(&mut state);
         Poll::Pending
@@ -202,6 +202,8 @@ impl Drop for Attached {
             return;
         }
         state.detach();
+        // From now on its client may come back, or not.
+        self.store.bell.touch();
         if !state.heard {
             state.over = true;
         }

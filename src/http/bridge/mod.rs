@@ -71,6 +71,8 @@ impl Proxy {
     ) -> Response<Body> {
         match parts.method {
             Method::POST => self.bridge_post(site, parts, body, ours, outlet).await,
+            // Later revisions have nothing to listen to, and nothing to end (rule H-11).
+            _ if modern::date_of(&parts.headers, None).is_some() => no_method(),
             Method::GET => self.bridge_get(site, &parts, outlet),
             Method::DELETE => self.bridge_delete(site, &parts),
             _ => no_method(),

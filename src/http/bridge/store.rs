@@ -374,14 +374,15 @@ impl State {
 }
 
 impl State {
-    pub(super) fn look(&self) -> Look {
+    /// `only_answers`: the client takes nothing else, and waits for all of them.
+    pub(super) fn look(&self, only_answers: bool) -> Look {
         let large = self.kept.front().is_some_and(|first| {
             first.what == What::Answer && !first.whole && self.kept.len() == 1
         });
         let answers = || self.kept.iter().all(|one| one.what == What::Answer && one.whole);
         match (large, self.over) {
             (true, _) if self.open.len() <= 1 => Look::Large,
-            _ if !answers() => Look::Events,
+            _ if !only_answers && !answers() => Look::Events,
             (_, true) => Look::Answers,
             (_, false) => Look::Wait,
         }

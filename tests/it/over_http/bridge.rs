@@ -438,6 +438,28 @@ async fn a_session_that_is_not_used_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_keeps_its_session_only_while_its_client_is_there_or_may_come_back() {
+    let begun = begun("upstream.idle_timeout = \"60s\"", "2025-11-25").await;
+    let answer = begun.post(call("1", "1"));
+    pass(secs(300)).await;
+    // The server says something that nobody hears: that is no use.
+    answer.leave();
+    pass(secs(55)).await;
+    begun.server.say(progress("1", 1));
+    settle().await;
+    assert!(begun.is_known().await && !begun.server.is_closed());
+    let answer = begun.post(call("2", "2"));
+    pass(secs(300)).await;
+    answer.leave();
+    begun.server.say(progress("2", 1));
+    pass(secs(50)).await;
+    begun.server.say(progress("2", 2));
+    pass(secs(30)).await;
+    assert!(begun.server.is_closed());
+    assert!(!begun.is_known().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn closing_a_stream_ends_no_session_and_cancels_nothing() {
     let mut begun = begun("", "2025-06-18").await;
     let home = begun.get(&[]);
@@ -470,6 +492,40 @@ async fn at_the_end_open_requests_get_an_error() {
     let late = begun.rig.post(&[], initialize("2025-06-18"));
     settle().await;
     assert_eq!(late.status(), 503);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_only_looks_on_changes_nothing_and_still_answers_each_where_it_asked() {
+    let begun = begun("mode = \"observe\"", "2025-06-18").await;
+    let answers = ["1", "2"].map(|id| begun.post(call(id, id)));
+    settle().await;
+    // Two falls that would be mended otherwise.
+    for value in [5, 3] {
+        begun.server.say(progress("1", value));
+        begun.server.say(progress("2", value));
+    }
+    for id in ["2", "1"] {
+        begun.server.say(result(id));
+    }
+    settle().await;
+    for (id, answer) in ["1", "2"].iter().zip(&answers) {
+        assert_eq!(answer.messages(), [progress(id, 5), progress(id, 3), result(id)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_to_an_array_wait_for_each_other_where_no_events_are_read() {
+    let begun = begun("", "2025-03-26").await;
+    let json = ["Accept: application/json", "Content-Type: application/json", &begun.session];
+    let array = format!("[{},{}]", call("1", "1"), call("2", "2"));
+    let answer = begun.rig.send("POST /r", &json, array.as_bytes());
+    settle().await;
+    begun.server.say(format!("[{},{}]", LOG, result("1")));
+    settle().await;
+    assert!(answer.is_silent());
+    begun.server.say(result("2"));
+    settle().await;
+    assert_eq!(answer.text(), format!("[{},{}]", result("1"), result("2")));
 }
 
 #[tokio::test(start_paused = true)]

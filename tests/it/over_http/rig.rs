@@ -149,6 +149,12 @@ impl Rig {
         self.refuses.store(refuses, Ordering::Relaxed);
     }
 
+    /// Whether no call is open.
+    pub(crate) async fn calls_done(&self) -> bool {
+        settle().await;
+        self.proxy.calls_done().now_or_never().is_some()
+    }
+
     /// The proxy ends all streams.
     pub(crate) fn end_streams(&self) {
         self.proxy.end_streams();
