@@ -28,7 +28,7 @@ const LAST_GRACE: Duration = Duration::from_millis(1500);
 
 /// How long a server may go on with calls that are open when its client has said its last word: a
 /// pipeline asks and closes, and still reads. Clients that are in a hurry send SIGTERM.
-const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
+pub const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
 
 /// How long a client that reads nothing may keep us from ending once its server has ended.
 const LAST_WORDS: Duration = Duration::from_secs(10);
@@ -269,10 +269,19 @@ impl<C: Clients> Host<C> {
 }
 
 fn legs(pipes: Pipes, shared: Option<Shared>) -> (Spilling<Pipe>, Option<Reader>) {
-    let limit = shared.map_or(INSPECT_MAX, |shared| shared.max_frame);
-    let pipe = Pipe::holding(Box::new(pipes.stdout), Box::new(pipes.stdin), limit);
     let errors = pipes.stderr.map(|errors| Box::new(errors) as Reader);
-    (Spilling::new(pipe, shared.map(|shared| shared.max_spill)), errors)
+    (leg(Box::new(pipes.stdout), Box::new(pipes.stdin), shared), errors)
+}
+
+fn leg(from: Reader, to: Writer, shared: Option<Shared>) -> Spilling<Pipe> {
+    let limit = shared.map_or(INSPECT_MAX, |shared| shared.max_frame);
+    let pipe = Pipe::holding(from, to, limit);
+    Spilling::new(pipe, shared.map(|shared| shared.max_spill))
+}
+
+/// The leg towards something that is no child of ours and speaks like one.
+pub fn stand_in(from: Reader, to: Writer, shared: Shared, era: Arc<Era>) -> Leg {
+    Probing::new(leg(from, to, Some(shared)), era)
 }
 
 async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {

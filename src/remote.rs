@@ -8,36 +8,37 @@ use tokio::time::{Instant, sleep_until};
 use crate::relay::{Clients, Relay, Server, Step};
 use crate::telemetry::Connection;
 
-/// How long calls that are open when the client has said its last word may go on: a pipeline asks and
-/// closes, and still reads.
-const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
-
 /// How long a client that reads nothing may keep us from ending.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// Carries what clients and server say until the clients have said their last word and their calls are
 /// answered, the server says nothing more, or `ended` comes; then the server is told that it is over.
-pub async fn run<C: Clients, S: Server>(mut relay: Relay<C, S>, ended: impl Future<Output = ()>) {
+/// Calls that are open at the last word may go on for `grace`.
+pub async fn run<C: Clients, S: Server>(
+    mut relay: Relay<C, S>,
+    grace: Duration,
+    ended: impl Future<Output = ()>,
+) {
     let mut log = Connection::default();
     let mut ended = std::pin::pin!(ended);
-    let mut grace = None;
+    let mut patient_until = None;
     let why = loop {
         tokio::select! {
             step = relay.step() => match step {
                 Step::Moved => {}
                 Step::ClientDone => {
-                    grace.get_or_insert_with(|| Instant::now() + OPEN_CALLS_GRACE);
+                    patient_until.get_or_insert_with(|| Instant::now() + grace);
                 }
                 Step::ClientGone => break "the client has gone",
-                Step::ServerDone => break "the MCP server has ended the connection",
+                Step::ServerDone => break "the MCP server ended before it answered",
             },
             () = &mut ended => break "milepost is shutting down",
-            () = due(grace) => break "the client has said its last word",
+            () = due(patient_until) => break "the client has said its last word",
         }
         while let Some(record) = relay.poll_record() {
             log.note(&record);
         }
-        if grace.is_some() && relay.open_calls() == 0 && !relay.is_telling() {
+        if patient_until.is_some() && relay.open_calls() == 0 && !relay.is_telling() {
             break "the client has said its last word";
         }
     };

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::host::{Host, Signals};
+use crate::host::{Host, OPEN_CALLS_GRACE, Signals};
 use crate::http::towards::{Bearer, Towards, Way};
 use crate::http::{SiteError, Via};
 use crate::jsonrpc::{Kind, Message, own_error};
@@ -66,7 +66,7 @@ pub async fn run_remote(
     let aside = Aside::new(stdio::error(), None);
     let relay = Relay::with_wire(policy, client, server, aside);
     let mut signals = Signals::listen().ok();
-    remote::run(relay, async {
+    remote::run(relay, OPEN_CALLS_GRACE, async {
         match &mut signals {
             Some(signals) => drop(signals.next().await),
             None => std::future::pending().await,

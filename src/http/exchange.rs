@@ -112,8 +112,9 @@ impl Exchange {
     }
 
     /// The requests are on their way. `tell`: how the server is told that one has taken too long.
-    pub(super) fn begins(&mut self, open: OpenCall, tell: Option<Tell>) {
-        self.open = Some(open);
+    /// `open`: while nobody waits for the end of a stream of notifications, of calls everybody does.
+    pub(super) fn begins(&mut self, open: Option<OpenCall>, tell: Option<Tell>) {
+        self.open = open;
         self.tell = tell;
     }
 
@@ -224,11 +225,12 @@ impl Exchange {
     /// Tells the log what has happened, and keeps what withheld events had besides their message.
     fn note(&mut self, mut out: Option<&mut Batch>) {
         let revision = self.filter.ask(|filter| filter.revision()).flatten();
-        let mut gave_up = false;
+        let (mut gave_up, mut timed_out) = (false, false);
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
             if let Record::Call(call) = &record {
-                gave_up |= matches!(call.outcome, Outcome::ServerGone | Outcome::TimedOut);
+                timed_out |= call.outcome == Outcome::TimedOut;
+                gave_up |= timed_out || call.outcome == Outcome::ServerGone;
             }
             if let Record::Message { number, verdict, .. } = record {
                 let withheld = matches!(verdict, Verdict::Withheld(_));
@@ -241,6 +243,8 @@ impl Exchange {
         {
             member.refused();
         }
+        // Nothing that comes now is for this client.
+        self.answered |= timed_out && self.filter.open_calls() == 0;
         let told = std::iter::from_fn(|| self.filter.ask(Filter::poll_to_server).flatten());
         let told: Vec<Payload> = told.collect();
         if let Some(tell) = &self.tell {
@@ -353,7 +357,7 @@ impl Judge for Exchange {
         });
         self.note(Some(out));
         if self.ends_with_answer {
-            self.answered = self.filter.ask(|filter| filter.has_answered_all()) == Some(true);
+            self.answered |= self.filter.ask(|filter| filter.has_answered_all()) == Some(true);
         }
     }
 

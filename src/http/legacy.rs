@@ -21,6 +21,7 @@ use super::upstream::UpstreamError;
 use super::{Outlet, Proxy, now, reading, refuse, silence, text, unreachable};
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Kind, Message};
+use crate::lines::INSPECT_MAX;
 use crate::progress::{Fate, Filter, Mode, Origin, Record, StreamId, StreamKind};
 use crate::sse::{Event, Piece};
 use crate::telemetry::Connection;
@@ -305,10 +306,13 @@ impl Proxy {
         let (Some(target), Some(endpoint)) = (&site.sse, endpoint) else {
             return text(StatusCode::NOT_FOUND, "there is no such stream; open one with a GET");
         };
-        let read = match reading::read(body, &parts.headers, site.route.max_request_bytes).await {
-            Ok(read) => read,
-            Err(unread) => return refuse(site, &unread, parts.version),
-        };
+        let read =
+            match reading::read(body, &parts.headers, site.route.max_request_bytes, INSPECT_MAX)
+                .await
+            {
+                Ok(read) => read,
+                Err(unread) => return refuse(site, &unread, parts.version),
+            };
         let (message, body) = match read {
             reading::Read::Whole(bytes) => (Some(Message::parse(bytes.clone())), bytes.into()),
             reading::Read::Large(body) => (None, body),

@@ -22,6 +22,7 @@ use super::upstream::{UpstreamBody, UpstreamError};
 use super::{Outlet, Proxy, mirrored, reading, refuse};
 use crate::json;
 use crate::jsonrpc::{Kind, Message};
+use crate::lines::INSPECT_MAX;
 use crate::mcp::{self, Revision};
 
 /// A JSON answer up to this length is held until it is whole, so that a fault in it can be mended. A
@@ -52,10 +53,13 @@ impl Proxy {
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
-        let read = match reading::read(body, &parts.headers, site.route.max_request_bytes).await {
-            Ok(read) => read,
-            Err(unread) => return refuse(site, &unread, parts.version),
-        };
+        let read =
+            match reading::read(body, &parts.headers, site.route.max_request_bytes, INSPECT_MAX)
+                .await
+            {
+                Ok(read) => read,
+                Err(unread) => return refuse(site, &unread, parts.version),
+            };
         let (message, body) = match read {
             reading::Read::Whole(bytes) => (Some(Message::parse(bytes.clone())), bytes.into()),
             reading::Read::Large(body) => (None, body),
@@ -120,7 +124,9 @@ impl Post {
             self.message.as_ref(),
             revision,
         );
-        exchange.begins(self.proxy.calls.open(), cancel);
+        let method = self.message.as_ref().and_then(Message::method);
+        let listens = method.as_deref() == Some(mcp::LISTEN);
+        exchange.begins((!listens).then(|| self.proxy.calls.open()), cancel);
         if let Some(lifecycle) = self.site.route.lifecycle() {
             exchange.only_answers(lifecycle);
         }

@@ -11,7 +11,6 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::body::RequestBody;
-use crate::lines::INSPECT_MAX;
 
 /// How long a client may pause within a body.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -31,11 +30,12 @@ pub(super) struct Unread {
     pub(super) why: String,
 }
 
-/// Reads a body of at most `max` bytes.
+/// Reads a body of at most `max` bytes; one of more than `held_max` is not held.
 pub(super) async fn read(
     mut body: Incoming,
     headers: &HeaderMap,
     max: usize,
+    held_max: usize,
 ) -> Result<Read, Unread> {
     let too_large = || Unread {
         status: StatusCode::PAYLOAD_TOO_LARGE,
@@ -64,13 +64,13 @@ pub(super) async fn read(
         if bytes > max {
             return Err(too_large());
         }
-        if bytes > INSPECT_MAX {
+        if bytes > held_max {
             // Without a length the rest is not bounded by what was announced.
             return match announced {
                 Some(_) => Ok(Read::Large(RequestBody::Passing(held, Box::new(body)))),
                 None => Err(Unread {
                     status: StatusCode::LENGTH_REQUIRED,
-                    why: format!("a body of more than {INSPECT_MAX} bytes needs Content-Length"),
+                    why: format!("a body of more than {held_max} bytes needs Content-Length"),
                 }),
             };
         }

@@ -121,6 +121,8 @@ pub(super) struct Site {
     pub(super) bridge: Arc<bridge::Sessions>,
     /// What is known of the server, if it is a child.
     pub(super) era: Arc<Era>,
+    /// Servers that clients of 2026-07-28 share.
+    pub(super) shared: bridge::SharedServers,
     /// What is connected to in the place of a child.
     pub(super) in_process: Option<InProcess>,
     pub(super) known_origins: Mutex<Known>,
@@ -160,6 +162,7 @@ impl Site {
             wires: Wires::default(),
             bridge: Arc::default(),
             era: Arc::default(),
+            shared: bridge::SharedServers::default(),
             in_process: connect.cloned(),
             policy: Arc::new(policy),
             endpoint,

@@ -266,6 +266,12 @@ impl Filter {
         self.streams.values().any(|stream| stream.backlog() >= QUEUE_MAX)
     }
 
+    /// The streams of which that is so.
+    pub fn full_streams(&self) -> Vec<StreamId> {
+        let full = self.streams.iter().filter(|(_, stream)| stream.backlog() >= QUEUE_MAX);
+        full.map(|(id, _)| *id).collect()
+    }
+
     /// Whether nothing waits to be written to a client.
     pub fn is_drained(&self) -> bool {
         let drained = |stream: &Stream| stream.queue.is_empty() && stream.observed.is_empty();
@@ -275,7 +281,10 @@ impl Filter {
     /// Whether a stream has neither a request that waits for its answer nor anything to be written.
     pub fn is_over(&self, stream: StreamId) -> bool {
         !self.has_calls_on(stream)
-            && self.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty())
+            && self
+                .streams
+                .get(&stream)
+                .is_none_or(|stream| stream.queue.is_empty() && stream.observed.is_empty())
             && self.passing.values().all(|passing| passing.stream != Some(stream))
     }
 

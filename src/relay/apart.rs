@@ -4,15 +4,18 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 
 use super::legs::{FromServer, Headers, Server};
-use crate::jsonrpc::{Key, Message, Scan, own_error};
+use crate::jsonrpc::{Key, Kind, Message, Scan, own_error};
 use crate::progress::{Origin, Payload, StreamId};
 use crate::transport::spill::{Spill, SpillError};
+
+/// The least that is given first of a message from a file, in bytes.
+const HEAD_MIN: usize = 4 << 10;
 
 /// A message that was kept apart, with all that is known of it.
 pub struct Apart {
@@ -30,7 +33,7 @@ impl Apart {
     pub(super) fn into_pieces(self, stream: StreamId, id: Bytes) -> Pieces {
         let replace = self.scan.id_place().map(|place| (place, id));
         let left = self.spill.into_reader(replace).boxed();
-        Pieces { stream, left, begun: false }
+        Pieces { stream, left, head: BytesMut::new(), begun: false }
     }
 }
 
@@ -38,6 +41,8 @@ impl Apart {
 pub(super) struct Pieces {
     pub(super) stream: StreamId,
     left: BoxStream<'static, std::io::Result<Bytes>>,
+    /// What comes first, until it shows what it is: the id may stand alone.
+    head: BytesMut,
     /// Some of it has been given: nothing may come between.
     pub(super) begun: bool,
 }
@@ -45,8 +50,20 @@ pub(super) struct Pieces {
 impl Pieces {
     /// The next piece; `None` after the last.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        while !self.begun {
+            let piece = ready!(self.poll_read(cx));
+            self.begun = piece.is_none();
+            self.head.extend_from_slice(&piece.unwrap_or_default());
+            self.begun |= self.head.len() >= HEAD_MIN;
+        }
+        if !self.head.is_empty() {
+            return Poll::Ready(Some(self.head.split().freeze()));
+        }
+        self.poll_read(cx)
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let next = ready!(Pin::new(&mut self.left).poll_next(cx));
-        self.begun = true;
         Poll::Ready(next.and_then(|piece| match piece {
             Ok(piece) => Some(piece),
             Err(error) => {
@@ -117,6 +134,10 @@ impl<S: Server> Spilling<S> {
             return None;
         };
         let Coming { scan, kept } = *coming;
+        if scan.kind() != Kind::Response {
+            self.refuse(&scan);
+            return None;
+        }
         let id = scan.id()?;
         let why = match kept {
             Ok(spill) if whole => return Some(FromServer::Apart(Box::new(Apart { scan, spill }))),
@@ -128,6 +149,17 @@ impl<S: Server> Spilling<S> {
         };
         let error = Message::parse(own_error(&id.to_json(), &why, None));
         Some(FromServer::Message(Origin::Wire, error))
+    }
+
+    /// What is no answer has no stream of its own to go to in pieces. A server does not wait for ever.
+    fn refuse(&mut self, scan: &Scan) {
+        tracing::warn!(kind = ?scan.kind(), "a message of the server is too large; it is not passed on");
+        if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {
+            let why = "the request is too large to be passed on";
+            let error = Message::parse(own_error(&id.to_json(), why, None));
+            let payload = Payload::of(&error);
+            self.server.say(&error, payload, &None);
+        }
     }
 
     /// Takes what the server says; what is left of it for others.
@@ -157,6 +189,10 @@ impl<S: Server> Server for Spilling<S> {
             let said = ready!(self.server.poll_said(cx));
             if let Some(said) = self.judge(said) {
                 return Poll::Ready(said);
+            }
+            if self.server.is_writing() {
+                // It was told something just now.
+                cx.waker().wake_by_ref();
             }
         }
     }

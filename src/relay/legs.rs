@@ -106,6 +106,13 @@ pub trait Clients: Send {
     /// Whether so much waits to be written that the server should not be read.
     fn is_behind(&self) -> bool;
 
+    /// Whether its streams are of clients that do not know each other, and none is to wait for another
+    /// that takes nothing: such a leg is given what waits all the same, and cuts a client off before
+    /// that is too much.
+    fn are_strangers(&self) -> bool {
+        false
+    }
+
     /// Bytes are to be passed on as they come, if this leg can; whether it can.
     fn pass_bytes(&mut self) -> bool {
         false

@@ -7,6 +7,7 @@
 
 mod apart;
 mod aside;
+mod incoming;
 mod legs;
 mod outbox;
 mod pipe;
@@ -23,9 +24,7 @@ use tokio::time::{Sleep, sleep_until, timeout};
 
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Message, Scan};
-use crate::progress::{
-    Fate, Filter, Mode, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
-};
+use crate::progress::{Filter, Mode, Pacing, Policy, Record, StreamId, StreamKind};
 use crate::transport::stdio::Reader;
 use apart::Pieces;
 use aside::Moved;
@@ -117,7 +116,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
     ) -> Self {
         let policy = policy.into();
         let observes = policy.mode == Mode::Observe;
-        let passes = observes && clients.pass_bytes() && server.pass_bytes();
+        // Only clients on a pipe have a server that passes bytes: to ask them first would have them pass
+        // what no server takes.
+        let passes = observes && server.pass_bytes() && clients.pass_bytes();
         Self {
             filter: Guarded::new(Filter::new(Arc::clone(&policy)), policy, WIRE),
             clients,
@@ -147,6 +148,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
 
     /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
     pub async fn step(&mut self) -> Step {
+        if self.filter.is_lost() && !self.client_gone {
+            return self.client_written(WIRE, false);
+        }
         let due = self.collect();
         if let Some(due) = due {
             self.timer.as_mut().reset(due);
@@ -179,10 +183,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
             return Poll::Ready(Ready::ServerWritten(ok));
         }
         self.server_first = !self.server_first;
+        let strangers = self.clients.are_strangers();
         for server in [self.server_first, !self.server_first] {
             if server
                 && self.reads_server
-                && !self.filter.is_full()
+                && (strangers || !self.filter.is_full())
                 && !self.clients.is_behind()
                 && let Poll::Ready(said) = self.server.poll_said(cx)
             {
@@ -196,13 +201,8 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 return Poll::Ready(Ready::Client(heard));
             }
         }
-        for stream in &self.takers {
-            let first = self.apart.iter_mut().find(|pieces| pieces.stream == *stream);
-            if let Some(pieces) = first
-                && let Poll::Ready(piece) = pieces.poll_next(cx)
-            {
-                return Poll::Ready(Ready::Piece(*stream, piece));
-            }
+        if let Poll::Ready((stream, piece)) = self.poll_piece(cx) {
+            return Poll::Ready(Ready::Piece(stream, piece));
         }
         if let Poll::Ready(moved) = self.aside.poll(cx) {
             return Poll::Ready(Ready::Aside(moved));
@@ -211,6 +211,29 @@ impl<C: Clients, S: Server> Relay<C, S> {
             return Poll::Ready(Ready::Due);
         }
         Poll::Pending
+    }
+
+    /// The next piece of an answer that comes from a file, for a stream that takes it.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, Option<Bytes>)> {
+        for stream in &self.takers {
+            let first = self.apart.iter_mut().find(|pieces| pieces.stream == *stream);
+            if let Some(pieces) = first
+                && let Poll::Ready(piece) = pieces.poll_next(cx)
+            {
+                return Poll::Ready((*stream, piece));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// What is left for clients when nothing is read any more.
+    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<Ready> {
+        if self.clients.is_writing()
+            && let Poll::Ready((stream, ok)) = self.clients.poll_written(cx)
+        {
+            return Poll::Ready(Ready::ClientWritten(stream, ok));
+        }
+        self.poll_piece(cx).map(|(stream, piece)| Ready::Piece(stream, piece))
     }
 
     /// What has just happened, for the log.
@@ -266,13 +289,13 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.filter.ask(Filter::flush);
         loop {
             self.collect();
-            if !self.clients.is_writing() {
+            if !self.clients.is_writing() && self.apart.is_empty() {
                 break;
             }
-            let written = timeout(patience, poll_fn(|cx| self.clients.poll_written(cx))).await;
-            match written {
-                Ok((stream, ok)) => self.client_written(stream, ok),
-                Err(_) => self.client_written(WIRE, false),
+            match timeout(patience, poll_fn(|cx| self.poll_left(cx))).await {
+                Ok(Ready::Piece(stream, piece)) => self.piece_apart(stream, piece),
+                Ok(Ready::ClientWritten(stream, ok)) => self.client_written(stream, ok),
+                _ => self.client_written(WIRE, false),
             };
         }
         self.clients.end();
@@ -307,6 +330,13 @@ impl<C: Clients, S: Server> Relay<C, S> {
             takers.push(WIRE);
         } else {
             self.clients.takers(&mut takers);
+        }
+        if self.clients.are_strangers() {
+            for stream in self.filter.ask(|filter| filter.full_streams()).unwrap_or_default() {
+                while let Some(transmit) = self.filter.poll_transmit(now, stream) {
+                    self.clients.give(stream, transmit);
+                }
+            }
         }
         let mut due = None;
         for stream in takers.iter().copied() {
@@ -352,134 +382,6 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.clients.stop_reading();
     }
 
-    /// Takes what clients say, all that has come.
-    fn heard(&mut self, heard: FromClient) -> Step {
-        let mut next = Some(heard);
-        while let Some(heard) = next {
-            match heard {
-                FromClient::Done => {
-                    self.stop_reading_clients();
-                    self.filter.ask(Filter::client_left);
-                    return Step::ClientDone;
-                }
-                FromClient::Gone => return self.clients_gone(),
-                FromClient::Raw(bytes) => self.server.pass(bytes),
-                FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
-                FromClient::Closed(stream, cancels) => {
-                    self.exchanges.remove(&stream);
-                    self.apart.retain(|pieces| pieces.stream != stream);
-                    self.filter.ask(|filter| filter.close_stream(now(), stream, cancels));
-                }
-                FromClient::Message(stream, message, headers) => {
-                    self.client_message(stream, &message, &headers);
-                }
-                FromClient::Start(stream, piece, headers) => {
-                    let mut scan = Scan::default();
-                    scan.feed(&piece);
-                    self.passing = Some((stream, scan));
-                    self.server.say_start(piece, &headers);
-                }
-                FromClient::Piece(piece) => {
-                    if let Some((_, scan)) = &mut self.passing {
-                        scan.feed(&piece);
-                    }
-                    self.server.say_piece(piece);
-                }
-                FromClient::End => {
-                    self.server.say_end();
-                    if let Some((stream, scan)) = self.passing.take() {
-                        self.filter.client_passed(now(), stream, &scan);
-                    }
-                }
-            }
-            next = self.clients.heard();
-        }
-        Step::Moved
-    }
-
-    fn client_message(&mut self, stream: StreamId, message: &Message, headers: &Headers) {
-        let payload = self.filter.client_message(now(), stream, message);
-        if payload.is_empty() {
-            return;
-        }
-        if let Some(upstream) = self.server.say(message, payload, headers) {
-            self.filter.ask(|filter| filter.pair(stream, message, upstream));
-        }
-    }
-
-    /// Takes what the server says, all that has come.
-    fn said(&mut self, said: FromServer) -> Step {
-        let now = now();
-        let mut next = Some(said);
-        while let Some(said) = next {
-            let fate = match said {
-                FromServer::Done => {
-                    self.reads_server = false;
-                    return Step::ServerDone;
-                }
-                FromServer::Deaf => return self.server_written(false),
-                FromServer::Raw(bytes) => {
-                    self.clients.pass(bytes);
-                    Fate::Taken
-                }
-                FromServer::Noise(text) => Fate::Noise(text),
-                FromServer::Message(origin, message) => {
-                    self.filter.server_message(now, origin, &message)
-                }
-                FromServer::Start(origin, piece) => {
-                    let text = 0..piece.len();
-                    self.filter.server_passing(now, origin, piece, text)
-                }
-                FromServer::Piece(origin, piece) => {
-                    let text = 0..piece.len();
-                    self.filter.server_piece(now, origin, piece, text)
-                }
-                FromServer::End(origin, whole) => self.passed(now, origin, whole),
-                FromServer::Apart(apart) => self.answered_apart(now, *apart),
-            };
-            if let Fate::Noise(text) = fate
-                && !self.passes
-            {
-                self.aside.put(text);
-            }
-            next = self.server.said();
-        }
-        Step::Moved
-    }
-
-    fn passed(&mut self, now: Instant, origin: Origin, whole: bool) -> Fate {
-        if whole {
-            self.filter.server_passed(now, origin);
-        } else {
-            let why = "the server's message broke off before its end";
-            self.filter.server_broke_off(now, origin, why);
-        }
-        Fate::Taken
-    }
-
-    fn answered_apart(&mut self, now: Instant, apart: Apart) -> Fate {
-        let answered = apart
-            .id()
-            .and_then(|id| self.filter.ask(|filter| filter.answered_apart(now, &id)).flatten());
-        if let Some((stream, id)) = answered {
-            // What waits of its progress goes first.
-            self.apart.push(apart.into_pieces(stream, id));
-        }
-        Fate::Taken
-    }
-
-    fn piece_apart(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
-        let part = if piece.is_some() { Part::Piece } else { Part::End };
-        if piece.is_none()
-            && let Some(over) = self.apart.iter().position(|pieces| pieces.stream == stream)
-        {
-            self.apart.remove(over);
-        }
-        let payload = piece.unwrap_or_default().into();
-        self.clients.give(stream, Transmit { payload, part });
-        Step::Moved
-    }
-
     fn client_written(&mut self, stream: StreamId, ok: bool) -> Step {
         if ok {
             self.written(now(), stream);
@@ -495,6 +397,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     /// What is said to clients from now on goes nowhere.
     fn clients_gone(&mut self) -> Step {
         self.client_gone = true;
+        self.apart.clear();
         self.stop_reading_clients();
         self.clients.discard();
         for stream in std::mem::take(&mut self.exchanges) {

@@ -2,6 +2,7 @@
 
 mod bytes;
 mod client;
+mod crowd;
 mod faults;
 mod isolation;
 mod leaving;

@@ -140,3 +140,16 @@ fn what_cannot_be_meant_is_refused() {
     check_refused(&[url, "--header", "A: b"], "options come before it");
     check_refused(&["--header", "A: b", "--", "true"], "for a server at an address");
 }
+
+#[test]
+fn who_only_looks_on_changes_nothing() {
+    let server = Server::start("silent", &["--json", "--sessions", "--pace", "10ms"]);
+    let mut session = wrap(&["--mode", "observe", server.url()]);
+    session.tell(INITIALIZE);
+    assert!(session.line().contains("serverInfo"));
+    session.tell(INITIALIZED);
+    session.tell(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
+    assert!(session.line().contains(r#""id":1"#));
+    let (rest, code, error) = session.finish();
+    assert_eq!((&*rest, code), ("", Some(0)), "{error}");
+}

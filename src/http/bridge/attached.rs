@@ -33,9 +33,11 @@ impl Attached {
 
     /// What the answer can begin with. Woken when that changes.
     pub(super) fn poll_look(&self, cx: &Context<'_>) -> Poll<Look> {
-        self.store.client.register(cx.waker());
         let mut state = self.store.lock();
-        match state.look() {
+        if !self.listens(&state, cx) {
+            return Poll::Ready(Look::Events);
+        }
+        match state.look(self.store.only_answers) {
             Look::Wait => {
                 self.goes_on(&mut state);
                 Poll::Pending
@@ -46,10 +48,9 @@ impl Attached {
 
     /// Ready when nothing more comes. What there is can then be looked at.
     pub(super) fn poll_over(&self, cx: &Context<'_>) -> Poll<Look> {
-        self.store.client.register(cx.waker());
         let mut state = self.store.lock();
-        if state.over {
-            return Poll::Ready(state.look());
+        if !self.listens(&state, cx) || state.over {
+            return Poll::Ready(state.look(self.store.only_answers));
         }
         self.goes_on(&mut state);
         Poll::Pending
@@ -63,22 +64,27 @@ impl Attached {
         }
     }
 
-    /// The client of a stream that is over gets these: its answers, and errors for what has none.
+    /// What a stream that is over has come to: its answers, and errors for what has none. The client is
+    /// still to be given it.
+    pub(super) fn texts(&self) -> (Vec<Bytes>, Option<Broken>) {
+        let state = self.store.lock();
+        let kept = state.kept.iter().filter(|one| one.whole || state.broken.is_none());
+        let mut texts: Vec<Bytes> = kept.map(|one| one.text(&state.broken)).collect();
+        if let Some(broken) = &state.broken {
+            texts.extend(state.open.iter().map(|(_, id)| own_error(id, broken.why, None)));
+        }
+        (texts, state.broken.clone())
+    }
+
+    /// The client is given all of that.
     pub(super) fn answers(&self) -> (Vec<Bytes>, Option<Broken>) {
+        let texts = self.texts();
         let mut state = self.store.lock();
-        let mut texts = Vec::new();
-        for one in &state.kept {
-            texts.push(one.text(&state.broken));
-        }
-        let broken = state.broken.clone();
-        if let Some(broken) = &broken {
-            let open = std::mem::take(&mut state.open);
-            texts.extend(open.iter().map(|(_, id)| own_error(id, broken.why, None)));
-        }
+        state.open.clear();
         state.given = Place { number: state.last, pieces: 0 };
         drop(state);
         self.taken();
-        (texts, broken)
+        texts
     }
 
     /// The client is given what there is, as events; with ids it can come back for them.
@@ -93,6 +99,12 @@ impl Attached {
             let from = state.given.pieces;
             let Some(next) = state.next() else { break };
             let number = next.number;
+            let broke_off = state.over && !next.whole;
+            if broke_off && from == 0 {
+                // It will never be whole: its request gets an error.
+                state.given = Place { number, pieces: 0 };
+                continue;
+            }
             if from < next.lost {
                 let text = next.text(&state.broken);
                 frame::event(ids.then_some((stream, number)), &text, out);
@@ -108,7 +120,7 @@ impl Attached {
                 frame::data(piece, out);
                 count += 1;
             }
-            if next.whole {
+            if next.whole || broke_off {
                 frame::tail(out);
                 state.given = Place { number, pieces: 0 };
             } else {
@@ -141,7 +153,11 @@ impl Attached {
         state.bytes -= bytes;
         state.given.pieces = count;
         pieces.iter().for_each(|piece| out.raw(piece));
-        if whole || state.over { Goes::Over } else { Goes::On }
+        match (whole, state.over) {
+            (true, _) => Goes::Over,
+            (false, true) => Goes::Elsewhere,
+            (false, false) => Goes::On,
+        }
     }
 
     /// The client has taken what it was given.
@@ -166,7 +182,16 @@ impl Attached {
 
     /// Is woken when there is more.
     pub(super) fn register(&self, cx: &Context<'_>) {
-        self.store.client.register(cx.waker());
+        self.listens(&self.store.lock(), cx);
+    }
+
+    /// Registers to be woken, unless another reads now: there is room for one only.
+    fn listens(&self, state: &State, cx: &Context<'_>) -> bool {
+        let reads = state.reader == self.reader;
+        if reads {
+            self.store.client.register(cx.waker());
+        }
+        reads
     }
 }
 
@@ -177,9 +202,14 @@ impl Drop for Attached {
             return;
         }
         state.detach();
+        // From now on its client may come back, or not.
+        self.store.bell.touch();
         if !state.heard {
             state.over = true;
         }
         self.goes_on(&mut state);
+        if self.store.cancels && !state.over {
+            self.store.bell.left(self.store.id);
+        }
     }
 }

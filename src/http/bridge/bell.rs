@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Context;
+use std::time::Duration;
 
 use futures::task::AtomicWaker;
+use tokio::time::Instant;
 
 use super::store::Broken;
 use crate::progress::StreamId;
@@ -15,8 +17,10 @@ use crate::progress::StreamId;
 pub(super) struct Bell {
     relay: AtomicWaker,
     taken: Mutex<VecDeque<StreamId>>,
+    left: Mutex<VecDeque<StreamId>>,
     end: Mutex<Option<Broken>>,
     slow: AtomicUsize,
+    used: Mutex<Option<Instant>>,
 }
 
 impl Bell {
@@ -34,6 +38,16 @@ impl Bell {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
+    /// The client of a stream has left, and gives up its requests with that.
+    pub(super) fn left(&self, stream: StreamId) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
+        self.relay.wake();
+    }
+
+    pub(super) fn next_left(&self) -> Option<StreamId> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
     /// The session is to end. The first reason counts.
     pub(super) fn end(&self, why: Broken) {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
@@ -42,6 +56,17 @@ impl Bell {
 
     pub(super) fn ended(&self) -> Option<Broken> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The session is in use.
+    pub(super) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// For how long it has not been used.
+    pub(super) fn unused_for(&self) -> Duration {
+        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.map_or(Duration::ZERO, |used| used.elapsed())
     }
 
     /// A client has become slow, or is so no more.

@@ -7,29 +7,27 @@ use http::{Response, StatusCode};
 use tracing::Instrument;
 
 use super::said::Said;
-use super::session::{Running, Session};
+use super::session::{Running, Session, Whose};
+use super::shared::Ends;
 use super::streams::Streams;
-use crate::host::{Host, Shared};
+use crate::host::{self, Host, Shared};
 use crate::http::body::Body;
 use crate::http::site::Site;
 use crate::http::towards::{Towards, Way};
 use crate::http::{Proxy, in_full};
-use crate::progress::Pacing;
-use crate::relay::{Aside, Pipe, Relay, Server, Step};
+use crate::progress::{Pacing, Policy};
+use crate::relay::{Aside, Relay, Server};
+use crate::remote;
 use crate::routes::{StdioUpstream, Upstream};
-use crate::telemetry::Connection;
 use crate::transport::child::Program;
-
-/// How long a client that takes nothing may keep a session whose server has ended.
-const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// Without use for so long a session ends that has no server of its own.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Who asks for a session, and how.
 pub(super) struct Wanted<'a> {
-    /// HTTP+SSE: its client has one stream for everything.
-    pub(super) wired: bool,
+    /// Whose it will be.
+    pub(super) whose: Whose,
     /// The id of the request that asks for it.
     pub(super) id: Option<&'a [u8]>,
     /// `Authorization` was for us.
@@ -59,20 +57,25 @@ impl Proxy {
             let why = format!("as many sessions run on this route as may: see {limit}");
             return refuse(StatusCode::SERVICE_UNAVAILABLE, &why);
         };
-        let Some((session, commands)) = sessions.begin(wanted.wired) else {
+        let Some((session, commands)) = sessions.begin(wanted.whose) else {
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, "no session id can be made");
         };
-        let pacing = if wanted.wired { site.pacing() } else { Pacing::IMMEDIATE };
+        let pacing = match wanted.whose {
+            Whose::Wire => site.pacing(),
+            Whose::Own | Whose::Shared => Pacing::IMMEDIATE,
+        };
+        let is_shared = wanted.whose == Whose::Shared;
         let streams = Streams::new(
             Arc::clone(&session),
             Arc::clone(sessions),
             commands,
             pacing,
             idle,
+            is_shared.then(|| Arc::clone(&site.era)),
             (&self.calls, &self.ending),
         );
         let started = match &site.route.upstream {
-            Upstream::Command(stdio) => start(site, stdio, streams, running),
+            Upstream::Command(stdio) => start(site, stdio, &session, streams, running),
             _ => {
                 let server = Towards::new(Way::of_site(site, &self.via, wanted.ours));
                 let relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
@@ -94,31 +97,38 @@ fn no_noise() -> Aside {
 
 /// Starts a child and the task that carries what is said; why that cannot be.
 fn start(
-    site: &Site,
+    site: &Arc<Site>,
     stdio: &StdioUpstream,
+    session: &Arc<Session>,
     streams: Streams,
     running: Running,
 ) -> Result<(), String> {
-    let policy = Arc::clone(&site.policy);
+    let policy = match session.whose {
+        Whose::Own | Whose::Wire => Arc::clone(&site.policy),
+        Whose::Shared => Arc::new(Policy { remap: true, ..(*site.policy).clone() }),
+    };
+    let (site, session) = (Arc::clone(site), Arc::clone(session));
+    let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
+    let era = Arc::clone(&site.era);
     if let Some(connect) = site.in_process.clone() {
         tokio::spawn(async move {
+            let _ends = Ends { site, session };
             let Ok(io) = connect().await else { return };
             let (from, to) = tokio::io::split(io);
-            let server = Pipe::new(Box::new(from), Box::new(to));
+            let server = host::stand_in(Box::new(from), Box::new(to), shared, era);
             carry(Relay::new(policy, streams, server, no_noise()), running).await;
         });
         return Ok(());
     }
     let program =
         Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
-    let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
     let noise = Box::new(Said::default());
     let relay = |server, aside| Relay::new(policy, streams, server, aside);
-    let host = Host::start(program, Some(shared), Arc::clone(&site.era), noise, relay);
+    let host = Host::start(program, Some(shared), era, noise, relay);
     let mut host = host.map_err(|error| in_full(&error))?;
     let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
     let task = async move {
-        let _running = running;
+        let (_running, _ends) = (running, Ends { site, session });
         host.run(None).await;
     };
     tokio::spawn(task.instrument(span));
@@ -126,28 +136,9 @@ fn start(
 }
 
 /// Carries what clients and a server say that is no child, until either has said its last word.
-async fn carry<S: Server>(mut relay: Relay<Streams, S>, _running: Running) {
-    let mut log = Connection::default();
-    let mut over = false;
-    while !over {
-        match relay.step().await {
-            Step::Moved => {}
-            Step::ServerDone => over = true,
-            Step::ClientDone | Step::ClientGone => {
-                over = true;
-                relay.close_server_input().await;
-            }
-        }
-        while let Some(record) = relay.poll_record() {
-            log.note(&record);
-        }
-    }
-    relay.server_gone("the MCP server ended before it answered");
-    relay.finish(LAST_WORDS).await;
-    while let Some(record) = relay.poll_record() {
-        log.note(&record);
-    }
-    log.finish();
+async fn carry<S: Server>(relay: Relay<Streams, S>, _running: Running) {
+    // Whoever ends a session has no interest in calls that are open.
+    remote::run(relay, Duration::ZERO, std::future::pending()).await;
 }
 
 /// How long the server of a new session may take to answer its first request.

@@ -14,11 +14,14 @@ mod attached;
 mod bell;
 mod frame;
 mod get;
+mod large;
 mod launch;
+mod modern;
 mod post;
 mod reader;
 mod said;
 mod session;
+mod shared;
 mod store;
 mod streams;
 mod upload;
@@ -39,9 +42,10 @@ use crate::jsonrpc::own_error;
 use crate::mcp::Revision;
 use crate::relay::Headers;
 use crate::routes::Upstream;
-use session::Session;
+use session::{Session, Whose};
 
 pub(super) use session::Sessions;
+pub(super) use shared::SharedServers;
 
 /// The JSON-RPC error code of a request that is not as it should be.
 const INVALID_REQUEST: i32 = -32600;
@@ -67,6 +71,8 @@ impl Proxy {
     ) -> Response<Body> {
         match parts.method {
             Method::POST => self.bridge_post(site, parts, body, ours, outlet).await,
+            // Later revisions have nothing to listen to, and nothing to end (rule H-11).
+            _ if modern::date_of(&parts.headers, None).is_some() => no_method(),
             Method::GET => self.bridge_get(site, &parts, outlet),
             Method::DELETE => self.bridge_delete(site, &parts),
             _ => no_method(),
@@ -95,7 +101,7 @@ fn named(site: &Site, headers: &HeaderMap) -> Result<Arc<Session>, Box<Response<
         let why = "this request names no session; send Mcp-Session-Id, or initialize first";
         return Err(Box::new(refusal(StatusCode::BAD_REQUEST, why, None)));
     };
-    let Some(session) = site.bridge.find(id.as_bytes(), false) else {
+    let Some(session) = site.bridge.find(id.as_bytes(), Whose::Own) else {
         let why = "there is no such session; initialize a new one";
         return Err(Box::new(refusal(StatusCode::NOT_FOUND, why, None)));
     };

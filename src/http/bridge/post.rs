@@ -14,10 +14,11 @@ use tokio::time::{sleep, timeout};
 use super::attached::Attached;
 use super::launch::{self, Wanted};
 use super::reader::{Form, Reader};
-use super::session::{Command, ENDED, Session, requests};
+use super::session::{Command, ENDED, Session, Whose, requests};
 use super::store::Look;
+use super::upload::Upload;
 use super::{
-    PARSE_ERROR, RETRY_MS, events_head, frame, json_head, named, passed, refusal, refused,
+    PARSE_ERROR, RETRY_MS, events_head, frame, json_head, modern, named, passed, refusal, refused,
 };
 use crate::http::asked::Asked;
 use crate::http::body::{Body, RequestBody};
@@ -26,6 +27,7 @@ use crate::http::site::{Counted, SESSION_ID, Site};
 use crate::http::{Outlet, Proxy, reading, refuse};
 use crate::json;
 use crate::jsonrpc::{Kind, Message};
+use crate::lines::INSPECT_MAX;
 use crate::mcp::{self, Revision};
 use crate::relay::Headers;
 use crate::sse;
@@ -53,7 +55,10 @@ pub(super) async fn read(
     parts: &Parts,
     body: Incoming,
 ) -> Result<Said, Box<Response<Body>>> {
-    let read = reading::read(body, &parts.headers, site.route.max_request_bytes).await;
+    let max = site.route.max_request_bytes;
+    // A shared server is told other ids: all of a message has to be there.
+    let held_max = if modern::date_of(&parts.headers, None).is_some() { max } else { INSPECT_MAX };
+    let read = reading::read(body, &parts.headers, max, held_max).await;
     match read.map_err(|unread| Box::new(refuse(site, &unread, parts.version)))? {
         reading::Read::Large(body) => Ok(Said::Large(body)),
         reading::Read::Whole(bytes) => {
@@ -77,6 +82,8 @@ struct Asking {
     reads_events: bool,
     reads_json: bool,
     limits_events: bool,
+    /// Its client goes by the status of the answer (rule V-07).
+    needs_status: bool,
     headers: Headers,
     /// The ids of its requests.
     ids: Vec<Bytes>,
@@ -97,6 +104,10 @@ impl Proxy {
             Ok(said) => said,
             Err(refusal) => return *refusal,
         };
+        if let Some(date) = modern::date_of(&parts.headers, said.message()) {
+            let answer = self.bridge_modern(site, &parts, said, &date, outlet);
+            return Box::pin(answer).await;
+        }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(said.message());
         let found = if new { None } else { Some(named(site, &parts.headers)) };
         let session = match found.transpose() {
@@ -136,31 +147,64 @@ impl Proxy {
             Some(session) => session,
             None => {
                 let id = ids.first().map(|id| &id[..]);
-                match self.begin_session(site, &Wanted { wired: false, id, ours }) {
+                match self.begin_session(site, &Wanted { whose: Whose::Own, id, ours }) {
                     Ok(session) => session,
                     Err(refusal) => return *refusal,
                 }
             }
         };
-        let asked = Asked::of(site, parts);
-        let asking = Asking {
-            proxy: Arc::clone(self),
-            site: Arc::clone(site),
-            reads_events: asked.reads_events,
-            reads_json: !asked.reads_events || asked.reads_json,
-            limits_events: asked.limits_events,
-            headers: passed(site, parts.headers.clone()),
-            ids,
-            outlet,
-            counted,
-            session,
-        };
+        let asking = self.asking(site, parts, session, ids, (outlet, counted));
         if new {
             let unborn = Unborn(Some(Arc::clone(&asking.session)));
             asking.begin(said, unborn).await
         } else {
             asking.ask(said).await
         }
+    }
+}
+
+impl Proxy {
+    fn asking(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        parts: &Parts,
+        session: Arc<Session>,
+        ids: Vec<Bytes>,
+        (outlet, counted): (Outlet, Counted),
+    ) -> Asking {
+        let asked = Asked::of(site, parts);
+        Asking {
+            proxy: Arc::clone(self),
+            site: Arc::clone(site),
+            reads_events: asked.reads_events,
+            reads_json: !asked.reads_events || asked.reads_json,
+            limits_events: asked.limits_events,
+            needs_status: false,
+            headers: passed(site, parts.headers.clone()),
+            ids,
+            outlet,
+            counted,
+            session,
+        }
+    }
+
+    /// Asks a server that others ask too.
+    pub(super) async fn ask_shared(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        parts: &Parts,
+        message: Message,
+        session: Arc<Session>,
+        outlet: Outlet,
+    ) -> Response<Body> {
+        let Some(counted) = site.count() else {
+            let why = "too many streams are open on this route";
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, why, message.id().as_deref());
+        };
+        let ids = message.id().into_iter().collect();
+        let mut asking = self.asking(site, parts, session, ids, (outlet, counted));
+        asking.needs_status = message.method().as_deref() == Some(mcp::DISCOVER);
+        asking.ask(Said::Whole(message)).await
     }
 }
 
@@ -186,9 +230,15 @@ fn gone(id: Option<&Bytes>) -> Response<Body> {
     refusal(StatusCode::NOT_FOUND, ENDED.why, id.map(|id| &id[..]))
 }
 
+/// The body of a request has no end, or is too long.
+pub(super) fn broken_off() -> Response<Body> {
+    let why = "the body of this request broke off, or is longer than max_request_bytes";
+    refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)
+}
+
 impl Asking {
-    /// Says it to the server; `None` if the session has ended.
-    async fn say(&self, said: Said) -> Option<Attached> {
+    /// Says it to the server; what the client is told if that cannot be.
+    async fn say(&self, said: Said) -> Result<Attached, Box<Response<Body>>> {
         let store = self.session.open(!self.reads_events);
         // Whoever leaves from now on has left this stream.
         let attached = store.attach(None);
@@ -198,15 +248,21 @@ impl Asking {
                 self.session.say(Command::Ask(store, message, self.headers.clone())).await
             }
             Said::Large(body) => {
-                self.session.say_in_pieces(body, &store, self.headers.clone()).await
+                match self.session.say_in_pieces(body, &store, self.headers.clone()).await {
+                    Upload::BrokenOff => return Err(Box::new(broken_off())),
+                    heard => heard == Upload::Said,
+                }
             }
         };
-        heard.then_some(attached)
+        if heard { Ok(attached) } else { Err(Box::new(self.gone())) }
     }
 
     /// `initialize`: nothing can be answered before it is known whether there is a session.
     async fn begin(self, said: Said, mut unborn: Unborn) -> Response<Body> {
-        let Some(attached) = self.say(said).await else { return gone(self.ids.first()) };
+        let attached = match self.say(said).await {
+            Ok(attached) => attached,
+            Err(refusal) => return *refusal,
+        };
         let over = poll_fn(|cx| attached.poll_over(cx));
         let patience = launch::start_timeout(&self.site);
         let over = async {
@@ -221,7 +277,7 @@ impl Asking {
             let id = self.ids.first().map(|id| &id[..]);
             return refusal(StatusCode::GATEWAY_TIMEOUT, why, id);
         };
-        let (answers, broken) = attached.answers();
+        let (answers, broken) = attached.texts();
         let answer = answers.iter().rev().map(|text| Message::parse(text.clone()));
         let result = answer.filter_map(|answer| answer.result()).next();
         let mut headers = HeaderMap::new();
@@ -237,12 +293,16 @@ impl Asking {
         if self.reads_events && (look == Look::Events || !self.reads_json) {
             return self.events(attached, headers);
         }
+        attached.answers();
         let status = broken.map_or(StatusCode::OK, |broken| broken.status);
         self.json(attached, answers, status, headers)
     }
 
     async fn ask(self, said: Said) -> Response<Body> {
-        let Some(attached) = self.say(said).await else { return gone(self.ids.first()) };
+        let attached = match self.say(said).await {
+            Ok(attached) => attached,
+            Err(refusal) => return *refusal,
+        };
         let look = if self.reads_json {
             let upgrade = async {
                 match self.upgrades() {
@@ -273,9 +333,19 @@ impl Asking {
         }
     }
 
+    /// The session has ended while the request was on its way.
+    fn gone(&self) -> Response<Body> {
+        if self.session.whose != Whose::Shared {
+            return gone(self.ids.first());
+        }
+        let why = "the MCP server has ended";
+        refusal(StatusCode::BAD_GATEWAY, why, self.ids.first().map(|id| &id[..]))
+    }
+
     /// When the client gets a stream although there is nothing to be said (rule A4).
     fn upgrades(&self) -> Option<Duration> {
-        let after = self.site.route.upgrade_after.filter(|_| self.reads_events)?;
+        let may = self.reads_events && !self.needs_status;
+        let after = self.site.route.upgrade_after.filter(|_| may)?;
         Some(if self.limits_events { after.max(crate::http::post::LATE_UPGRADE) } else { after })
     }
 
@@ -300,6 +370,10 @@ impl Asking {
             1 => answers.swap_remove(0),
             _ => joined(&answers),
         };
+        let status = match self.session.whose {
+            Whose::Shared if status == StatusCode::OK => modern::status_of(&body),
+            _ => status,
+        };
         headers.extend(json_head());
         self.proxy.said(&self.site, status, headers, Body::from(body))
     }
@@ -312,7 +386,9 @@ impl Asking {
             true => frame::priming(attached.store.id, RETRY_MS),
             false => Bytes::from_static(sse::COMMENT),
         };
-        self.read(attached, Form::Events, &first, headers)
+        // Who shares a server cannot come back for what is missed (rule R-10).
+        let form = if self.session.whose == Whose::Shared { Form::Plain } else { Form::Events };
+        self.read(attached, form, &first, headers)
     }
 
     fn read(

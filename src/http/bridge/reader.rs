@@ -155,7 +155,7 @@ impl Source for Reader {
             match goes {
                 Goes::On => {}
                 Goes::Elsewhere if self.form == Form::Json => {
-                    let why = "the client takes nothing";
+                    let why = "the answer was not given to its end";
                     return Poll::Ready(Some(Err(UpstreamError::BrokenOff(why))));
                 }
                 Goes::Elsewhere => return Poll::Ready(None),

@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use super::bell::Bell;
 use super::store::{Broken, Store};
@@ -57,14 +56,23 @@ struct Table {
     last: u64,
     stores: BTreeMap<u64, Arc<Store>>,
     agreed: Agreed,
-    used: Option<Instant>,
+}
+
+/// Whose a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// One client's of Streamable HTTP.
+    Own,
+    /// One client's of HTTP+SSE, which has one stream for everything.
+    Wire,
+    /// Shared by clients of 2026-07-28, which know of no session.
+    Shared,
 }
 
 /// A session as those see it who answer requests.
 pub(super) struct Session {
     pub(super) id: String,
-    /// It is one of HTTP+SSE: its client has one stream for everything.
-    pub(super) wired: bool,
+    pub(super) whose: Whose,
     pub(super) bell: Arc<Bell>,
     commands: mpsc::Sender<Command>,
     /// What belongs to no request goes here, and waits for a GET.
@@ -78,13 +86,13 @@ pub(super) struct Session {
 
 impl Session {
     /// A session, and what its clients say.
-    fn new(id: String, wired: bool) -> (Arc<Self>, mpsc::Receiver<Command>) {
+    fn new(id: String, whose: Whose) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let bell = Arc::new(Bell::default());
-        let home = Store::new(WIRE, false, Arc::clone(&bell));
+        let home = Store::new(WIRE, false, false, Arc::clone(&bell));
         let session = Self {
             id,
-            wired,
+            whose,
             bell,
             commands,
             home,
@@ -102,12 +110,12 @@ impl Session {
 
     /// The session is in use.
     pub(super) fn touch(&self) {
-        self.table().used = Some(Instant::now());
+        self.bell.touch();
     }
 
     /// For how long it has not been used.
     pub(super) fn unused_for(&self) -> Duration {
-        self.table().used.map_or(Duration::ZERO, |used| used.elapsed())
+        self.bell.unused_for()
     }
 
     pub(super) fn agree(&self, date: &str) {
@@ -125,7 +133,8 @@ impl Session {
         table.forget();
         table.last += 1;
         let number = table.last;
-        let store = Store::new(StreamId(number), only_answers, Arc::clone(&self.bell));
+        let bell = Arc::clone(&self.bell);
+        let store = Store::new(StreamId(number), only_answers, self.whose == Whose::Shared, bell);
         table.stores.insert(number, Arc::clone(&store));
         store
     }
@@ -147,6 +156,16 @@ impl Session {
     /// Says something if there is room for it now.
     pub(super) fn say_now(&self, command: Command) -> bool {
         self.commands.try_send(command).is_ok()
+    }
+
+    /// Whether it was ended, and not by its server.
+    pub(super) fn was_ended(&self) -> bool {
+        self.bell.ended().is_some()
+    }
+
+    /// Whether nothing more can be said in it.
+    pub(super) fn is_over(&self) -> bool {
+        self.commands.is_closed() || self.bell.ended().is_some()
     }
 
     /// Ends it: its open requests are answered with an error, and its server ends.
@@ -206,19 +225,19 @@ impl Sessions {
     }
 
     /// A new session; `None` if the system gives no random bytes.
-    pub(super) fn begin(&self, wired: bool) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
+    pub(super) fn begin(&self, whose: Whose) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
         let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (session, commands) = Session::new(id, wired);
+        let (session, commands) = Session::new(id, whose);
         self.lock().insert(session.id.clone(), Arc::clone(&session));
         Some((session, commands))
     }
 
     /// The session of this id.
-    pub(super) fn find(&self, id: &[u8], wired: bool) -> Option<Arc<Session>> {
+    pub(super) fn find(&self, id: &[u8], whose: Whose) -> Option<Arc<Session>> {
         let id = std::str::from_utf8(id).ok()?;
-        self.lock().get(id).filter(|session| session.wired == wired).cloned()
+        self.lock().get(id).filter(|session| session.whose == whose).cloned()
     }
 
     pub(super) fn forget(&self, id: &str) {

@@ -14,7 +14,7 @@ use http::StatusCode;
 use super::attached::Attached;
 use super::bell::Bell;
 use crate::http::body::BATCH_BYTES;
-use crate::jsonrpc::{Key, Kind, Message, own_error};
+use crate::jsonrpc::{Key, Kind, Message, Scan, own_error};
 use crate::progress::StreamId;
 
 /// Messages of one stream that are kept; a client that comes back later than this has missed
@@ -103,6 +103,8 @@ pub(super) struct Store {
     pub(super) id: StreamId,
     /// Its client takes nothing but answers.
     pub(super) only_answers: bool,
+    /// A client that leaves gives up its requests (2026-07-28).
+    pub(super) cancels: bool,
     state: Mutex<State>,
     pub(super) client: AtomicWaker,
     pub(super) bell: Arc<Bell>,
@@ -122,9 +124,14 @@ pub(super) enum Look {
 }
 
 impl Store {
-    pub(super) fn new(id: StreamId, only_answers: bool, bell: Arc<Bell>) -> Arc<Self> {
+    pub(super) fn new(
+        id: StreamId,
+        only_answers: bool,
+        cancels: bool,
+        bell: Arc<Bell>,
+    ) -> Arc<Self> {
         let (state, client) = (Mutex::default(), AtomicWaker::new());
-        Arc::new(Self { id, only_answers, state, client, bell })
+        Arc::new(Self { id, only_answers, cancels, state, client, bell })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -164,14 +171,20 @@ impl Store {
         self.push(what(kind, || false), id, piece.clone(), false)
     }
 
-    /// More of it; `last`: it is over.
-    pub(super) fn more(&self, piece: &Bytes, last: bool) -> bool {
+    /// More of it; `last`: it is over, and what it was.
+    pub(super) fn more(&self, piece: &Bytes, last: Option<&Scan>) -> bool {
         let mut state = self.lock();
         let (attached, bytes) = (state.attached, piece.len());
         let Some(large) = state.kept.back_mut().filter(|large| !large.whole) else {
             return false;
         };
-        large.whole = last;
+        if let Some(scan) = last {
+            large.whole = true;
+            if scan.kind() == Kind::Response {
+                large.what = What::Answer;
+                large.id = scan.id().map(|id| id.to_json()).or(large.id.take());
+            }
+        }
         if !piece.is_empty() {
             large.pieces.push_back(piece.clone());
             large.bytes += bytes;
@@ -230,8 +243,24 @@ impl Store {
         self.lock().open.len()
     }
 
+    /// Whether a client is there that waits for an answer.
+    pub(super) fn is_awaited(&self) -> bool {
+        let state = self.lock();
+        state.attached && !state.open.is_empty()
+    }
+
     pub(super) fn awaits(&self, id: &Key) -> bool {
         self.lock().open.iter().any(|(open, _)| open == id)
+    }
+
+    /// Whether its client has left and gave up its requests with that.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.cancels && !self.lock().attached
+    }
+
+    /// Bytes that its client has not taken.
+    pub(super) fn untaken(&self) -> usize {
+        self.lock().untaken
     }
 
     /// Its client reads no more, whatever it thinks: it has taken nothing for too long.
@@ -301,8 +330,17 @@ impl State {
         self.make_room();
     }
 
-    /// Notifications go first, the oldest; those that a client is about to take stay.
+    /// Notifications go first, the oldest; those that a client is about to take stay. What has been taken
+    /// where nobody comes back goes at once.
     pub(super) fn make_room(&mut self) {
+        let taken = self.taken;
+        let is_done = |one: &Kept| one.whole && one.number <= taken;
+        while self.kept.front().is_some_and(is_done)
+            && (!self.resumable || self.kept.len() > EVENTS_MAX)
+            && let Some(gone) = self.kept.pop_front()
+        {
+            self.bytes -= gone.bytes;
+        }
         while self.kept.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
             let (taken, attached) = (self.taken, self.attached);
             let goes = |one: &Kept| one.what == What::Other && one.whole;
@@ -341,14 +379,15 @@ impl State {
 }
 
 impl State {
-    pub(super) fn look(&self) -> Look {
+    /// `only_answers`: the client takes nothing else, and waits for all of them.
+    pub(super) fn look(&self, only_answers: bool) -> Look {
         let large = self.kept.front().is_some_and(|first| {
             first.what == What::Answer && !first.whole && self.kept.len() == 1
         });
         let answers = || self.kept.iter().all(|one| one.what == What::Answer && one.whole);
         match (large, self.over) {
             (true, _) if self.open.len() <= 1 => Look::Large,
-            _ if !answers() => Look::Events,
+            _ if !only_answers && !answers() => Look::Events,
             (_, true) => Look::Answers,
             (_, false) => Look::Wait,
         }
@@ -366,5 +405,30 @@ impl Kept {
         }
         let why = broken.as_ref().map_or("the answer is too large to be kept", |broken| broken.why);
         own_error(self.id.as_deref().unwrap_or(b"null"), why, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::body::Batch;
+
+    #[test]
+    fn what_was_taken_where_nobody_comes_back_is_not_kept() {
+        let read = |ids: bool, rounds: u64| {
+            let store = Store::new(StreamId(1), false, false, Arc::default());
+            let client = store.attach(None);
+            for number in 0..rounds {
+                let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);
+                store.put(&Message::parse(text.into()));
+                client.events(ids, &mut Batch::default());
+                client.taken();
+            }
+            let state = store.lock();
+            (state.kept.len(), state.bytes > 0)
+        };
+        assert_eq!(read(false, 5000), (0, false));
+        assert_eq!(read(true, 3), (3, true));
+        assert_eq!(read(true, 5000), (EVENTS_MAX, true));
     }
 }

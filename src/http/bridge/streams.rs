@@ -16,14 +16,16 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::session::{Command, ENDED, Session, Sessions, requests};
+use super::large::Large;
+use super::session::{Command, ENDED, Session, Sessions, Whose, requests};
 use super::store::{Broken, Store};
 use crate::http::SHUTTING_DOWN;
 use crate::http::calls::{Calls, OpenCall};
 use crate::http::ending::Ending;
 use crate::json;
-use crate::jsonrpc::{Key, Kind, Message, Scan};
+use crate::jsonrpc::{Key, Kind, Message};
 use crate::mcp;
+use crate::probe::Era;
 use crate::progress::{Pacing, Part, StreamId, StreamKind, Transmit};
 use crate::relay::{Clients, FromClient, Headers, WIRE};
 
@@ -31,11 +33,8 @@ use crate::relay::{Clients, FromClient, Headers, WIRE};
 /// waits for it would keep the server from being read.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// A large message that is given in pieces.
-struct Large {
-    to: StreamId,
-    scan: Scan,
-}
+/// Bytes that a client which shares a server may leave lying; then it is cut off.
+const UNTAKEN_MAX: usize = 32 << 20;
 
 /// The clients of one session.
 pub(super) struct Streams {
@@ -44,13 +43,13 @@ pub(super) struct Streams {
     commands: mpsc::Receiver<Command>,
     /// What clients have said and the relay has not heard.
     heard: VecDeque<FromClient>,
-    open: BTreeMap<StreamId, Arc<Store>>,
+    pub(super) open: BTreeMap<StreamId, Arc<Store>>,
     /// Streams that have ended for the filter, and whose requests have no answer here.
     unanswered: BTreeSet<StreamId>,
     /// Streams whose client has something to take, and since when.
     writing: BTreeMap<StreamId, Instant>,
     stuck: Pin<Box<Sleep>>,
-    large: BTreeMap<StreamId, Large>,
+    pub(super) large: BTreeMap<StreamId, Large>,
     /// Requests without an answer.
     waiting: usize,
     calls: Arc<Calls>,
@@ -59,6 +58,8 @@ pub(super) struct Streams {
     idle: Option<Duration>,
     timer: Pin<Box<Sleep>>,
     ending: Pin<Box<OwnedNotified>>,
+    /// What is known of the server that is shared.
+    era: Option<Arc<Era>>,
     stopped: bool,
 }
 
@@ -71,6 +72,7 @@ impl Streams {
         commands: mpsc::Receiver<Command>,
         pacing: Pacing,
         idle: Option<Duration>,
+        era: Option<Arc<Era>>,
         (calls, ending): (&Arc<Calls>, &Ending),
     ) -> Self {
         let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
@@ -94,28 +96,30 @@ impl Streams {
             idle,
             timer: Box::pin(sleep_until(Instant::now() + idle.unwrap_or_default())),
             ending: notified,
+            era,
             stopped: false,
             session,
         }
     }
 
-    /// What a command comes to.
-    fn take(&mut self, command: Command) -> FromClient {
+    /// What a command comes to; `None` if that is nothing.
+    fn take(&mut self, command: Command) -> Option<FromClient> {
         match command {
+            Command::Ask(store, ..) if store.is_given_up() => return None,
             Command::Ask(store, message, headers) => {
                 let stream = self.opened(store, &message);
                 self.heard.push_back(FromClient::Message(stream, message, headers));
             }
-            Command::Tell(message, headers) => return self.told(message, headers),
+            Command::Tell(message, headers) => return Some(self.told(message, headers)),
             Command::Start(store, piece, headers) => {
-                return FromClient::Start(store.id, piece, headers);
+                return Some(FromClient::Start(store.id, piece, headers));
             }
-            Command::Piece(piece) => return FromClient::Piece(piece),
+            Command::Piece(piece) => return Some(FromClient::Piece(piece)),
             Command::End(store, scan) => {
                 let request = scan.id().filter(|_| scan.kind() == Kind::Request);
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
-                if self.session.wired {
+                if self.session.whose == Whose::Wire {
                     self.wait_for(request.len());
                     store.expect(request);
                 } else {
@@ -125,20 +129,21 @@ impl Streams {
             }
         }
         // Its stream is open before it is heard.
-        self.heard.pop_front().unwrap_or(FromClient::End)
+        self.heard.pop_front()
     }
 
     /// A message that opens no stream. On a wire it may have requests all the same.
     fn told(&mut self, message: Message, headers: Headers) -> FromClient {
-        if self.session.wired {
+        if self.session.whose == Whose::Wire {
             let requests = requests(&message);
             self.wait_for(requests.len());
             self.session.home.expect(requests);
         }
         if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id = json::member(&message.params().unwrap_or_default(), "requestId");
-            if let Some(id) = id.and_then(|id| Key::read(&id)) {
-                self.settle(&id);
+            let id = id.and_then(|id| Key::read(&id));
+            if let Some((stream, id)) = id.and_then(|id| Some((self.awaiting(&id)?, id))) {
+                self.settle(stream, &id);
             }
         }
         FromClient::Message(WIRE, message, headers)
@@ -166,26 +171,38 @@ impl Streams {
         }
     }
 
-    /// A request has its answer, or needs none any more.
-    fn settle(&mut self, id: &Key) {
-        let Some(stream) = self.awaiting(id) else { return };
-        let Some(store) = self.open.get(&stream) else { return };
-        if store.settle(id) {
-            self.waiting -= 1;
-        }
-        let answered = store.open() == 0;
+    fn wait_no_more(&mut self, requests: usize) {
+        self.waiting -= requests;
         if self.waiting == 0 {
             self.call = None;
             self.session.touch();
         }
+    }
+
+    /// A request has its answer, or needs none any more.
+    pub(super) fn settle(&mut self, stream: StreamId, id: &Key) {
+        let Some(store) = self.open.get(&stream) else { return };
+        let settled = store.settle(id);
+        let answered = store.open() == 0;
+        self.wait_no_more(usize::from(settled));
         if answered && self.unanswered.remove(&stream) {
             self.close(stream);
         }
     }
 
-    /// The stream of the request that has this id.
-    fn awaiting(&self, id: &Key) -> Option<StreamId> {
+    /// The stream of the request that has this id; clients that share a session may each have one.
+    pub(super) fn awaiting(&self, id: &Key) -> Option<StreamId> {
+        if self.session.whose == Whose::Shared {
+            return None;
+        }
         self.open.iter().find(|(_, store)| store.awaits(id)).map(|(stream, _)| *stream)
+    }
+
+    /// The stream of the request that is answered on `stream`: this one if it has a request of that id.
+    pub(super) fn asked_on(&self, stream: StreamId, id: &Key) -> StreamId {
+        let is_here = self.open.get(&stream).is_some_and(|store| store.awaits(id));
+        let elsewhere = if is_here { None } else { self.awaiting(id) };
+        elsewhere.unwrap_or(stream)
     }
 
     fn close(&mut self, stream: StreamId) {
@@ -211,7 +228,7 @@ impl Streams {
     }
 
     /// Something was given to a stream. Where no client has to take it, it has been written.
-    fn given(&mut self, stream: StreamId, attached: bool) {
+    pub(super) fn given(&mut self, stream: StreamId, attached: bool) {
         self.writing.entry(stream).or_insert_with(Instant::now);
         if !attached {
             self.session.bell.taken(stream);
@@ -240,43 +257,24 @@ impl Streams {
         }
     }
 
-    fn piece(&mut self, stream: StreamId, piece: &Bytes, last: bool) {
-        if let Some(large) = self.large.get_mut(&stream) {
-            let known = large.scan.kind() == Kind::Response && large.scan.id().is_some();
-            if !known {
-                large.scan.feed(piece);
-            }
-            let to = large.to;
-            let attached = self.open.get(&to).is_some_and(|store| store.more(piece, last));
-            self.given(to, attached);
-        } else {
-            let mut scan = Scan::default();
-            scan.feed(piece);
-            let (kind, id) = (scan.kind(), scan.id());
-            let meant = id.as_ref().filter(|_| kind == Kind::Response && stream == WIRE);
-            let to = meant.and_then(|id| self.awaiting(id)).unwrap_or(stream);
-            let takes = |store: &Arc<Store>| kind == Kind::Response || !store.only_answers;
-            let to = if self.open.get(&to).is_some_and(takes) { to } else { WIRE };
-            if to != stream {
-                self.given(stream, false);
-            }
-            let id = id.map(|id| id.to_json());
-            let attached = self.open.get(&to).is_some_and(|store| {
-                let attached = store.begin(kind, id, piece);
-                if last {
-                    store.more(&Bytes::new(), true);
-                }
-                attached
-            });
-            self.given(to, attached);
-            self.large.insert(stream, Large { to, scan });
-        }
-        if last
-            && let Some(large) = self.large.remove(&stream)
-            && large.scan.kind() == Kind::Response
-            && let Some(id) = large.scan.id()
-        {
-            self.settle(&id);
+    /// The client of a stream has left, and gives up its requests with that.
+    fn leave(&mut self, stream: StreamId) -> Option<FromClient> {
+        let store = self.open.remove(&stream)?;
+        store.end();
+        self.wait_no_more(store.open());
+        self.writing.remove(&stream);
+        self.large.remove(&stream);
+        self.unanswered.remove(&stream);
+        Some(FromClient::Closed(stream, true))
+    }
+
+    /// A client that shares a server and leaves too much lying must not keep others waiting.
+    pub(super) fn cut_off(&self, stream: StreamId) {
+        let store = self.open.get(&stream).filter(|store| store.cancels);
+        if let Some(store) = store.filter(|store| store.untaken() > UNTAKEN_MAX) {
+            tracing::warn!(stream = stream.0, "a client takes too little; its stream is cut");
+            store.evict();
+            self.session.bell.left(stream);
         }
     }
 
@@ -291,9 +289,15 @@ impl Streams {
         self.call = None;
     }
 
-    /// Whether somebody uses the session.
+    /// Whether the server has turned out to be too old to be shared.
+    fn is_of_no_use(&self) -> bool {
+        self.waiting == 0 && self.era.as_ref().is_some_and(|era| era.is_old())
+    }
+
+    /// Whether somebody uses the session: a call whose client has gone may never have an answer.
     fn is_in_use(&self) -> bool {
-        self.waiting > 0 || self.session.listening.load(Ordering::Relaxed) > 0
+        let awaited = || self.open.values().any(|store| store.is_awaited());
+        self.waiting > 0 && awaited() || self.session.listening.load(Ordering::Relaxed) > 0
     }
 
     /// Ready when the session has been without use for too long.
@@ -332,13 +336,22 @@ impl Clients for Streams {
         if self.ending.poll_unpin(cx).is_ready() {
             self.session.end(shutting_down());
         }
+        if self.is_of_no_use() {
+            self.session.end(ENDED);
+        }
         if self.session.bell.ended().is_some() {
             return Poll::Ready(FromClient::Gone);
         }
-        match self.commands.poll_recv(cx) {
-            Poll::Ready(Some(command)) => return Poll::Ready(self.take(command)),
-            Poll::Ready(None) => return Poll::Ready(FromClient::Gone),
-            Poll::Pending => {}
+        while let Some(stream) = self.session.bell.next_left() {
+            if let Some(left) = self.leave(stream) {
+                return Poll::Ready(left);
+            }
+        }
+        while let Poll::Ready(command) = self.commands.poll_recv(cx) {
+            let Some(command) = command else { return Poll::Ready(FromClient::Gone) };
+            if let Some(heard) = self.take(command) {
+                return Poll::Ready(heard);
+            }
         }
         ready!(self.poll_idle(cx));
         tracing::info!("the session was not used for a while and ends");
@@ -351,7 +364,7 @@ impl Clients for Streams {
             return Some(heard);
         }
         let command = self.commands.try_recv().ok()?;
-        Some(self.take(command))
+        self.take(command)
     }
 
     fn takers(&mut self, streams: &mut Vec<StreamId>) {
@@ -381,8 +394,9 @@ impl Clients for Streams {
                 let attached = self.open.get(&to).is_some_and(|store| store.put(&message));
                 self.given(to, attached);
                 for id in answered(&message) {
-                    self.settle(&id);
+                    self.settle(self.asked_on(to, &id), &id);
                 }
+                self.cut_off(to);
             }
         }
     }
@@ -438,7 +452,12 @@ impl Clients for Streams {
     }
 
     fn is_slow(&self) -> bool {
-        self.session.bell.is_slow()
+        // Others must not be told less for it.
+        self.session.whose != Whose::Shared && self.session.bell.is_slow()
+    }
+
+    fn are_strangers(&self) -> bool {
+        self.session.whose == Whose::Shared
     }
 
     fn end(&mut self) {

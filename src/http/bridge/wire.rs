@@ -9,9 +9,10 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::launch::Wanted;
-use super::post::{Said, read};
+use super::post::{Said, broken_off, read};
 use super::reader::{Form, Reader};
-use super::session::Command;
+use super::session::{Command, Whose};
+use super::upload::Upload;
 use super::{events_head, passed, refusal};
 use crate::http::body::Body;
 use crate::http::site::Site;
@@ -37,7 +38,8 @@ impl Proxy {
             let why = "too many streams are open on this route";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
         };
-        let session = match self.begin_session(site, &Wanted { wired: true, id: None, ours }) {
+        let session = match self.begin_session(site, &Wanted { whose: Whose::Wire, id: None, ours })
+        {
             Ok(session) => session,
             Err(refusal) => return *refusal,
         };
@@ -61,7 +63,7 @@ impl Proxy {
         let query = parts.uri.query().unwrap_or_default();
         let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         let id = pairs.find(|(name, _)| *name == KEY).map(|(_, id)| id.as_bytes());
-        let Some(session) = id.and_then(|id| site.bridge.find(id, true)) else {
+        let Some(session) = id.and_then(|id| site.bridge.find(id, Whose::Wire)) else {
             let why = "there is no such stream; open one with a GET";
             return refusal(StatusCode::NOT_FOUND, why, None);
         };
@@ -75,7 +77,10 @@ impl Proxy {
                 let _order = session.speaking.lock().await;
                 session.say(Command::Tell(message, headers)).await
             }
-            Said::Large(body) => session.say_in_pieces(body, &session.home, headers).await,
+            Said::Large(body) => match session.say_in_pieces(body, &session.home, headers).await {
+                Upload::BrokenOff => return broken_off(),
+                heard => heard == Upload::Said,
+            },
         };
         if !heard {
             return refusal(StatusCode::NOT_FOUND, "the session has ended", None);

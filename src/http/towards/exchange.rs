@@ -110,6 +110,8 @@ pub(super) struct Exchange {
     pub(super) ahead_until: Option<Instant>,
     /// When it is over at last.
     pub(super) leaves_at: Option<Instant>,
+    /// When the server was asked last.
+    sent: Instant,
     /// How often it was gone back to in vain.
     resumes: u32,
     /// The server's time to retry.
@@ -117,13 +119,23 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// When something happens to it by itself.
-    pub(super) fn due(&self) -> Option<Instant> {
+    /// When something happens to it by itself, if a server may be silent for as long as `idle`.
+    pub(super) fn due(&self, idle: Option<Duration>) -> Option<Instant> {
         let back = match self.state {
             State::Away(at, _) => Some(at),
-            _ => None,
+            _ => self.silent_until(idle),
         };
         [back, self.ahead_until, self.leaves_at].into_iter().flatten().min()
+    }
+
+    /// Until when the server may say nothing.
+    pub(super) fn silent_until(&self, idle: Option<Duration>) -> Option<Instant> {
+        let since = match &self.state {
+            State::Head(_) | State::Back(..) => self.sent,
+            State::Speech(speech) => speech.heard,
+            _ => return None,
+        };
+        idle.map(|idle| since + idle)
     }
 }
 
@@ -161,6 +173,7 @@ impl Towards {
             session,
             ahead_until: (!asks).then(|| now + ORDER_WAIT),
             leaves_at: (!asks).then(|| now + ACCEPT_WAIT),
+            sent: now,
             resumes: 0,
             retry: RETRY,
             out,
@@ -288,7 +301,7 @@ impl Towards {
     }
 
     /// There is no answer at all.
-    fn unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
+    pub(super) fn unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
         let why = in_full(error);
         tracing::warn!(error = why, "the server could not be asked");
         self.drop_exchange(stream);
@@ -423,6 +436,7 @@ impl Towards {
         match sent {
             Ok(sent) => {
                 if let Some(exchange) = self.exchanges.get_mut(&stream) {
+                    exchange.sent = Instant::now();
                     exchange.state = State::Back(sent, id);
                 }
             }

@@ -162,13 +162,14 @@ impl Towards {
     /// something to say.
     fn drive(&mut self, cx: &mut Context<'_>, reads: bool) {
         loop {
-            let mut moved = self.on_time(cx);
-            moved |= self.poll_heads(cx);
+            let mut moved = self.poll_heads(cx);
             moved |= self.poll_wire(cx, reads && self.ready.is_empty());
             moved |= self.pump();
             if reads && self.ready.is_empty() {
                 moved |= self.poll_speech(cx);
             }
+            // Last: who has said something has not been silent.
+            let moved = moved || self.on_time(cx, reads);
             if !moved || (reads && !self.ready.is_empty()) {
                 return;
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
+use tokio::time::Instant;
 
 use crate::http::answer::on_one_line;
 use crate::http::inflate::PlainBody;
@@ -61,6 +62,8 @@ pub(super) struct Speech {
     pub(super) retry: Option<Duration>,
     /// An event has come.
     pub(super) has_spoken: bool,
+    /// When the last bytes came.
+    pub(super) heard: Instant,
 }
 
 impl Speech {
@@ -84,6 +87,7 @@ impl Speech {
             last_id: None,
             retry: None,
             has_spoken: false,
+            heard: Instant::now(),
         }
     }
 
@@ -100,7 +104,10 @@ impl Speech {
                 return Poll::Ready(self.failure.take().map(Err));
             }
             match ready!(self.body.poll_data(cx)) {
-                Some(Ok(chunk)) => self.take(chunk),
+                Some(Ok(chunk)) => {
+                    self.heard = Instant::now();
+                    self.take(chunk);
+                }
                 Some(Err(error)) => {
                     self.failure = Some(error);
                     self.finish(false);

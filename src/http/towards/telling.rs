@@ -2,12 +2,14 @@
 
 use std::future::Future;
 use std::task::Context;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::exchange::State;
 use super::session::Phase;
 use super::{ASKED_MAX, POSTS_MAX, Towards};
+use crate::http::upstream::UpstreamError;
 
 impl Towards {
     /// Whether nothing may be sent now, whatever it is.
@@ -53,30 +55,32 @@ impl Towards {
     }
 
     /// Does what is due. Registers for what is due next.
-    pub(super) fn on_time(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(super) fn on_time(&mut self, cx: &mut Context<'_>, reads: bool) -> bool {
         let mut moved = false;
-        while let Some(due) = self.next_due() {
+        // Who is not listened to is not silent.
+        let idle = self.way.idle.filter(|_| reads);
+        while let Some(due) = self.next_due(idle) {
             if self.timer.deadline() != due {
                 self.timer.as_mut().reset(due);
             }
             if self.timer.as_mut().poll(cx).is_pending() {
                 break;
             }
-            self.act(due);
+            self.act(due, idle);
             moved = true;
         }
         moved
     }
 
-    fn next_due(&self) -> Option<Instant> {
-        let wire = self.wire.as_ref().and_then(|wire| wire.due());
-        let exchanges = self.exchanges.values().filter_map(|exchange| exchange.due());
+    fn next_due(&self, idle: Option<Duration>) -> Option<Instant> {
+        let wire = self.wire.as_ref().and_then(|wire| wire.due(idle));
+        let exchanges = self.exchanges.values().filter_map(|exchange| exchange.due(idle));
         exchanges.chain(self.listen.due()).chain(wire).min()
     }
 
-    fn act(&mut self, now: Instant) {
+    fn act(&mut self, now: Instant, idle: Option<Duration>) {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        let streams = self.exchanges.iter().filter(|(_, exchange)| is_due(exchange.due()));
+        let streams = self.exchanges.iter().filter(|(_, exchange)| is_due(exchange.due(idle)));
         let streams: Vec<_> = streams.map(|(stream, _)| *stream).collect();
         for stream in streams {
             let Some(exchange) = self.exchanges.get_mut(&stream) else { continue };
@@ -84,16 +88,20 @@ impl Towards {
                 exchange.ahead_until = None;
                 tracing::warn!("the server takes long to accept a notification; others go ahead");
             }
+            let silent = is_due(exchange.silent_until(idle));
             match exchange.state {
                 State::Failure(..) => self.failed(stream),
                 _ if is_due(exchange.leaves_at) => self.drop_exchange(stream),
+                _ if silent => {
+                    self.unreachable(stream, &UpstreamError::Idle(idle.unwrap_or_default()))
+                }
                 _ => self.go_back(stream),
             }
         }
         if is_due(self.listen.due()) {
             self.open_listen();
         }
-        if is_due(self.wire.as_ref().and_then(|wire| wire.due())) {
+        if is_due(self.wire.as_ref().and_then(|wire| wire.due(idle))) {
             self.wire_due();
         }
     }

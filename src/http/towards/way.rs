@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
@@ -95,6 +95,8 @@ pub struct Way {
     authorization_was_ours: bool,
     /// Bytes of a client's message; a longer one is refused.
     pub(super) message_max: usize,
+    /// Silence of the server, in bytes, after which a stream is given up.
+    pub(super) idle: Option<Duration>,
 }
 
 impl Way {
@@ -117,6 +119,7 @@ impl Way {
             bearer,
             authorization_was_ours: false,
             message_max: route.max_request_bytes,
+            idle: route.idle_timeout,
         })
     }
 
@@ -130,6 +133,7 @@ impl Way {
             bearer: None,
             authorization_was_ours: ours,
             message_max: site.route.max_request_bytes,
+            idle: site.route.idle_timeout,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::http::answer::{Content, Sending};
 use crate::http::in_full;
 use crate::http::inflate::PlainBody;
 use crate::http::legacy::same_origin;
-use crate::http::upstream::UpstreamBody;
+use crate::http::upstream::{UpstreamBody, UpstreamError};
 
 /// How long a server may take to name its endpoint.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(10);
@@ -59,9 +59,10 @@ impl Wire {
         self.vain = 0;
     }
 
-    pub(super) fn due(&self) -> Option<Instant> {
-        match self.state {
-            State::At(at) => Some(at),
+    pub(super) fn due(&self, idle: Option<Duration>) -> Option<Instant> {
+        match &self.state {
+            State::At(at) => Some(*at),
+            State::Open(speech) if self.endpoint.is_some() => idle.map(|idle| speech.heard + idle),
             _ => self.named_by,
         }
     }
@@ -96,6 +97,10 @@ impl Towards {
     pub(super) fn wire_due(&mut self) {
         match self.wire.as_ref().map(|wire| &wire.state) {
             Some(State::At(_)) => self.connect(),
+            Some(_) if self.wire.as_ref().is_some_and(|wire| wire.endpoint.is_some()) => {
+                let idle = self.way.idle.unwrap_or_default();
+                self.wire_lost(&UpstreamError::Idle(idle).to_string());
+            }
             Some(_) => self.wire_lost("the server names no endpoint to post to"),
             None => {}
         }

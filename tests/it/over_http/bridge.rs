@@ -438,6 +438,28 @@ async fn a_session_that_is_not_used_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_keeps_its_session_only_while_its_client_is_there_or_may_come_back() {
+    let begun = begun("upstream.idle_timeout = \"60s\"", "2025-11-25").await;
+    let answer = begun.post(call("1", "1"));
+    pass(secs(300)).await;
+    // The server says something that nobody hears: that is no use.
+    answer.leave();
+    pass(secs(55)).await;
+    begun.server.say(progress("1", 1));
+    settle().await;
+    assert!(begun.is_known().await && !begun.server.is_closed());
+    let answer = begun.post(call("2", "2"));
+    pass(secs(300)).await;
+    answer.leave();
+    begun.server.say(progress("2", 1));
+    pass(secs(50)).await;
+    begun.server.say(progress("2", 2));
+    pass(secs(30)).await;
+    assert!(begun.server.is_closed());
+    assert!(!begun.is_known().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn closing_a_stream_ends_no_session_and_cancels_nothing() {
     let mut begun = begun("", "2025-06-18").await;
     let home = begun.get(&[]);
@@ -470,4 +492,150 @@ async fn at_the_end_open_requests_get_an_error() {
     let late = begun.rig.post(&[], initialize("2025-06-18"));
     settle().await;
     assert_eq!(late.status(), 503);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_only_looks_on_changes_nothing_and_still_answers_each_where_it_asked() {
+    let begun = begun("mode = \"observe\"", "2025-06-18").await;
+    let answers = ["1", "2"].map(|id| begun.post(call(id, id)));
+    settle().await;
+    // Two falls that would be mended otherwise.
+    for value in [5, 3] {
+        begun.server.say(progress("1", value));
+        begun.server.say(progress("2", value));
+    }
+    for id in ["2", "1"] {
+        begun.server.say(result(id));
+    }
+    settle().await;
+    for (id, answer) in ["1", "2"].iter().zip(&answers) {
+        assert_eq!(answer.messages(), [progress(id, 5), progress(id, 3), result(id)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_to_an_array_wait_for_each_other_where_no_events_are_read() {
+    let begun = begun("", "2025-03-26").await;
+    let json = ["Accept: application/json", "Content-Type: application/json", &begun.session];
+    let array = format!("[{},{}]", call("1", "1"), call("2", "2"));
+    let answer = begun.rig.send("POST /r", &json, array.as_bytes());
+    settle().await;
+    begun.server.say(format!("[{},{}]", LOG, result("1")));
+    settle().await;
+    assert!(answer.is_silent());
+    begun.server.say(result("2"));
+    settle().await;
+    assert_eq!(answer.text(), format!("[{},{}]", result("1"), result("2")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_said_before_the_answer_to_initialize_is_told_with_it() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let answer = rig.post(&[], initialize("2025-06-18"));
+    settle().await;
+    let server = servers.try_recv().unwrap();
+    server.say(LOG);
+    server.say(agreed("2025-06-18"));
+    settle().await;
+    assert_eq!(answer.messages(), [LOG, &agreed("2025-06-18")]);
+    assert!(answer.is_over() && answer.header("mcp-session-id").is_some());
+}
+
+/// A large answer, whose length is kept in a file.
+fn large(id: &str, bytes: usize) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"text":"{}"}}}}"#, "z".repeat(bytes))
+}
+
+/// Waits for what other threads do with files.
+async fn until(what: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if what() {
+            return;
+        }
+        tokio::time::sleep(ms(10)).await;
+    }
+    panic!("it has taken too long");
+}
+
+#[tokio::test]
+async fn a_large_answer_is_whole_although_its_server_ends_at_once() {
+    let begun = begun("upstream.max_frame = 65536", "2025-06-18").await;
+    let json = begun.rig.send(
+        "POST /r",
+        &[&begun.session, "Content-Type: application/json", "Accept: application/json"],
+        call("1", "1").as_bytes(),
+    );
+    let events = begun.post(call("2", "2"));
+    settle().await;
+    begun.server.say(progress("2", 1));
+    begun.server.say(large("1", 3_000_000));
+    begun.server.say(large("2", 3_000_000));
+    let Begun { server, .. } = begun;
+    drop(server);
+    until(|| json.is_over() && events.is_over()).await;
+    assert!(json.text().trim_end() == large("1", 3_000_000), "{}", json.text().len());
+    assert!(events.messages()[1].trim_end() == large("2", 3_000_000));
+    assert_eq!(json.header("content-type").as_deref(), Some("application/json"));
+}
+
+#[tokio::test]
+async fn a_stream_ends_although_a_large_answer_has_not() {
+    let begun = begun("upstream.max_frame = 65536", "2025-06-18").await;
+    let answer = begun.post(call("1", "1"));
+    settle().await;
+    begun.server.say(progress("1", 1));
+    settle().await;
+    answer.pause(true);
+    begun.server.say(large("1", 9_000_000));
+    tokio::time::sleep(ms(300)).await;
+    let ended = begun.delete();
+    until(|| ended.is_over()).await;
+    answer.pause(false);
+    until(|| answer.is_over()).await;
+    let error = answer.messages().pop().unwrap();
+    assert!(error.contains(r#""id":1,"error""#), "{}", &error[..error.len().min(200)]);
+}
+
+#[tokio::test]
+async fn a_large_request_of_the_server_is_nobodys_answer() {
+    let mut begun = begun("upstream.max_frame = 65536", "2025-06-18").await;
+    let answer = begun.post(call("1", "1"));
+    assert_eq!(begun.server.line().await, call("1", "1"));
+    let text = "z".repeat(100_000);
+    begun.server.say(format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{{"t":"{text}"}}}}"#
+    ));
+    let refusal = begun.server.line().await;
+    assert!(refusal.contains(r#""id":1,"error""#), "{refusal}");
+    begun.server.say(result("1"));
+    until(|| answer.is_over()).await;
+    assert_eq!(answer.text(), result("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_client_has_gone_keeps_no_session_for_ever() {
+    let begun = begun("upstream.idle_timeout = \"60s\"", "2025-06-18").await;
+    let waits = begun.post(call("1", "1"));
+    pass(secs(100)).await;
+    assert!(!begun.server.is_closed());
+    waits.leave();
+    pass(secs(50)).await;
+    assert!(!begun.server.is_closed());
+    pass(secs(30)).await;
+    assert!(begun.server.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_breaks_off_waits_for_no_answer() {
+    let mut begun = begun("", "2025-06-18").await;
+    let half = format!("{}{}", call("7", "7").trim_end_matches('}'), "}".repeat(2));
+    let half = format!(r#"{half},"x":"{}"#, "y".repeat(5_000_000));
+    let answer = begun.rig.post(&[&begun.session, "Content-Length: 6000000"], &half);
+    pass(secs(200)).await;
+    assert_eq!(answer.status(), 400, "{}", answer.text());
+    let told = begun.server.told().await;
+    assert!(told.len() == 2 && told[0] == half);
+    let cancel = &told[1];
+    assert!(cancel.contains(r#""notifications/cancelled","params":{"requestId":7}"#), "{cancel}");
+    assert!(begun.is_known().await);
 }

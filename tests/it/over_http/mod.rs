@@ -2,6 +2,8 @@
 
 mod bridge;
 mod bridge_pairs;
+mod bridge_shared;
+mod bridge_shared_more;
 mod bridge_streams;
 mod bridge_wires;
 mod chain;

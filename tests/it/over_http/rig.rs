@@ -149,6 +149,12 @@ impl Rig {
         self.refuses.store(refuses, Ordering::Relaxed);
     }
 
+    /// Whether no call is open.
+    pub(crate) async fn calls_done(&self) -> bool {
+        settle().await;
+        self.proxy.calls_done().now_or_never().is_some()
+    }
+
     /// The proxy ends all streams.
     pub(crate) fn end_streams(&self) {
         self.proxy.end_streams();
@@ -160,7 +166,8 @@ impl Rig {
         for line in headers {
             head += &format!("{line}\r\n");
         }
-        if !body.is_empty() || start.starts_with("POST") {
+        let announced = headers.iter().any(|line| line.starts_with("Content-Length"));
+        if !announced && (!body.is_empty() || start.starts_with("POST")) {
             head += &format!("Content-Length: {}\r\n", body.len());
         }
         let bytes = [head.as_bytes(), b"\r\n", body].concat();

@@ -170,6 +170,34 @@ impl Proxy {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
+
+    /// The files, pipes and sockets that it has open.
+    pub(super) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// How many processes are its children, dead ones that nobody has waited for too.
+    pub(super) fn children(&self) -> usize {
+        let own = self.child.id().to_string();
+        let names = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+        let stats = names.filter_map(|path| std::fs::read_to_string(path.join("stat")).ok());
+        // `PID (NAME) STATE PARENT ...`
+        stats
+            .filter(|stat| {
+                let (_, rest) = stat.rsplit_once(") ").unwrap_or_default();
+                rest.split(' ').nth(1) == Some(&own)
+            })
+            .count()
+    }
+
+    /// What servers have said behind the word `pids` on their standard error, one list a server.
+    pub(super) fn pids(&self) -> Vec<Vec<u32>> {
+        let log = self.log();
+        let lines = log.lines().filter_map(|line| line.split_once("pids "));
+        lines
+            .map(|(_, rest)| rest.split(' ').map_while(|word| word.parse().ok()).collect())
+            .collect()
+    }
 }
 
 /// A route file that listens on ports which the system chooses.

@@ -77,7 +77,7 @@ fn no_secret_is_logged_at_any_level() {
         assert_eq!(asked.rest(), CANARY);
         drop(old);
         // Refusals.
-        for path in ["/nowhere/c4n4ry?token=c4n4ry", "/old/messages?sessionId=c4n4ry"] {
+        for path in ["/nowhere/c4n4ry?token=c4n4ry", "/old/messages?sessionId=another-c4n4ry"] {
             assert_eq!(with_canaries(&proxy, "POST", path, &body).status(), 404);
         }
         let twice = "POST /a?c4n4ry HTTP/1.1\r\nhost: localhost\r\nauthorization: c4n4ry\r\n\

@@ -419,3 +419,23 @@ async fn a_token_in_a_file_is_read_again_when_it_changes() {
     let line = rig.line().await;
     assert!(line.contains("holds no token"), "{line}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_silence_that_the_route_does_not_allow_is_an_error() {
+    let mut rig = Rig::with(
+        "upstream.url = \"http://up.example/base/mcp\"\nidle_timeout = \"30s\"\n\
+         heartbeat = { enabled = false }",
+    );
+    rig.session(None, "2025-06-18").await;
+    rig.say(call("1", "1")).await;
+    rig.say(call("2", "2")).await;
+    let (_one, two) = (rig.asked().await, rig.asked().await);
+    two.events(&[]);
+    pass(secs(29)).await;
+    two.chunk(": still here\n\n");
+    pass(secs(2)).await;
+    assert_eq!(rig.line().await, error("1", "the server said nothing for 30s", None));
+    pass(secs(27)).await;
+    two.say(result("2"));
+    assert_eq!(rig.line().await, result("2"));
+}

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use milepost::host::OPEN_CALLS_GRACE;
 use milepost::http::Via;
 use milepost::http::towards::{Bearer, Reach, Towards, Way};
 use milepost::relay::{Aside, Pipe, Relay};
@@ -73,7 +74,7 @@ impl Rig {
         let pipe = Pipe::new(Box::new(from), Box::new(to));
         let aside = Aside::new(Box::new(tokio::io::sink()), None);
         let relay = Relay::with_wire(routes.policy(route), pipe, server, aside);
-        let task = tokio::spawn(remote::run(relay, std::future::pending()));
+        let task = tokio::spawn(remote::run(relay, OPEN_CALLS_GRACE, std::future::pending()));
         let (client, unread) = (Some(client), Vec::new());
         Self { client, asked, refuses, reach, task, unread, checker: Checker::default() }
     }

@@ -1,0 +1,136 @@
+//! Clients of 2026-07-28 before a stdio server: no sessions; each request has a stream of its own, and
+//! the server is shared. What the client is told by status comes from the server's answer (rule H-12).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode};
+
+use super::post::Said;
+use super::{REVISION, json_head, refusal};
+use crate::http::body::Body;
+use crate::http::site::Site;
+use crate::http::{Outlet, Proxy, mirrored};
+use crate::json;
+use crate::jsonrpc::{Kind, METHOD_NOT_FOUND, Message};
+use crate::mcp::{self, Revision};
+use crate::probe;
+use crate::routes::Upstream;
+
+/// The specification's code for a revision that a server does not speak (26:basic §Error Codes).
+const UNSUPPORTED_REVISION: i32 = -32022;
+
+/// Codes that go with status 400: invalid parameters, and those of the specification for headers that do
+/// not match, capabilities that are missing, and revisions.
+const BAD_REQUEST: [i32; 4] = [-32602, -32020, -32021, UNSUPPORTED_REVISION];
+
+/// The revision that a request names, in its body or in its header, if that is 2026-07-28 or later.
+pub(super) fn date_of(headers: &HeaderMap, message: Option<&Message>) -> Option<String> {
+    let named = message.and_then(|message| {
+        let meta = json::member(&message.params()?, "_meta")?;
+        let date = json::member(&meta, mcp::META_REVISION)?;
+        json::words(&date).map(|date| date.into_owned())
+    });
+    let header = || headers.get(REVISION).and_then(|date| Some(date.to_str().ok()?.to_owned()));
+    named.or_else(header).filter(|date| Revision::from_date(date) >= Some(Revision::V2026_07_28))
+}
+
+/// The status that goes with an answer.
+pub(super) fn status_of(answer: &Bytes) -> StatusCode {
+    match Message::parse(answer.clone()).error_code() {
+        Some(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        Some(code) if BAD_REQUEST.contains(&code) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}
+
+impl Proxy {
+    /// Answers a POST of a client that speaks the revision of this date.
+    pub(super) async fn bridge_modern(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        parts: &Parts,
+        said: Said,
+        date: &str,
+        outlet: Outlet,
+    ) -> Response<Body> {
+        let Said::Whole(message) = said else {
+            let why = "the body of this request is too large to be read";
+            return refusal(StatusCode::PAYLOAD_TOO_LARGE, why, None);
+        };
+        if let Err(refusal) = mirrored::check(&parts.headers, &message) {
+            return *refusal;
+        }
+        match message.kind() {
+            Kind::Request => {}
+            Kind::Notification => {
+                // A request is given up by leaving its stream; nothing else is for all who share a server.
+                return self.said(site, StatusCode::ACCEPTED, HeaderMap::new(), Body::empty());
+            }
+            _ => {
+                let why = "a request or a notification is expected";
+                return refusal(StatusCode::BAD_REQUEST, why, None);
+            }
+        }
+        let id = message.id();
+        if let Some(refusal) = too_old(site, &message, date) {
+            return refusal;
+        }
+        match self.shared_session(site, &parts.headers, id.as_deref()).await {
+            Ok(session) => self.ask_shared(site, parts, message, session, outlet).await,
+            Err(refusal) => *refusal,
+        }
+    }
+}
+
+/// What the client is told of a server that it cannot share: it is to fall back to `initialize`.
+fn too_old(site: &Site, message: &Message, date: &str) -> Option<Response<Body>> {
+    let shares = match &site.route.upstream {
+        Upstream::Command(stdio) => stdio.share && !site.era.is_old(),
+        _ => false,
+    };
+    if shares {
+        return None;
+    }
+    let id = message.id().unwrap_or_default();
+    let (status, text) = if message.method().as_deref() == Some(mcp::DISCOVER) {
+        (StatusCode::NOT_FOUND, probe::unknown(&id).raw().clone())
+    } else {
+        let known = Revision::ALL.iter().rev().map(|(_, date)| *date).skip(1);
+        let known: Vec<String> = known.map(|date| format!("\"{date}\"")).collect();
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{UNSUPPORTED_REVISION},"message":"this server speaks earlier revisions; begin with initialize","data":{{"supported":[{known}],"requested":{date}}}}}}}"#,
+            id = String::from_utf8_lossy(&id),
+            known = known.join(","),
+            date = String::from_utf8_lossy(&json::quote(date)),
+        );
+        (StatusCode::BAD_REQUEST, Bytes::from(text))
+    };
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    *response.headers_mut() = json_head();
+    Some(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(answer: &'static str, status: u16) {
+        assert_eq!(status_of(&Bytes::from_static(answer.as_bytes())), status, "{answer}");
+    }
+
+    #[test]
+    fn an_answer_has_its_status() {
+        check(r#"{"id":1,"result":{"code":-32601}}"#, 200);
+        check(r#"{"id":1,"error":{"code":-32601,"message":"?"}}"#, 404);
+        check(r#"{"id":1,"error":{"code":-32602,"message":"?"}}"#, 400);
+        check(r#"{"id":1,"error":{"code":-32020}}"#, 400);
+        check(r#"{"id":1,"error":{"code":-32021}}"#, 400);
+        check(r#"{"id":1,"error":{"code": -32022 }}"#, 400);
+        check(r#"{"id":1,"error":{"code":-32000}}"#, 200);
+        check(r#"{"id":1,"error":{}}"#, 200);
+    }
+}

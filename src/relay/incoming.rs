@@ -1,0 +1,141 @@
+//! What comes in from either side of a relay, and goes to its filter and to the other side.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::apart::Apart;
+use super::legs::{Clients, FromClient, FromServer, Headers, Server};
+use super::{Relay, Step, now};
+use crate::jsonrpc::{Message, Scan};
+use crate::progress::{Fate, Filter, Origin, Part, StreamId, Transmit};
+
+impl<C: Clients, S: Server> Relay<C, S> {
+    /// Takes what clients say, all that has come.
+    pub(super) fn heard(&mut self, heard: FromClient) -> Step {
+        let mut next = Some(heard);
+        while let Some(heard) = next {
+            match heard {
+                FromClient::Done => {
+                    self.stop_reading_clients();
+                    self.filter.ask(Filter::client_left);
+                    return Step::ClientDone;
+                }
+                FromClient::Gone => return self.clients_gone(),
+                FromClient::Raw(bytes) => self.server.pass(bytes),
+                FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
+                FromClient::Closed(stream, cancels) => {
+                    self.exchanges.remove(&stream);
+                    self.apart.retain(|pieces| pieces.stream != stream);
+                    self.filter.ask(|filter| filter.close_stream(now(), stream, cancels));
+                }
+                FromClient::Message(stream, message, headers) => {
+                    self.client_message(stream, &message, &headers);
+                }
+                FromClient::Start(stream, piece, headers) => {
+                    let mut scan = Scan::default();
+                    scan.feed(&piece);
+                    self.passing = Some((stream, scan));
+                    self.server.say_start(piece, &headers);
+                }
+                FromClient::Piece(piece) => {
+                    if let Some((_, scan)) = &mut self.passing {
+                        scan.feed(&piece);
+                    }
+                    self.server.say_piece(piece);
+                }
+                FromClient::End => {
+                    self.server.say_end();
+                    if let Some((stream, scan)) = self.passing.take() {
+                        self.filter.client_passed(now(), stream, &scan);
+                    }
+                }
+            }
+            next = self.clients.heard();
+        }
+        Step::Moved
+    }
+
+    fn client_message(&mut self, stream: StreamId, message: &Message, headers: &Headers) {
+        let payload = self.filter.client_message(now(), stream, message);
+        if payload.is_empty() {
+            return;
+        }
+        if let Some(upstream) = self.server.say(message, payload, headers) {
+            self.filter.ask(|filter| filter.pair(stream, message, upstream));
+        }
+    }
+
+    /// Takes what the server says, all that has come.
+    pub(super) fn said(&mut self, said: FromServer) -> Step {
+        let now = now();
+        let mut next = Some(said);
+        while let Some(said) = next {
+            let fate = match said {
+                FromServer::Done => {
+                    self.reads_server = false;
+                    return Step::ServerDone;
+                }
+                FromServer::Deaf => return self.server_written(false),
+                FromServer::Raw(bytes) => {
+                    self.clients.pass(bytes);
+                    Fate::Taken
+                }
+                FromServer::Noise(text) => Fate::Noise(text),
+                FromServer::Message(origin, message) => {
+                    self.filter.server_message(now, origin, &message)
+                }
+                FromServer::Start(origin, piece) => {
+                    let text = 0..piece.len();
+                    self.filter.server_passing(now, origin, piece, text)
+                }
+                FromServer::Piece(origin, piece) => {
+                    let text = 0..piece.len();
+                    self.filter.server_piece(now, origin, piece, text)
+                }
+                FromServer::End(origin, whole) => self.passed(now, origin, whole),
+                FromServer::Apart(apart) => self.answered_apart(now, *apart),
+            };
+            if let Fate::Noise(text) = fate
+                && !self.passes
+            {
+                self.aside.put(text);
+            }
+            next = self.server.said();
+        }
+        Step::Moved
+    }
+
+    fn passed(&mut self, now: Instant, origin: Origin, whole: bool) -> Fate {
+        if whole {
+            self.filter.server_passed(now, origin);
+        } else {
+            let why = "the server's message broke off before its end";
+            self.filter.server_broke_off(now, origin, why);
+        }
+        Fate::Taken
+    }
+
+    fn answered_apart(&mut self, now: Instant, apart: Apart) -> Fate {
+        let answered = apart
+            .id()
+            .and_then(|id| self.filter.ask(|filter| filter.answered_apart(now, &id)).flatten());
+        if let Some((stream, id)) = answered {
+            // What waits of its progress goes first.
+            self.apart.push(apart.into_pieces(stream, id));
+        }
+        Fate::Taken
+    }
+
+    pub(super) fn piece_apart(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
+        let part = if piece.is_some() { Part::Piece } else { Part::End };
+        if piece.is_none()
+            && let Some(over) = self.apart.iter().position(|pieces| pieces.stream == stream)
+        {
+            self.apart.remove(over);
+        }
+        let payload = piece.unwrap_or_default().into();
+        self.clients.give(stream, Transmit { payload, part });
+        Step::Moved
+    }
+}
