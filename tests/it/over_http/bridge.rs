@@ -248,6 +248,21 @@ async fn a_silent_tool_gets_heartbeats() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_may_take_an_hour() {
+    let begun = begun("heartbeat = { enabled = false }", "2025-06-18").await;
+    let (silent, reports) = (begun.post(call("1", "1")), begun.post(call("2", "2")));
+    for minute in 1..=60 {
+        pass(secs(60)).await;
+        begun.server.say(progress("2", minute));
+    }
+    begun.server.say(result("1"));
+    begun.server.say(result("2"));
+    settle().await;
+    assert_eq!(silent.messages(), [result("1")]);
+    assert_eq!((reports.messages().len(), reports.messages().last()), (61, Some(&result("2"))));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_reads_no_events_gets_json_without_progress_and_loses_nothing_else() {
     let begun = begun("", "2025-06-18").await;
     let json = ["Accept: application/json", "Content-Type: application/json", &begun.session];

@@ -94,6 +94,16 @@ async fn progress_and_answer_keep_their_distance() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_may_take_an_hour() {
+    let mut wire = open("heartbeat = { enabled = false }").await;
+    wire.say(call("1", "1")).await;
+    pass(secs(3600)).await;
+    wire.server.say(result("1"));
+    settle().await;
+    assert_eq!(wire.stream.messages(), [result("1")]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn closing_the_stream_ends_the_session_and_its_server() {
     let mut wire = open("").await;
     wire.say(call("1", "1")).await;

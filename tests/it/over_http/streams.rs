@@ -195,6 +195,21 @@ async fn a3_comments_come_after_fifteen_seconds_of_silence_with_and_without_a_to
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_may_take_an_hour() {
+    let mut rig = Rig::new("heartbeat.enabled = false");
+    let (silent, answers) = (rig.post(&[], call("1", "")), rig.post(&[], call("2", "7")));
+    let (says_nothing, server) = (rig.asked().await, rig.asked().await);
+    server.events(&[]);
+    pass(secs(3600)).await;
+    says_nothing.json(&[], &ok("1"));
+    server.say(ok("2"));
+    server.end();
+    settle().await;
+    assert_eq!(silent.messages(), [ok("1")]);
+    assert_eq!(answers.messages(), [ok("2")]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a1_heartbeats_come_after_two_seconds_and_then_every_five() {
     let (rig, answer, server) = called("", "2025-06-18").await;
     let begin = rig.now();

@@ -43,7 +43,8 @@ fn progress_of_one_client_is_not_broadcast() {
         let calls = [pair.server.hear("tools/call"), pair.server.hear("tools/call")];
         let [call, theirs] = calls;
         // Whichever came first.
-        let (call, theirs) = if call.session == one.session { (call, theirs) } else { (theirs, call) };
+        let (call, theirs) =
+            if call.session == one.session { (call, theirs) } else { (theirs, call) };
         for step in 1..=3 {
             call.progress(step, 9);
             one.hear_progress(streams[0], "t");

@@ -81,7 +81,8 @@ impl Line {
                 drop(pipe.lock().unwrap().write_all(lines.as_bytes()));
             }
             Self::Stream(_) => {
-                let events = messages.iter().map(|text| format!("event: message\ndata: {text}\n\n"));
+                let events =
+                    messages.iter().map(|text| format!("event: message\ndata: {text}\n\n"));
                 self.event(&events.collect::<String>());
             }
             Self::Nowhere => panic!("nobody waits for an answer"),

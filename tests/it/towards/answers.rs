@@ -360,6 +360,22 @@ async fn heartbeats_break_the_silence_of_a_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_may_take_an_hour() {
+    let mut rig =
+        Rig::with("upstream.url = \"http://up.example/base/mcp\"\nheartbeat = { enabled = false }");
+    rig.session(None, "2025-06-18").await;
+    rig.say(call("1", "1")).await;
+    rig.say(call("2", "2")).await;
+    let (silent, reports) = (rig.asked().await, rig.asked().await);
+    reports.events(&[]);
+    pass(secs(3600)).await;
+    reports.say(result("2"));
+    assert_eq!(rig.line().await, result("2"));
+    silent.json(&[], &result("1"));
+    assert_eq!(rig.line().await, result("1"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_leaves_ends_everything() {
     let mut rig = Rig::new();
     rig.session(Some("s"), "2025-06-18").await;
