@@ -1,8 +1,9 @@
 //! The first question of a client of 2026-07-28, `server/discover`, to a server that may be older.
 //!
 //! Such a client asks, and falls back to `initialize` if it gets an error. Some old servers end over a
-//! request before `initialize`, others never answer it. Nothing has been agreed on at that moment: so
-//! the proxy answers that the method is not known, and starts a server that has ended afresh.
+//! request before `initialize`, others never answer it, and some end over whatever comes next. Nothing
+//! has been agreed on at that moment: so the proxy answers that the method is not known, and starts a
+//! server that has ended afresh.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::json;
 use crate::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::mcp;
 use crate::progress::{Origin, Payload, StreamId};
@@ -22,8 +24,9 @@ use crate::relay::{FromServer, Headers, Server};
 
 /// How long an answer is waited for, from the question or from the server's first byte if that comes
 /// later: a server that is installed at its first start says nothing for long. Servers that know the
-/// question answer in milliseconds, and clients give up after a minute.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// question answer in milliseconds; clients give up after 10 s (Python, Rust) or a minute (TypeScript),
+/// and an answer that crosses their next request is an error to the Rust SDK.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Messages that a client may say behind the question and that are said again to a server that was
 /// started afresh. A client that says more has not waited for the answer.
@@ -42,8 +45,22 @@ impl Era {
         self.0.load(Ordering::Relaxed) == OLD
     }
 
+    fn is_new(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == NEW
+    }
+
+    /// A server that has answered once is new, however slow it may be at other times.
     fn set(&self, era: u8) {
-        self.0.store(era, Ordering::Relaxed);
+        self.0.fetch_max(era, Ordering::Relaxed);
+    }
+
+    /// Takes note of an answer. An error may be about what a client has asked, and not how old a server is.
+    fn learn(&self, answer: &Message) {
+        if answer.result().is_some() {
+            self.set(NEW);
+        } else if answer.error_code() == Some(METHOD_NOT_FOUND) {
+            self.set(OLD);
+        }
     }
 }
 
@@ -51,10 +68,12 @@ impl Era {
 enum State {
     /// The client has asked nothing yet.
     Fresh,
-    /// It has asked, and there is no answer.
+    /// It has asked, and the server has answered nothing since.
     Asked(Box<Asked>),
-    /// It has been told that there is none; one that comes late goes no further.
+    /// The server has answered something else. An answer to the question goes no further.
     Late(Key),
+    /// The client is to be told that there is no answer, behind the next answer.
+    Owed(Message),
     /// Client and server know each other.
     Agreed,
 }
@@ -69,6 +88,15 @@ struct Asked {
     deadline: Pin<Box<Sleep>>,
     /// The server has said something.
     heard: bool,
+    /// The client has been told that there is no answer.
+    refused: bool,
+}
+
+impl Asked {
+    /// Whether the client waits no longer: it takes no answer before the one to its `initialize`.
+    fn is_left(&self) -> bool {
+        self.said.iter().any(|(message, _)| is_initialize(message))
+    }
 }
 
 /// A server whose answer to `server/discover` is not waited for for ever.
@@ -90,12 +118,20 @@ impl<S: Server> Probing<S> {
         Self { server, era, state: State::Fresh, awake: false, own: None, again: None }
     }
 
-    /// Whether the server has ended over the question. The client has been told then that there is no
-    /// such method, and a fresh server is to take the place of this one.
+    /// Whether the server has ended over the question. The client is told that there is no such method,
+    /// and a fresh server is to take the place of this one.
     pub fn has_failed(&mut self) -> bool {
-        if matches!(self.state, State::Asked(_)) {
+        if let State::Asked(asked) = &mut self.state {
             tracing::info!("the server ended over server/discover; starting it afresh");
-            self.give_up();
+            self.era.set(OLD);
+            let (left, refusal) = (asked.is_left(), (!asked.refused).then(|| unknown(&asked.id)));
+            self.again = Some(std::mem::take(&mut asked.said));
+            self.state = State::Agreed;
+            match refusal {
+                Some(refusal) if left => self.state = State::Owed(refusal),
+                Some(refusal) => self.own = Some(refusal),
+                None => {}
+            }
         }
         self.again.is_some()
     }
@@ -103,35 +139,36 @@ impl<S: Server> Probing<S> {
     /// A fresh server takes the place of the one that has ended.
     pub fn replace(&mut self, server: S) {
         self.server = server;
-        self.state = State::Agreed;
         for (message, payload) in self.again.take().unwrap_or_default() {
             self.server.say(&message, payload, &None);
         }
     }
 
-    /// Answers in the server's place.
-    fn give_up(&mut self) {
-        if let State::Asked(asked) = std::mem::replace(&mut self.state, State::Agreed) {
-            self.era.set(OLD);
-            self.own = Some(unknown(&asked.id));
-            self.again = Some(asked.said);
-        }
+    /// What is said now cannot be said again: a server that ends from here on stays ended.
+    fn settle(&mut self) {
+        self.state = match std::mem::replace(&mut self.state, State::Agreed) {
+            State::Asked(asked) if asked.refused => State::Late(asked.key),
+            State::Fresh | State::Asked(_) => State::Agreed,
+            state => state,
+        };
     }
 
+    /// Answers in the server's place when it is time to.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> bool {
         let State::Asked(asked) = &mut self.state else { return false };
+        if asked.refused || asked.is_left() {
+            return false;
+        }
         if self.awake && !std::mem::replace(&mut asked.heard, true) {
             asked.deadline.as_mut().reset(Instant::now() + PATIENCE);
         }
         if asked.deadline.as_mut().poll(cx).is_pending() {
             return false;
         }
-        let key = asked.key.clone();
         tracing::info!("the server does not answer server/discover; going on without");
-        self.give_up();
-        // It is still there, and has heard what was said since.
-        self.again = None;
-        self.state = State::Late(key);
+        self.era.set(OLD);
+        asked.refused = true;
+        self.own = Some(unknown(&asked.id));
         true
     }
 
@@ -139,20 +176,53 @@ impl<S: Server> Probing<S> {
     fn judge(&mut self, said: FromServer) -> Option<FromServer> {
         self.awake = true;
         let FromServer::Message(origin, message) = said else { return Some(said) };
-        let asked = match &self.state {
-            State::Asked(asked) => &asked.key,
-            State::Late(key) => key,
-            _ => return Some(FromServer::Message(origin, message)),
-        };
-        let answers = message.kind() == Kind::Response && message.id_key().as_ref() == Some(asked);
-        if !answers {
+        if message.kind() != Kind::Response {
             return Some(FromServer::Message(origin, message));
         }
-        self.era.set(if message.result().is_some() { NEW } else { OLD });
-        let late = matches!(self.state, State::Late(_));
-        self.state = State::Agreed;
-        (!late).then_some(FromServer::Message(origin, message))
+        let id = message.id_key();
+        // A client that falls back may begin its ids anew.
+        let agrees = || {
+            let result = message.result();
+            result.is_some_and(|result| json::member(&result, "protocolVersion").is_some())
+        };
+        let (passes, next) = match std::mem::replace(&mut self.state, State::Agreed) {
+            State::Asked(asked) if asked.refused && id.as_ref() == Some(&asked.key) && agrees() => {
+                self.era.set(OLD);
+                (true, State::Agreed)
+            }
+            State::Late(key) if id.as_ref() == Some(&key) && agrees() => {
+                self.era.set(OLD);
+                (true, State::Agreed)
+            }
+            State::Asked(asked) if id.as_ref() == Some(&asked.key) => {
+                self.era.learn(&message);
+                (!asked.refused, State::Agreed)
+            }
+            State::Asked(asked) if asked.refused || asked.is_left() => {
+                // It is alive, and has answered something else first.
+                if !asked.refused {
+                    self.era.set(OLD);
+                    self.own = Some(unknown(&asked.id));
+                }
+                (true, State::Late(asked.key))
+            }
+            State::Late(key) if id.as_ref() == Some(&key) => {
+                self.era.learn(&message);
+                (false, State::Agreed)
+            }
+            State::Owed(refusal) => {
+                self.own = Some(refusal);
+                (true, State::Agreed)
+            }
+            state => (true, state),
+        };
+        self.state = next;
+        passes.then_some(FromServer::Message(origin, message))
     }
+}
+
+fn is_initialize(message: &Message) -> bool {
+    message.kind() == Kind::Request && message.method().as_deref() == Some(mcp::INITIALIZE)
 }
 
 /// The answer of a server that does not know the question.
@@ -195,7 +265,7 @@ impl<S: Server> Server for Probing<S> {
         match &mut self.state {
             State::Fresh if message.kind() == Kind::Request => {
                 let text = Message::parse(payload.to_bytes());
-                let asks = text.method().as_deref() == Some(mcp::DISCOVER);
+                let asks = text.method().as_deref() == Some(mcp::DISCOVER) && !self.era.is_new();
                 let (Some(key), Some(id), true) = (text.id_key(), text.id(), asks) else {
                     self.state = State::Agreed;
                     return self.server.say(message, payload, headers);
@@ -205,22 +275,21 @@ impl<S: Server> Server for Probing<S> {
                     return None;
                 }
                 let deadline = Box::pin(sleep_until(Instant::now() + PATIENCE));
-                let heard = self.awake;
-                let said = VecDeque::new();
-                self.state = State::Asked(Box::new(Asked { key, id, said, deadline, heard }));
+                let (said, heard, refused) = (VecDeque::new(), self.awake, false);
+                let asked = Asked { key, id, said, deadline, heard, refused };
+                self.state = State::Asked(Box::new(asked));
             }
             State::Asked(asked) if asked.said.len() < SAID_MAX => {
                 asked.said.push_back((message.clone(), payload.clone()));
             }
-            State::Asked(_) => self.state = State::Agreed,
+            State::Asked(_) => self.settle(),
             _ => {}
         }
         self.server.say(message, payload, headers)
     }
 
     fn say_start(&mut self, piece: Bytes, headers: &Headers) {
-        // It could not be said again.
-        self.state = State::Agreed;
+        self.settle();
         self.server.say_start(piece, headers);
     }
 

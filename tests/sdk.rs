@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod never_worse;
+mod sdk_bridge;
 mod sdk_conformance;
 mod sdk_http;
 mod sdk_remote;

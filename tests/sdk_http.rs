@@ -15,7 +15,7 @@ use crate::{aside, for_each};
 const CLIENTS: [&str; 6] = ["ts1", "ts2", "py1", "py2", "rmcp", "langchain"];
 
 /// On a busy machine a short call may be silent for long.
-const NO_HEARTBEATS: &str = "heartbeat = { enabled = false }";
+pub(crate) const NO_HEARTBEATS: &str = "heartbeat = { enabled = false }";
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
 
@@ -33,7 +33,7 @@ const HARMLESS: [&str; 7] = [
 
 /// Panics unless all went well: results, no complaint, no progress without a call, and rising figures.
 #[track_caller]
-fn expect_well(report: &Report) {
+pub(crate) fn expect_well(report: &Report) {
     let json = &report.json;
     for call in report.calls() {
         assert!(call["outcome"] == "result" && call["is_error"] == false, "{call} {json}");

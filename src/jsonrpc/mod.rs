@@ -250,6 +250,12 @@ impl Message {
         self.part(&self.error)
     }
 
+    /// The code of the error, if it has one that can be read.
+    pub fn error_code(&self) -> Option<i32> {
+        let code = json::member(&self.error()?, "code")?;
+        std::str::from_utf8(&code).ok()?.trim().parse().ok()
+    }
+
     /// Where the raw `error` stands in [`Message::raw`].
     pub fn error_range(&self) -> Option<Range<usize>> {
         self.error.clone()

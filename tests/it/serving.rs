@@ -7,7 +7,7 @@ mod faults;
 mod isolation;
 mod leaving;
 mod legacy;
-mod proxy;
+pub(crate) mod proxy;
 mod refusals;
 mod secrets;
 mod startup;

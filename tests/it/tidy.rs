@@ -16,7 +16,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("telemetry", &["progress"]),
     ("guarded", &["jsonrpc", "progress"]),
     ("relay", &["guarded", "jsonrpc", "lines", "progress", "transport"]),
-    ("probe", &["jsonrpc", "mcp", "progress", "relay"]),
+    ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
     ("host", &["lines", "probe", "relay", "telemetry", "transport"]),
     ("remote", &["relay", "telemetry"]),
     (

@@ -284,3 +284,8 @@ impl Proxy {
 pub(crate) fn route(path: &str, kind: &str, url: &str, lines: &str) -> String {
     format!("[[route]]\npath = \"{path}\"\nupstream.{kind} = \"{url}\"\n{lines}\n")
 }
+
+/// A route to a stdio server.
+pub(crate) fn stdio_route(path: &str, command: &[String], lines: &str) -> String {
+    format!("[[route]]\npath = \"{path}\"\nupstream.command = {command:?}\n{lines}\n")
+}

@@ -38,10 +38,7 @@ pub(super) fn date_of(headers: &HeaderMap, message: Option<&Message>) -> Option<
 
 /// The status that goes with an answer.
 pub(super) fn status_of(answer: &Bytes) -> StatusCode {
-    let error = Message::parse(answer.clone()).error();
-    let code = error.and_then(|error| json::member(&error, "code"));
-    let code = code.and_then(|code| std::str::from_utf8(&code).ok()?.trim().parse::<i32>().ok());
-    match code {
+    match Message::parse(answer.clone()).error_code() {
         Some(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
         Some(code) if BAD_REQUEST.contains(&code) => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,

@@ -16,6 +16,7 @@ use super::launch::{self, Wanted};
 use super::reader::{Form, Reader};
 use super::session::{Command, ENDED, Session, Whose, requests};
 use super::store::Look;
+use super::upload::Upload;
 use super::{
     PARSE_ERROR, RETRY_MS, events_head, frame, json_head, modern, named, passed, refusal, refused,
 };
@@ -229,9 +230,15 @@ fn gone(id: Option<&Bytes>) -> Response<Body> {
     refusal(StatusCode::NOT_FOUND, ENDED.why, id.map(|id| &id[..]))
 }
 
+/// The body of a request has no end, or is too long.
+pub(super) fn broken_off() -> Response<Body> {
+    let why = "the body of this request broke off, or is longer than max_request_bytes";
+    refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)
+}
+
 impl Asking {
-    /// Says it to the server; `None` if the session has ended.
-    async fn say(&self, said: Said) -> Option<Attached> {
+    /// Says it to the server; what the client is told if that cannot be.
+    async fn say(&self, said: Said) -> Result<Attached, Box<Response<Body>>> {
         let store = self.session.open(!self.reads_events);
         // Whoever leaves from now on has left this stream.
         let attached = store.attach(None);
@@ -241,15 +248,21 @@ impl Asking {
                 self.session.say(Command::Ask(store, message, self.headers.clone())).await
             }
             Said::Large(body) => {
-                self.session.say_in_pieces(body, &store, self.headers.clone()).await
+                match self.session.say_in_pieces(body, &store, self.headers.clone()).await {
+                    Upload::BrokenOff => return Err(Box::new(broken_off())),
+                    heard => heard == Upload::Said,
+                }
             }
         };
-        heard.then_some(attached)
+        if heard { Ok(attached) } else { Err(Box::new(self.gone())) }
     }
 
     /// `initialize`: nothing can be answered before it is known whether there is a session.
     async fn begin(self, said: Said, mut unborn: Unborn) -> Response<Body> {
-        let Some(attached) = self.say(said).await else { return gone(self.ids.first()) };
+        let attached = match self.say(said).await {
+            Ok(attached) => attached,
+            Err(refusal) => return *refusal,
+        };
         let over = poll_fn(|cx| attached.poll_over(cx));
         let patience = launch::start_timeout(&self.site);
         let over = async {
@@ -286,7 +299,10 @@ impl Asking {
     }
 
     async fn ask(self, said: Said) -> Response<Body> {
-        let Some(attached) = self.say(said).await else { return self.gone() };
+        let attached = match self.say(said).await {
+            Ok(attached) => attached,
+            Err(refusal) => return *refusal,
+        };
         let look = if self.reads_json {
             let upgrade = async {
                 match self.upgrades() {

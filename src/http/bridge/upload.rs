@@ -11,8 +11,28 @@ use super::session::{Command, ENDED, Session};
 use super::store::Store;
 use crate::http::body::RequestBody;
 use crate::http::reading::PAUSE_MAX;
-use crate::jsonrpc::Scan;
+use crate::jsonrpc::{Kind, Message, Scan};
+use crate::mcp::CANCELLED;
 use crate::relay::Headers;
+
+/// What has become of a message that was sent in pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Upload {
+    /// All of it is said.
+    Said,
+    /// The session has ended.
+    Ended,
+    /// The rest of it did not come.
+    BrokenOff,
+}
+
+/// Gives up the request of a message that broke off: nobody can read it, and it has no answer.
+fn cancel(scan: &Scan) -> Option<Command> {
+    let id = scan.id().filter(|_| scan.kind() == Kind::Request)?;
+    let head = format!(r#"{{"jsonrpc":"2.0","method":"{CANCELLED}","params":{{"requestId":"#);
+    let text = [head.as_bytes(), &id.to_json(), b"}}"].concat();
+    Some(Command::Tell(Message::parse(text.into()), None))
+}
 
 /// Ends the message, whatever becomes of who sends it: the next one must not become a part of it.
 struct Begun<'a> {
@@ -23,28 +43,31 @@ struct Begun<'a> {
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        if let Some(scan) = self.scan.take()
-            && !self.session.say_now(Command::End(Arc::clone(&self.store), scan))
-        {
+        let Some(scan) = self.scan.take() else { return };
+        let cancel = cancel(&scan);
+        let end = Command::End(Arc::clone(&self.store), scan);
+        if ![Some(end), cancel].into_iter().flatten().all(|one| self.session.say_now(one)) {
             self.session.end(ENDED);
         }
     }
 }
 
 impl Session {
-    /// Says a message as it comes, on one line; false if the session has ended. `store` is where its
-    /// answer goes. What breaks off reaches the server as it is: it cannot be taken back.
+    /// Says a message as it comes, on one line. `store` is where its answer goes. What breaks off
+    /// reaches the server as it is: it cannot be taken back.
     pub(super) async fn say_in_pieces(
         &self,
         mut body: RequestBody,
         store: &Arc<Store>,
         headers: Headers,
-    ) -> bool {
+    ) -> Upload {
         let _order = self.speaking.lock().await;
         let mut begun = Begun { session: self, store: Arc::clone(store), scan: None };
-        loop {
-            let frame = timeout(PAUSE_MAX, body.frame()).await;
-            let Ok(Some(Ok(frame))) = frame else { break };
+        let whole = loop {
+            let frame = match timeout(PAUSE_MAX, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                end => break matches!(end, Ok(None)),
+            };
             let Ok(data) = frame.into_data() else { continue };
             let piece: Bytes = frame::one_line(&data);
             let first = begun.scan.is_none();
@@ -55,10 +78,16 @@ impl Session {
             };
             if !self.say(command).await {
                 begun.scan = None;
-                return false;
+                return Upload::Ended;
+            }
+        };
+        let Some(scan) = begun.scan.take() else { return Upload::BrokenOff };
+        let cancel = cancel(&scan).filter(|_| !whole);
+        for command in [Some(Command::End(Arc::clone(store), scan)), cancel].into_iter().flatten() {
+            if !self.say(command).await {
+                return Upload::Ended;
             }
         }
-        let Some(scan) = begun.scan.take() else { return false };
-        self.say(Command::End(Arc::clone(store), scan)).await
+        if whole { Upload::Said } else { Upload::BrokenOff }
     }
 }

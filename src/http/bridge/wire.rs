@@ -9,9 +9,10 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::launch::Wanted;
-use super::post::{Said, read};
+use super::post::{Said, broken_off, read};
 use super::reader::{Form, Reader};
 use super::session::{Command, Whose};
+use super::upload::Upload;
 use super::{events_head, passed, refusal};
 use crate::http::body::Body;
 use crate::http::site::Site;
@@ -76,7 +77,10 @@ impl Proxy {
                 let _order = session.speaking.lock().await;
                 session.say(Command::Tell(message, headers)).await
             }
-            Said::Large(body) => session.say_in_pieces(body, &session.home, headers).await,
+            Said::Large(body) => match session.say_in_pieces(body, &session.home, headers).await {
+                Upload::BrokenOff => return broken_off(),
+                heard => heard == Upload::Said,
+            },
         };
         if !heard {
             return refusal(StatusCode::NOT_FOUND, "the session has ended", None);

@@ -615,3 +615,18 @@ async fn who_leaves_a_call_that_was_silent_has_all_the_time_to_come_back() {
     pass(secs(30)).await;
     assert!(begun.server.is_closed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_breaks_off_waits_for_no_answer() {
+    let mut begun = begun("", "2025-06-18").await;
+    let half = format!("{}{}", call("7", "7").trim_end_matches('}'), "}".repeat(2));
+    let half = format!(r#"{half},"x":"{}"#, "y".repeat(5_000_000));
+    let answer = begun.rig.post(&[&begun.session, "Content-Length: 6000000"], &half);
+    pass(secs(200)).await;
+    assert_eq!(answer.status(), 400, "{}", answer.text());
+    let told = begun.server.told().await;
+    assert!(told.len() == 2 && told[0] == half);
+    let cancel = &told[1];
+    assert!(cancel.contains(r#""notifications/cancelled","params":{"requestId":7}"#), "{cancel}");
+    assert!(begun.is_known().await);
+}

@@ -242,3 +242,18 @@ async fn an_answer_too_large_to_be_held_goes_to_who_asked_for_it() {
     assert_eq!(told[0], progress("1", 2));
     assert!(told[1].contains("1000000 bytes"), "{}", told[1]);
 }
+
+/// The fault may be the question's: another client's may be understood.
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_question_does_not_make_a_server_old() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (answer, mut server, id) = first(&rig, &mut servers, &discover()).await;
+    server.say(error(&id, -32602));
+    settle().await;
+    assert_eq!(answer.status(), 400);
+    let (answer, id) = asked(&rig, &mut server, &call("1")).await;
+    server.say(result(&id));
+    settle().await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.messages(), [result("1")]);
+}

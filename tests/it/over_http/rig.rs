@@ -166,7 +166,8 @@ impl Rig {
         for line in headers {
             head += &format!("{line}\r\n");
         }
-        if !body.is_empty() || start.starts_with("POST") {
+        let announced = headers.iter().any(|line| line.starts_with("Content-Length"));
+        if !announced && (!body.is_empty() || start.starts_with("POST")) {
             head += &format!("Content-Length: {}\r\n", body.len());
         }
         let bytes = [head.as_bytes(), b"\r\n", body].concat();

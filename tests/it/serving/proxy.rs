@@ -14,7 +14,7 @@ use crate::support::session::signal;
 use crate::support::{MILEPOST, STUCK, until, wait};
 
 /// `milepost serve` on ports of its own.
-pub(super) struct Proxy {
+pub(crate) struct Proxy {
     child: Child,
     log: Arc<Mutex<Vec<u8>>>,
     log_ended: Receiver<()>,
@@ -25,15 +25,15 @@ pub(super) struct Proxy {
 
 /// How it is started.
 #[derive(Default)]
-pub(super) struct Start<'a> {
+pub(crate) struct Start<'a> {
     /// Options of the command line.
-    pub(super) options: &'a [&'a str],
+    pub(crate) options: &'a [&'a str],
     /// `MILEPOST_LOG`.
-    pub(super) log: Option<&'a str>,
+    pub(crate) log: Option<&'a str>,
     /// Keys of `[server]`.
-    pub(super) server: &'a str,
+    pub(crate) server: &'a str,
     /// Keys of `[defaults]`.
-    pub(super) defaults: &'a str,
+    pub(crate) defaults: &'a str,
 }
 
 impl Proxy {
@@ -51,7 +51,7 @@ impl Proxy {
 
     /// The same, with the keys of the route.
     #[track_caller]
-    pub(super) fn with(start: &Start<'_>, route: &str) -> Self {
+    pub(crate) fn with(start: &Start<'_>, route: &str) -> Self {
         Self::serving(start, &format!("[[route]]\npath = \"/a\"\n{route}\n"))
     }
 
@@ -91,7 +91,7 @@ impl Proxy {
     }
 
     /// Where clients connect.
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
@@ -101,13 +101,13 @@ impl Proxy {
     }
 
     /// All that has been logged.
-    pub(super) fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&self.log.lock().unwrap()).into_owned()
     }
 
     /// Waits for a line of the log that has all of this in it.
     #[track_caller]
-    pub(super) fn logged(&self, parts: &[&str]) -> String {
+    pub(crate) fn logged(&self, parts: &[&str]) -> String {
         let mut found = None;
         let deadline = std::time::Instant::now() + STUCK;
         while found.is_none() {
