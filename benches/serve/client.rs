@@ -48,6 +48,8 @@ impl Ask {
 pub(crate) struct Client {
     wire: Wire,
     head: String,
+    /// What its calls have in `_meta` ahead of their tokens.
+    meta: &'static str,
 }
 
 impl Client {
@@ -67,7 +69,13 @@ impl Client {
              Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
              MCP-Protocol-Version: 2025-06-18\r\n"
         );
-        Ok(Self { wire, head })
+        Ok(Self { wire, head, meta: "" })
+    }
+
+    /// Speaks 2026-07-28 from now on.
+    pub(crate) fn be_modern(&mut self) {
+        self.head = self.head.replace("2025-06-18", "2026-07-28");
+        self.meta = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"#;
     }
 
     /// Begins a session; all that follows belongs to it.
@@ -106,12 +114,8 @@ impl Client {
     /// Calls a tool and reads the head of the response.
     pub(crate) async fn begin(&mut self, ask: &Ask) -> io::Result<Reply> {
         let id = next_id();
-        let (tool, arguments) = (ask.tool, &ask.arguments);
-        let token = format!("\"p{id}\"");
-        let call = format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{{arguments}}},"_meta":{{"progressToken":{token}}}}}}}"#
-        );
-        let head = self.send(&call, "200").await?;
+        let (tool, token) = (ask.tool, format!("\"p{id}\""));
+        let head = self.send(&tool_call(id, ask, self.meta), "200").await?;
         let is_stream =
             head.value("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
         let answer = match tool {
@@ -144,7 +148,15 @@ impl Client {
     }
 }
 
-fn next_id() -> u64 {
+/// A call of a tool with a progress token, and `meta` ahead of that.
+pub(crate) fn tool_call(id: u64, ask: &Ask, meta: &str) -> String {
+    let (tool, arguments) = (ask.tool, &ask.arguments);
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{{arguments}}},"_meta":{{{meta}"progressToken":"p{id}"}}}}}}"#
+    )
+}
+
+pub(crate) fn next_id() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(1_000_000);
     LAST.fetch_add(1, Ordering::Relaxed)
 }

@@ -6,7 +6,11 @@
 //! that does the work. What is reported is CPU time of the process in the middle (from
 //! `/proc/PID/task/*/schedstat`) as medians over the rounds, and its ratio to nginx's in the same
 //! round. nginx and haproxy are left out where they are not installed.
+//!
+//! Where milepost changes the transport, no other proxy stands beside it: what it adds to a call is
+//! compared with the same server on its own transport.
 
+mod children;
 mod client;
 mod http;
 mod loads;
@@ -35,7 +39,7 @@ const IDLE: usize = 2000;
 /// Clients that do not read.
 const STALLED: usize = 50;
 
-const SCENARIOS: [&str; 17] = [
+const SCENARIOS: [&str; 20] = [
     "json",
     "json-sessions",
     "latency",
@@ -53,10 +57,16 @@ const SCENARIOS: [&str; 17] = [
     "stalled",
     "stalled-logs",
     "slow",
+    "stdio",
+    "stdio-shared",
+    "wrap-url",
 ];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> io::Result<()> {
+    if std::env::args().nth(1).as_deref() == Some(children::SERVER) {
+        return children::serve();
+    }
     let mut rounds = ROUNDS;
     let mut wanted = Vec::new();
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
@@ -79,9 +89,12 @@ async fn main() -> io::Result<()> {
     let mut out = io::stdout();
     let mut figures = Vec::new();
     for name in wanted {
-        figures.push(match loads::all().into_iter().find(|load| load.name == name) {
-            Some(load) => bench.costs(&mut out, &load).await?,
-            None => bench.holds(&mut out, name).await?,
+        let load = loads::all().into_iter().find(|load| load.name == name);
+        let change = children::SCENARIOS.into_iter().find(|(scenario, _)| *scenario == name);
+        figures.push(match (load, change) {
+            (Some(load), _) => bench.costs(&mut out, &load).await?,
+            (None, Some(change)) => bench.adds(&mut out, change).await?,
+            (None, None) => bench.holds(&mut out, name).await?,
         });
     }
     table::summary(&mut out, &figures)
@@ -128,6 +141,12 @@ impl Bench {
             }
         }
         table::show(out, load, &rows)
+    }
+
+    /// Measures what a change of transport adds to a call.
+    async fn adds(&self, out: &mut impl Write, change: (&'static str, &str)) -> io::Result<Figure> {
+        let added = children::added(out, change, self.upstream, self.folder.path(), self.rounds);
+        timeout(STUCK, added).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Measures what open streams hold, each proxy started anew.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::children::SERVER;
 use crate::client::{Ask, Client};
 
 /// In this order they are measured and shown.
@@ -89,14 +90,7 @@ impl Target {
     /// CPU time of all its threads so far; `None` where there is no proxy.
     pub(crate) fn cpu(&self) -> io::Result<Option<Duration>> {
         let Some(process) = &self.process else { return Ok(None) };
-        let mut total = 0;
-        for pid in &process.pids {
-            for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-                let text = fs::read_to_string(task?.path().join("schedstat"))?;
-                total += text.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
-            }
-        }
-        Ok(Some(Duration::from_nanos(total)))
+        cpu(&process.pids).map(Some)
     }
 
     /// Kilobytes of memory that it has in use.
@@ -125,6 +119,18 @@ impl Drop for Process {
             sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// CPU time of all threads of some processes so far.
+pub(crate) fn cpu(pids: &[u32]) -> io::Result<Duration> {
+    let mut total = 0;
+    for pid in pids {
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let text = fs::read_to_string(task?.path().join("schedstat"))?;
+            total += text.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        }
+    }
+    Ok(Duration::from_nanos(total))
 }
 
 /// A process and its children.
@@ -159,7 +165,7 @@ fn command(
         _ => {
             let program = env!("CARGO_BIN_EXE_milepost");
             let arguments = &["serve", "conf", "--threads", "1", "--log-level", "error"];
-            (milepost(listen, upstream), program, arguments)
+            (milepost(listen, upstream)?, program, arguments)
         }
     };
     fs::write(file, text)?;
@@ -204,13 +210,14 @@ fn haproxy(listen: SocketAddr, upstream: SocketAddr) -> String {
 }
 
 /// Two routes to the same server; `/every` does not thin what it rewrites.
-fn milepost(listen: SocketAddr, upstream: SocketAddr) -> String {
+fn milepost(listen: SocketAddr, upstream: SocketAddr) -> io::Result<String> {
     let route = |path: &str| {
         format!("[[route]]\npath = \"{path}\"\nupstream.url = \"http://{upstream}/mcp\"\n")
     };
-    format!(
-        "[server]\nlisten = \"{listen}\"\n{}{}min_interval = \"0\"\n",
+    let server = std::env::current_exe()?;
+    Ok(format!(
+        "[server]\nlisten = \"{listen}\"\n[[route]]\npath = \"/stdio\"\nupstream.command = [{server:?}, \"{SERVER}\"]\n{}{}min_interval = \"0\"\n",
         route("/mcp"),
         route("/every")
-    )
+    ))
 }

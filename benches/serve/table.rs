@@ -1,6 +1,7 @@
 //! Medians, ratios, and what is written of them.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use crate::loads::{Load, Pace};
 use crate::proxies::{MILEPOST, NGINX};
@@ -121,8 +122,47 @@ pub(crate) fn show_plain(
     Ok(())
 }
 
+/// What milepost adds to a call, round by round, in microseconds.
+#[derive(Default)]
+pub(crate) struct Added {
+    direct: Vec<f64>,
+    through: Vec<f64>,
+    cpu: Vec<f64>,
+}
+
+impl Added {
+    /// How long calls took on the server's own transport and through milepost, and its CPU time for
+    /// the latter.
+    pub(crate) fn round(&mut self, direct: Vec<Duration>, through: Vec<Duration>, cpu: Duration) {
+        self.cpu.push(cpu.as_secs_f64() * 1e6 / through.len() as f64);
+        let half = |times: Vec<Duration>| {
+            median(times.iter().map(|time| time.as_secs_f64() * 1e6).collect()).unwrap_or_default()
+        };
+        self.direct.push(half(direct));
+        self.through.push(half(through));
+    }
+
+    /// Writes it.
+    pub(crate) fn show(
+        self,
+        out: &mut impl Write,
+        scenario: &'static str,
+        what: &str,
+    ) -> io::Result<Figure> {
+        let pairs = self.direct.iter().zip(&self.through);
+        let added = median(pairs.map(|(direct, through)| through - direct).collect());
+        let [direct, through, cpu] =
+            [self.direct, self.through, self.cpu].map(|all| median(all).unwrap_or_default());
+        writeln!(out, "\n### {scenario}: {what}\n\n| way | CPU per call | p50 | added |")?;
+        writeln!(out, "|---|--:|--:|--:|\n| direct | | {direct:.0} µs | |")?;
+        let more = added.unwrap_or_default();
+        writeln!(out, "| milepost | {cpu:.1} µs | {through:.0} µs | {more:.0} µs |")?;
+        Ok(Figure { scenario, value: added, wrong: None })
+    }
+}
+
 /// What is aimed at: a scenario, and the most that its figure may be.
-const AIMS: [(&str, &str, f64); 15] = [
+const AIMS: [(&str, &str, f64); 18] = [
     ("json", "x nginx's CPU", 1.3),
     ("json-sessions", "x nginx's CPU", 1.3),
     ("paced", "x nginx's CPU", 1.25),
@@ -138,6 +178,9 @@ const AIMS: [(&str, &str, f64); 15] = [
     ("stalled", "KB a stream", 256.0),
     ("stalled-logs", "KB a stream", 256.0),
     ("slow", "ms at most", 250.0),
+    ("stdio", "µs added to a call", 500.0),
+    ("stdio-shared", "µs added to a call", 500.0),
+    ("wrap-url", "µs added to a call", 500.0),
 ];
 
 /// Writes a line for each aim that something was measured for.

@@ -77,10 +77,8 @@ async fn answer(wire: &mut Wire, request: &str) -> io::Result<()> {
         return wire.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n").await;
     };
     if field("method") == Some("initialize") {
-        let result = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}"#;
         let session = format!("Mcp-Session-Id: session-{id}\r\n");
-        let message = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
-        return json(wire, &session, message.as_bytes()).await;
+        return json(wire, &session, agreement(id).as_bytes()).await;
     }
     let told = Told::new(
         field("form").unwrap_or_default(),
@@ -112,6 +110,12 @@ async fn json(wire: &mut Wire, header: &str, message: &[u8]) -> io::Result<()> {
     )?;
     all.extend_from_slice(message);
     wire.write(&all).await
+}
+
+/// The answer to `initialize`.
+pub(crate) fn agreement(id: &str) -> String {
+    let result = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}"#;
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
 }
 
 pub(crate) fn small_answer(id: &str) -> String {

@@ -2,11 +2,12 @@
 
 mod bytes;
 mod client;
+mod crowd;
 mod faults;
 mod isolation;
 mod leaving;
 mod legacy;
-mod proxy;
+pub(crate) mod proxy;
 mod refusals;
 mod secrets;
 mod startup;

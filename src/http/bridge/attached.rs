@@ -202,6 +202,8 @@ impl Drop for Attached {
             return;
         }
         state.detach();
+        // From now on its client may come back, or not.
+        self.store.bell.touch();
         if !state.heard {
             state.over = true;
         }

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Context;
+use std::time::Duration;
 
 use futures::task::AtomicWaker;
+use tokio::time::Instant;
 
 use super::store::Broken;
 use crate::progress::StreamId;
@@ -18,6 +20,7 @@ pub(super) struct Bell {
     left: Mutex<VecDeque<StreamId>>,
     end: Mutex<Option<Broken>>,
     slow: AtomicUsize,
+    used: Mutex<Option<Instant>>,
 }
 
 impl Bell {
@@ -53,6 +56,17 @@ impl Bell {
 
     pub(super) fn ended(&self) -> Option<Broken> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The session is in use.
+    pub(super) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// For how long it has not been used.
+    pub(super) fn unused_for(&self) -> Duration {
+        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.map_or(Duration::ZERO, |used| used.elapsed())
     }
 
     /// A client has become slow, or is so no more.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use super::bell::Bell;
 use super::store::{Broken, Store};
@@ -57,7 +56,6 @@ struct Table {
     last: u64,
     stores: BTreeMap<u64, Arc<Store>>,
     agreed: Agreed,
-    used: Option<Instant>,
 }
 
 /// Whose a session is.
@@ -112,12 +110,12 @@ impl Session {
 
     /// The session is in use.
     pub(super) fn touch(&self) {
-        self.table().used = Some(Instant::now());
+        self.bell.touch();
     }
 
     /// For how long it has not been used.
     pub(super) fn unused_for(&self) -> Duration {
-        self.table().used.map_or(Duration::ZERO, |used| used.elapsed())
+        self.bell.unused_for()
     }
 
     pub(super) fn agree(&self, date: &str) {

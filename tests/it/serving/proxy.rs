@@ -14,7 +14,7 @@ use crate::support::session::signal;
 use crate::support::{MILEPOST, STUCK, until, wait};
 
 /// `milepost serve` on ports of its own.
-pub(super) struct Proxy {
+pub(crate) struct Proxy {
     child: Child,
     log: Arc<Mutex<Vec<u8>>>,
     log_ended: Receiver<()>,
@@ -25,15 +25,15 @@ pub(super) struct Proxy {
 
 /// How it is started.
 #[derive(Default)]
-pub(super) struct Start<'a> {
+pub(crate) struct Start<'a> {
     /// Options of the command line.
-    pub(super) options: &'a [&'a str],
+    pub(crate) options: &'a [&'a str],
     /// `MILEPOST_LOG`.
-    pub(super) log: Option<&'a str>,
+    pub(crate) log: Option<&'a str>,
     /// Keys of `[server]`.
-    pub(super) server: &'a str,
+    pub(crate) server: &'a str,
     /// Keys of `[defaults]`.
-    pub(super) defaults: &'a str,
+    pub(crate) defaults: &'a str,
 }
 
 impl Proxy {
@@ -51,7 +51,7 @@ impl Proxy {
 
     /// The same, with the keys of the route.
     #[track_caller]
-    pub(super) fn with(start: &Start<'_>, route: &str) -> Self {
+    pub(crate) fn with(start: &Start<'_>, route: &str) -> Self {
         Self::serving(start, &format!("[[route]]\npath = \"/a\"\n{route}\n"))
     }
 
@@ -91,7 +91,7 @@ impl Proxy {
     }
 
     /// Where clients connect.
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
@@ -101,13 +101,13 @@ impl Proxy {
     }
 
     /// All that has been logged.
-    pub(super) fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&self.log.lock().unwrap()).into_owned()
     }
 
     /// Waits for a line of the log that has all of this in it.
     #[track_caller]
-    pub(super) fn logged(&self, parts: &[&str]) -> String {
+    pub(crate) fn logged(&self, parts: &[&str]) -> String {
         let mut found = None;
         let deadline = std::time::Instant::now() + STUCK;
         while found.is_none() {
@@ -169,6 +169,34 @@ impl Proxy {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// The files, pipes and sockets that it has open.
+    pub(super) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// How many processes are its children, dead ones that nobody has waited for too.
+    pub(super) fn children(&self) -> usize {
+        let own = self.child.id().to_string();
+        let names = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+        let stats = names.filter_map(|path| std::fs::read_to_string(path.join("stat")).ok());
+        // `PID (NAME) STATE PARENT ...`
+        stats
+            .filter(|stat| {
+                let (_, rest) = stat.rsplit_once(") ").unwrap_or_default();
+                rest.split(' ').nth(1) == Some(&own)
+            })
+            .count()
+    }
+
+    /// What servers have said behind the word `pids` on their standard error, one list a server.
+    pub(super) fn pids(&self) -> Vec<Vec<u32>> {
+        let log = self.log();
+        let lines = log.lines().filter_map(|line| line.split_once("pids "));
+        lines
+            .map(|(_, rest)| rest.split(' ').map_while(|word| word.parse().ok()).collect())
+            .collect()
     }
 }
 

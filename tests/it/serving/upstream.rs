@@ -13,6 +13,7 @@ use crate::support::STUCK;
 /// A server on a port of its own. Each of its connections serves one request, which the test takes.
 pub(crate) struct Upstream {
     address: String,
+    listener: TcpListener,
     requests: Receiver<Asked>,
 }
 
@@ -28,13 +29,24 @@ impl Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (asked, requests) = mpsc::channel();
+        let accepting = listener.try_clone().unwrap();
         thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (stream, asked) = (stream.unwrap(), asked.clone());
+            for stream in accepting.incoming().map_while(Result::ok) {
+                let asked = asked.clone();
                 thread::spawn(move || read(stream).map(|request| asked.send(request)));
             }
         });
-        Self { address, requests }
+        Self { address, listener, requests }
+    }
+
+    /// What makes it refuse connections from then on.
+    pub(crate) fn listener(&self) -> TcpListener {
+        self.listener.try_clone().unwrap()
+    }
+
+    /// The next request, or nothing once connections are refused.
+    pub(crate) fn next(&self) -> Option<Asked> {
+        self.requests.recv().ok()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -51,6 +63,13 @@ impl Upstream {
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.try_recv().is_err()
     }
+}
+
+const EVENTS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                      transfer-encoding: chunked\r\nconnection: close\r\n\r\n";
+
+fn chunk(text: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat()
 }
 
 fn read(stream: TcpStream) -> Option<Asked> {
@@ -82,20 +101,22 @@ impl Asked {
     /// The head of an answer of events.
     #[track_caller]
     pub(crate) fn events(&mut self) -> &mut Self {
-        self.raw(
-            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
-             transfer-encoding: chunked\r\nconnection: close\r\n\r\n",
-        )
+        self.raw(EVENTS)
     }
 
     /// A piece of an answer.
     #[track_caller]
     pub(crate) fn say(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
-        let text = text.as_ref();
-        let mut chunk = format!("{:x}\r\n", text.len()).into_bytes();
-        chunk.extend_from_slice(text);
-        chunk.extend_from_slice(b"\r\n");
-        self.raw(chunk)
+        self.raw(chunk(text.as_ref()))
+    }
+
+    /// The same to somebody who may have left.
+    pub(crate) fn try_events(&mut self) {
+        let _ = self.stream.write_all(EVENTS.as_bytes());
+    }
+
+    pub(crate) fn try_say(&mut self, text: impl AsRef<[u8]>) {
+        let _ = self.stream.write_all(&chunk(text.as_ref()));
     }
 
     /// The end of an answer.
@@ -124,6 +145,11 @@ impl Asked {
     /// Dies so that the other side hears of it at once.
     pub(crate) fn reset(self) {
         SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
+    /// A handle of its connection.
+    pub(crate) fn connection(&self) -> TcpStream {
+        self.stream.try_clone().unwrap()
     }
 
     /// How long it takes until the other side has closed the connection.

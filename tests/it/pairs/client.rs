@@ -1,0 +1,375 @@
+//! A client of each transport, which holds everything that it is told against the rules.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Shutdown, TcpStream};
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::Transport;
+use crate::checker::Checker;
+use crate::support::exchange::Exchange;
+use crate::support::session::Session;
+use crate::support::{MILEPOST, STUCK};
+
+/// The stream of what belongs to no request; over stdio and HTTP+SSE there is no other.
+pub(super) const HOME: usize = 0;
+
+/// Something that came, or the end of a stream.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) stream: usize,
+    /// The id of its event.
+    pub(super) event: Option<String>,
+    /// Nothing: the stream has ended.
+    pub(super) text: Option<String>,
+}
+
+impl Told {
+    #[track_caller]
+    pub(super) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or_else(|| panic!("stream {} has ended", self.stream))
+    }
+
+    #[track_caller]
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(self.text()).unwrap()
+    }
+}
+
+enum Way {
+    Stdio(Session),
+    Http { address: String, session: String },
+    Sse { address: String, endpoint: String },
+}
+
+pub(super) struct Client {
+    way: Way,
+    /// Its session's number on the server.
+    pub(super) session: usize,
+    checker: Checker,
+    told: Receiver<Told>,
+    tell: Sender<Told>,
+    /// What came before it was asked for.
+    early: Vec<Told>,
+    connections: Arc<Mutex<Vec<(usize, TcpStream)>>>,
+    streams: usize,
+}
+
+/// What follows `data: ` in an event, and its id.
+fn event(stream: usize, text: &str) -> Option<Told> {
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let data = field("data: ").filter(|data| !data.is_empty());
+    let event = field("id: ").map(str::to_owned);
+    (data.is_some() || event.is_some())
+        .then(|| Told { stream, event, text: data.map(str::to_owned) })
+}
+
+/// Tells what comes in answer to a request, and its end.
+fn read(stream: usize, mut exchange: Exchange, tell: &Sender<Told>) {
+    let end = Told { stream, event: None, text: None };
+    let kind = exchange.header("content-type").unwrap_or_default();
+    if kind == "application/json" {
+        let _ = tell.send(Told { stream, event: None, text: Some(exchange.rest()) });
+    } else if kind == "text/event-stream" {
+        while let Ok(Some(text)) = exchange.try_event() {
+            if let Some(told) = event(stream, &text) {
+                let _ = tell.send(told);
+            }
+        }
+    }
+    let _ = tell.send(end);
+}
+
+impl Client {
+    fn new(way: Way, session: usize) -> Self {
+        let (tell, told) = mpsc::channel();
+        Self {
+            way,
+            session,
+            checker: Checker::default(),
+            told,
+            tell,
+            early: Vec::new(),
+            connections: Arc::default(),
+            streams: 0,
+        }
+    }
+
+    /// `milepost wrap` with these arguments.
+    pub(super) fn stdio(arguments: &[String], session: usize) -> Self {
+        let mut command = Command::new(MILEPOST);
+        command.args(["wrap", "--no-heartbeat"]).args(arguments);
+        let mut wrap = Session::start(&mut command);
+        let stdout = wrap.take_stdout();
+        let mut client = Self::new(Way::Stdio(wrap), session);
+        let tell = client.tell.clone();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = tell.send(Told { stream: HOME, event: None, text: Some(line) });
+            }
+            let _ = tell.send(Told { stream: HOME, event: None, text: None });
+        });
+        client.begin(Transport::Stdio);
+        client
+    }
+
+    /// Of `milepost serve`.
+    pub(super) fn http(address: &str, session: usize) -> Self {
+        let way = Way::Http { address: address.to_owned(), session: String::new() };
+        let mut client = Self::new(way, session);
+        client.begin(Transport::Http);
+        client
+    }
+
+    /// The same.
+    pub(super) fn sse(address: &str, session: usize) -> Self {
+        let way = Way::Sse { address: address.to_owned(), endpoint: String::new() };
+        let mut client = Self::new(way, session);
+        let mut stream = client.open(HOME, "GET", "/a/sse", &[], "");
+        let first = stream.event().unwrap();
+        let endpoint = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end();
+        client.way = Way::Sse { address: address.to_owned(), endpoint: endpoint.to_owned() };
+        let tell = client.tell.clone();
+        thread::spawn(move || read(HOME, stream, &tell));
+        client.begin(Transport::Sse);
+        client
+    }
+
+    #[track_caller]
+    fn begin(&mut self, transport: Transport) {
+        let version = if transport == Transport::Sse { "2024-11-05" } else { "2025-11-25" };
+        let message = json!({"jsonrpc": "2.0", "id": "i", "method": "initialize", "params": {
+            "protocolVersion": version,
+            "capabilities": {"sampling": {}, "roots": {}, "elicitation": {}},
+            "clientInfo": {"name": "c", "version": "1"}}})
+        .to_string();
+        let answer = if transport == Transport::Http {
+            self.checker.client_said(&message);
+            let mut exchange = self.open(HOME, "POST", "/a", &[], &message);
+            let id = exchange.header("mcp-session-id");
+            if let Way::Http { session, .. } = &mut self.way {
+                *session = id.expect("no session has begun");
+            }
+            let answer = exchange.rest();
+            self.checker.client_told(&answer);
+            answer
+        } else {
+            self.say_text(&message);
+            self.hear().text().to_owned()
+        };
+        assert!(answer.contains("serverInfo"), "{answer}");
+        self.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        if transport == Transport::Http {
+            self.listen(HOME, &[]);
+        }
+    }
+
+    /// Sends a request that can be cut.
+    fn open(
+        &self,
+        stream: usize,
+        method: &str,
+        path: &str,
+        more: &[(&str, &str)],
+        body: &str,
+    ) -> Exchange {
+        let (Way::Http { address, .. } | Way::Sse { address, .. }) = &self.way else {
+            panic!("this is spoken over HTTP")
+        };
+        let mut headers = vec![(
+            "accept",
+            if method == "GET" { "text/event-stream" } else { "application/json, text/event-stream" },
+        )];
+        if method == "POST" {
+            headers.push(("content-type", "application/json"));
+        }
+        if let Way::Http { session, .. } = &self.way
+            && !session.is_empty()
+        {
+            headers.extend([("mcp-session-id", &**session), ("mcp-protocol-version", "2025-11-25")]);
+        }
+        headers.extend(more);
+        let exchange = Exchange::send(address, method, path, &headers, body);
+        self.connections.lock().unwrap().push((stream, exchange.connection()));
+        exchange
+    }
+
+    fn listen(&mut self, stream: usize, headers: &[(&str, &str)]) {
+        let mut exchange = self.open(stream, "GET", "/a", headers, "");
+        assert_eq!(exchange.status(), 200, "{}", exchange.rest());
+        let tell = self.tell.clone();
+        thread::spawn(move || read(stream, exchange, &tell));
+    }
+
+    /// Says a message; returns the stream on which it is answered.
+    #[track_caller]
+    pub(super) fn say(&mut self, message: &Value) -> usize {
+        self.say_text(&message.to_string())
+    }
+
+    #[track_caller]
+    fn say_text(&mut self, message: &str) -> usize {
+        self.checker.client_said(message);
+        let asks = message.contains("\"method\"") && message.contains("\"id\"");
+        let stream = self.streams + 1;
+        match &mut self.way {
+            Way::Stdio(wrap) => {
+                wrap.tell(message);
+                HOME
+            }
+            Way::Http { .. } => {
+                let mut exchange = self.open(stream, "POST", "/a", &[], message);
+                if asks {
+                    self.streams = stream;
+                    let tell = self.tell.clone();
+                    thread::spawn(move || read(stream, exchange, &tell));
+                } else {
+                    assert_eq!(exchange.status(), 202, "{}", exchange.rest());
+                }
+                stream
+            }
+            Way::Sse { endpoint, .. } => {
+                let endpoint = endpoint.clone();
+                let mut exchange = self.open(stream, "POST", &endpoint, &[], message);
+                assert_eq!(exchange.status(), 202, "{}", exchange.rest());
+                HOME
+            }
+        }
+    }
+
+    /// Calls a tool with a progress token.
+    #[track_caller]
+    pub(super) fn call(&mut self, id: u32, token: impl Into<Value>) -> usize {
+        let token = token.into();
+        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
+            "name": "work", "arguments": {}, "_meta": {"progressToken": token}}}))
+    }
+
+    #[track_caller]
+    pub(super) fn cancel(&mut self, id: u32) {
+        self.say(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                         "params": {"requestId": id}}));
+    }
+
+    /// The status of a POST or GET that may be refused, and its body.
+    pub(super) fn status(&self, method: &str, body: &str) -> (u16, String) {
+        let path = match &self.way {
+            Way::Sse { endpoint, .. } => endpoint,
+            _ => "/a",
+        };
+        let mut exchange = self.open(usize::MAX, method, path, &[], body);
+        (exchange.status(), exchange.rest())
+    }
+
+    #[track_caller]
+    fn next(&mut self) -> Told {
+        let told = self.told.recv_timeout(STUCK);
+        let told = told.unwrap_or_else(|_| panic!("nothing comes; before: {:?}", self.early));
+        if let Some(text) = &told.text {
+            self.checker.client_told(text);
+        }
+        told
+    }
+
+    /// What comes next on any stream. An event that has nothing but an id tells nothing.
+    #[track_caller]
+    pub(super) fn hear(&mut self) -> Told {
+        self.find(|told| told.text.is_some())
+    }
+
+    /// What comes next on this stream, or its end.
+    #[track_caller]
+    pub(super) fn hear_on(&mut self, stream: usize) -> Told {
+        self.find(|told| told.stream == stream && (told.text.is_some() || told.event.is_none()))
+    }
+
+    #[track_caller]
+    fn find(&mut self, fits: impl Fn(&Told) -> bool) -> Told {
+        if let Some(at) = self.early.iter().position(&fits) {
+            return self.early.remove(at);
+        }
+        loop {
+            let told = self.next();
+            if fits(&told) {
+                return told;
+            }
+            self.early.push(told);
+        }
+    }
+
+    /// Progress, the next thing that comes at all; returns its figure.
+    #[track_caller]
+    pub(super) fn hear_progress(&mut self, stream: usize, token: impl Into<Value>) -> f64 {
+        let told = self.hear();
+        let params = &told.json()["params"];
+        assert_eq!(params["progressToken"], token.into(), "{told:?}");
+        assert_eq!(told.stream, stream, "{told:?}");
+        params["progress"].as_f64().unwrap()
+    }
+
+    /// A result, the next thing that comes at all.
+    #[track_caller]
+    pub(super) fn hear_result(&mut self, stream: usize, id: u32, text: &str) {
+        let told = self.hear();
+        let json = told.json();
+        assert_eq!(json["id"], id, "{told:?}");
+        assert_eq!(json["result"]["content"][0]["text"], text, "{told:?}");
+        assert_eq!(told.stream, stream, "{told:?}");
+    }
+
+    /// Asks for something else and is told nothing but the answer to that.
+    #[track_caller]
+    pub(super) fn hears_nothing(&mut self, server: &mut super::server::Server, id: u32) {
+        let stream = self.say(&json!({"jsonrpc": "2.0", "id": id, "method": "fence"}));
+        server.hear("fence").answer("fence");
+        self.hear_result(stream, id, "fence");
+    }
+
+    /// The end of a stream, with nothing before it.
+    #[track_caller]
+    pub(super) fn hear_end(&mut self, stream: usize) {
+        let told = self.hear_on(stream);
+        assert!(told.text.is_none(), "{told:?}");
+    }
+
+    /// Cuts the connection of a stream.
+    pub(super) fn cut(&self, stream: usize) {
+        for (of, connection) in &*self.connections.lock().unwrap() {
+            if *of == stream {
+                let _ = connection.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    /// Comes back for what follows an event; returns the stream on which it comes.
+    #[track_caller]
+    pub(super) fn resume(&mut self, event: &str) -> usize {
+        self.streams += 1;
+        let stream = self.streams;
+        self.listen(stream, &[("last-event-id", event)]);
+        stream
+    }
+
+    /// Has nothing more to say: the end of standard input, of the session, of the stream.
+    #[track_caller]
+    pub(super) fn leave(&mut self) {
+        match &mut self.way {
+            Way::Stdio(wrap) => wrap.hang_up(),
+            Way::Http { .. } => assert_eq!(self.status("DELETE", "").0, 200),
+            Way::Sse { .. } => self.cut(HOME),
+        }
+    }
+
+    /// The exit code of `milepost wrap`.
+    #[track_caller]
+    pub(super) fn code(&mut self) -> Option<i32> {
+        match &mut self.way {
+            Way::Stdio(wrap) => wrap.exit().code(),
+            _ => panic!("nothing exits"),
+        }
+    }
+}

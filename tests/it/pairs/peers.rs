@@ -1,0 +1,1 @@
+//! What other proxies get wrong, as far as no cell of the table is about it.

@@ -1,0 +1,473 @@
+//! A server that says what a test wants, in three framings.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+use socket2::SockRef;
+
+use super::Transport;
+use crate::serving::upstream::{Asked, Upstream};
+use crate::support::STUCK;
+
+/// A child whose standard input and output lead to a test. It ends when the test closes its side.
+const CHILD: &str = r#"
+import os, socket, sys, threading
+test = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+test.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+test.sendall(b"%d\n" % os.getpid())
+def hear():
+    while said := os.read(0, 1 << 16):
+        test.sendall(said)
+    test.shutdown(socket.SHUT_WR)
+threading.Thread(target=hear, daemon=True).start()
+while told := test.recv(1 << 16):
+    sys.stdout.buffer.write(told)
+    sys.stdout.buffer.flush()
+os._exit(3)
+"#;
+
+/// Said by the client of a session, or that it is over.
+pub(super) struct Heard {
+    /// Sessions are counted from 0.
+    pub(super) session: usize,
+    pub(super) what: What,
+    /// Where it is answered.
+    line: Line,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum What {
+    Message(Value),
+    /// A client comes back for what follows this event.
+    Resumes(String),
+    /// The session's last word: no more input, no stream, DELETE.
+    End,
+}
+
+/// Where the server says something.
+#[derive(Clone)]
+pub(super) enum Line {
+    Pipe(Arc<Mutex<TcpStream>>),
+    /// A response; whether its head is written.
+    Stream(Arc<Mutex<(Asked, bool)>>),
+    /// What needs no answer.
+    Nowhere,
+}
+
+impl Line {
+    /// Says a message. That a client may have left is no matter.
+    pub(super) fn say(&self, message: &Value) {
+        self.say_text(&message.to_string());
+    }
+
+    pub(super) fn say_text(&self, message: &str) {
+        match self {
+            Self::Pipe(pipe) => drop(pipe.lock().unwrap().write_all((message.to_owned() + "\n").as_bytes())),
+            Self::Stream(_) => self.event(&format!("event: message\ndata: {message}\n\n")),
+            Self::Nowhere => panic!("nobody waits for an answer"),
+        }
+    }
+
+    /// The same, as an event to come back after, where there are events of single requests.
+    pub(super) fn say_numbered(&self, event: &str, message: &Value) {
+        self.event(&format!("id: {event}\nretry: 50\ndata: {message}\n\n"));
+    }
+
+    fn event(&self, event: &str) {
+        let Self::Stream(stream) = self else { panic!("no events are spoken here") };
+        let (asked, begun) = &mut *stream.lock().unwrap();
+        if !std::mem::replace(begun, true) {
+            asked.try_events();
+        }
+        asked.try_say(event);
+    }
+
+    /// Ends a response.
+    pub(super) fn end(&self) {
+        if let Self::Stream(stream) = self {
+            stream.lock().unwrap().0.try_say("");
+        }
+    }
+
+    fn handle(&self) -> Option<TcpStream> {
+        match self {
+            Self::Pipe(pipe) => Some(pipe.lock().unwrap().try_clone().unwrap()),
+            Self::Stream(stream) => Some(stream.lock().unwrap().0.connection()),
+            Self::Nowhere => None,
+        }
+    }
+}
+
+impl Heard {
+    pub(super) fn message(&self) -> &Value {
+        match &self.what {
+            What::Message(message) => message,
+            what => panic!("{what:?}"),
+        }
+    }
+
+    /// The id of a request.
+    pub(super) fn id(&self) -> &Value {
+        &self.message()["id"]
+    }
+
+    /// The progress token of a request.
+    pub(super) fn token(&self) -> &Value {
+        &self.message()["params"]["_meta"]["progressToken"]
+    }
+
+    /// Says what belongs to this request.
+    pub(super) fn say(&self, message: &Value) {
+        self.line.say(message);
+    }
+
+    /// Says it as an event to come back after.
+    pub(super) fn say_numbered(&self, event: &str, message: &Value) {
+        self.line.say_numbered(event, message);
+    }
+
+    /// Standard progress.
+    pub(super) fn progress(&self, progress: u32, total: u32) {
+        self.say(&self.progress_message(progress, total));
+    }
+
+    pub(super) fn progress_message(&self, progress: u32, total: u32) -> Value {
+        json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {
+            "progressToken": self.token(), "progress": progress, "total": total}})
+    }
+
+    pub(super) fn result(&self, text: &str) -> Value {
+        json!({"jsonrpc": "2.0", "id": self.id(),
+               "result": {"content": [{"type": "text", "text": text}]}})
+    }
+
+    /// Answers, and ends the response.
+    pub(super) fn answer(&self, text: &str) {
+        self.say(&self.result(text));
+        self.end();
+    }
+
+    /// Ends the response.
+    pub(super) fn end(&self) {
+        // The stream of HTTP+SSE is everybody's.
+        if !matches!(self.what, What::End) && self.owns_line() {
+            self.line.end();
+        }
+    }
+
+    fn owns_line(&self) -> bool {
+        matches!(&self.line, Line::Stream(stream) if !stream.lock().unwrap().0.head.contains(SSE_PATH))
+    }
+}
+
+const SSE_PATH: &str = " /sse ";
+
+/// What is known of a session.
+#[derive(Default)]
+struct Session {
+    /// Where it hears what belongs to no request.
+    home: Option<Line>,
+    pid: Option<u32>,
+}
+
+/// What the threads of a server share.
+struct Shared {
+    sessions: Mutex<Vec<Session>>,
+    changed: Condvar,
+    /// Every connection that there has been.
+    connections: Mutex<Vec<TcpStream>>,
+    tell: Sender<Heard>,
+}
+
+pub(super) struct Server {
+    transport: Transport,
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    told: Receiver<Heard>,
+    /// What came before it was asked for.
+    early: Vec<Heard>,
+}
+
+impl Server {
+    pub(super) fn start(transport: Transport) -> Self {
+        let (tell, told) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            sessions: Mutex::default(),
+            changed: Condvar::new(),
+            connections: Mutex::default(),
+            tell,
+        });
+        let served = Arc::clone(&shared);
+        let listener = if transport == Transport::Stdio {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let accepting = listener.try_clone().unwrap();
+            thread::spawn(move || {
+                for child in accepting.incoming().map_while(Result::ok) {
+                    let shared = Arc::clone(&served);
+                    thread::spawn(move || hear_child(&shared, child));
+                }
+            });
+            listener
+        } else {
+            let upstream = Upstream::start();
+            let listener = upstream.listener();
+            thread::spawn(move || {
+                while let Some(asked) = upstream.next() {
+                    match transport {
+                        Transport::Http => hear_http(&served, asked),
+                        _ => hear_sse(&served, asked),
+                    }
+                }
+            });
+            listener
+        };
+        Self { transport, listener, shared, told, early: Vec::new() }
+    }
+
+    pub(super) fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    fn address(&self) -> String {
+        self.listener.local_addr().unwrap().to_string()
+    }
+
+    /// Its address, if it has one that is known.
+    fn url(&self) -> String {
+        let path = if self.transport == Transport::Sse { "sse" } else { "mcp" };
+        format!("http://{}/{path}", self.address())
+    }
+
+    /// How it is started, if it is a child.
+    fn command(&self) -> Vec<String> {
+        let port = self.listener.local_addr().unwrap().port().to_string();
+        ["python3", "-c", CHILD, &port].map(str::to_owned).to_vec()
+    }
+
+    /// What `milepost wrap` is told of it.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        match self.transport {
+            Transport::Stdio => [vec!["--".to_owned()], self.command()].concat(),
+            Transport::Http | Transport::Sse => vec![self.url()],
+        }
+    }
+
+    /// The key of a route to it.
+    pub(super) fn route(&self) -> String {
+        match self.transport {
+            Transport::Stdio => format!("upstream.command = {}", json!(self.command())),
+            Transport::Http => format!("upstream.url = \"{}\"", self.url()),
+            Transport::Sse => format!("upstream.sse = \"{}\"", self.url()),
+        }
+    }
+
+    /// The first thing heard that is so, whatever else has come.
+    #[track_caller]
+    fn find(&mut self, what: &str, fits: impl Fn(&Heard) -> bool) -> Heard {
+        if let Some(at) = self.early.iter().position(&fits) {
+            return self.early.remove(at);
+        }
+        loop {
+            let Ok(heard) = self.told.recv_timeout(STUCK) else {
+                let early: Vec<_> = self.early.iter().map(|early| &early.what).collect();
+                panic!("the server does not hear {what}, but {early:?}")
+            };
+            if fits(&heard) {
+                return heard;
+            }
+            self.early.push(heard);
+        }
+    }
+
+    /// The next message of this method.
+    #[track_caller]
+    pub(super) fn hear(&mut self, method: &str) -> Heard {
+        self.find(method, |heard| {
+            matches!(&heard.what, What::Message(message) if message["method"] == method)
+        })
+    }
+
+    /// The answer to a request of the server.
+    #[track_caller]
+    pub(super) fn hear_answer(&mut self, id: u32) -> Heard {
+        self.find("an answer", |heard| {
+            matches!(&heard.what, What::Message(message)
+                if message["id"] == id && message.get("method").is_none())
+        })
+    }
+
+    /// A client that comes back for what follows an event.
+    #[track_caller]
+    pub(super) fn hear_resume(&mut self, event: &str) -> Heard {
+        self.find("a client that comes back", |heard| heard.what == What::Resumes(event.to_owned()))
+    }
+
+    /// The end of a session.
+    #[track_caller]
+    pub(super) fn hear_end(&mut self, session: usize) {
+        self.find("the end of a session", |heard| {
+            heard.what == What::End && heard.session == session
+        });
+    }
+
+    /// Whether it has been told anything of this method that nobody has asked for.
+    pub(super) fn has_heard(&mut self, method: &str) -> bool {
+        self.early.extend(self.told.try_iter());
+        self.early.iter().any(
+            |heard| matches!(&heard.what, What::Message(message) if message["method"] == method),
+        )
+    }
+
+    /// How many sessions there have been.
+    pub(super) fn sessions(&self) -> usize {
+        self.shared.sessions.lock().unwrap().len()
+    }
+
+    /// Where a session hears what belongs to no request, once there is such a place.
+    #[track_caller]
+    pub(super) fn home(&self, session: usize) -> Line {
+        let none = |sessions: &mut Vec<Session>| sessions.get(session).is_none_or(|s| s.home.is_none());
+        let sessions = self.shared.sessions.lock().unwrap();
+        let (sessions, _) = self.shared.changed.wait_timeout_while(sessions, STUCK, none).unwrap();
+        sessions[session].home.clone().expect("nobody listens")
+    }
+
+    /// The process of a session.
+    pub(super) fn pid(&self, session: usize) -> Option<u32> {
+        self.shared.sessions.lock().unwrap()[session].pid
+    }
+
+    /// Ends as servers do that crash.
+    pub(super) fn die(&self) {
+        let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
+        for connection in self.shared.connections.lock().unwrap().drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.die();
+    }
+}
+
+impl Shared {
+    fn open(&self) -> usize {
+        let mut sessions = self.sessions.lock().unwrap();
+        sessions.push(Session::default());
+        sessions.len() - 1
+    }
+
+    fn settle(&self, session: usize, line: &Line) {
+        self.sessions.lock().unwrap()[session].home = Some(line.clone());
+        self.changed.notify_all();
+    }
+
+    fn hold(&self, line: Line) -> Line {
+        self.connections.lock().unwrap().extend(line.handle());
+        line
+    }
+
+    fn tell(&self, session: usize, what: What, line: Line) {
+        let _ = self.tell.send(Heard { session, what, line });
+    }
+
+    /// A message of a session; `initialize` is answered at once.
+    fn message(&self, session: usize, text: &str, line: &Line) {
+        let message: Value = serde_json::from_str(text).unwrap();
+        if message["method"] == "initialize" {
+            line.say(&introduction(&message));
+        } else if message["method"] != "notifications/initialized" {
+            self.tell(session, What::Message(message), line.clone());
+        }
+    }
+}
+
+fn introduction(initialize: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": initialize["id"], "result": {
+        "protocolVersion": initialize["params"]["protocolVersion"],
+        "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}})
+}
+
+fn hear_child(shared: &Shared, child: TcpStream) {
+    child.set_nodelay(true).unwrap();
+    let mut lines = BufReader::new(child.try_clone().unwrap()).lines().map_while(Result::ok);
+    let line = shared.hold(Line::Pipe(Arc::new(Mutex::new(child))));
+    let Some(pid) = lines.next() else { return };
+    let session = shared.open();
+    shared.sessions.lock().unwrap()[session].pid = pid.parse().ok();
+    shared.settle(session, &line);
+    for text in lines {
+        shared.message(session, &text, &line);
+    }
+    shared.tell(session, What::End, Line::Nowhere);
+}
+
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        found.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+fn hear_http(shared: &Shared, mut asked: Asked) {
+    let session = header(&asked.head, "mcp-session-id").map(|id| id[2..].parse().unwrap());
+    let (head, body) = (asked.head.clone(), asked.body.clone());
+    if head.starts_with("POST ") {
+        let message: Value = serde_json::from_str(&body).unwrap();
+        if message["method"] == "initialize" {
+            let session = shared.open();
+            let headers = format!("content-type: application/json\r\nmcp-session-id: s-{session}\r\n");
+            return asked.answer("200 OK", &headers, introduction(&message).to_string());
+        }
+        let Some(session) = session else { return asked.answer("400 Bad Request", "", "") };
+        let line = if message["id"].is_null() || message["method"].is_null() {
+            asked.answer("202 Accepted", "", "");
+            Line::Nowhere
+        } else {
+            shared.hold(Line::Stream(Arc::new(Mutex::new((asked, false)))))
+        };
+        return shared.message(session, &body, &line);
+    }
+    let Some(session) = session else { return asked.answer("405 Method Not Allowed", "", "") };
+    if head.starts_with("DELETE ") {
+        asked.answer("200 OK", "", "");
+        return shared.tell(session, What::End, Line::Nowhere);
+    }
+    asked.try_events();
+    let line = shared.hold(Line::Stream(Arc::new(Mutex::new((asked, true)))));
+    match header(&head, "last-event-id") {
+        Some(event) => shared.tell(session, What::Resumes(event.to_owned()), line),
+        None => shared.settle(session, &line),
+    }
+}
+
+fn hear_sse(shared: &Arc<Shared>, mut asked: Asked) {
+    let path = asked.head.split(' ').nth(1).unwrap().to_owned();
+    if let Some((_, session)) = path.split_once("session=") {
+        let (session, body): (usize, _) = (session.parse().unwrap(), asked.body.clone());
+        let home = shared.sessions.lock().unwrap()[session].home.clone().unwrap();
+        asked.answer("202 Accepted", "", "Accepted");
+        return shared.message(session, &body, &home);
+    }
+    if !asked.head.starts_with("GET ") {
+        return asked.answer("405 Method Not Allowed", "", "");
+    }
+    let session = shared.open();
+    let connection = asked.connection();
+    let line = shared.hold(Line::Stream(Arc::new(Mutex::new((asked, false)))));
+    shared.settle(session, &line);
+    line.event(&format!("event: endpoint\ndata: /messages?session={session}\n\n"));
+    let shared = Arc::clone(shared);
+    thread::spawn(move || {
+        let _ = connection.set_read_timeout(None);
+        // Nothing comes but the end.
+        let _ = std::io::copy(&mut &connection, &mut std::io::sink());
+        shared.tell(session, What::End, Line::Nowhere);
+    });
+}

@@ -1,0 +1,267 @@
+//! Two hundred clients at once before stdio servers, half of which vanish in the middle of a call: what is
+//! left of them is nothing, and the others notice nothing.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::proxy::Start;
+use super::*;
+use crate::support::{runs, until};
+
+const CLIENTS: usize = 200;
+
+/// Threads that they are spread over, each with some of every kind.
+const THREADS: usize = 8;
+
+/// Kilobytes by which the memory in use may rise from one crowd to the next.
+const GROWTH_MAX: u64 = 4 << 10;
+
+/// Crowds that come until it rises no more: the first ones find out how much an allocator keeps for the
+/// next, while a leak grows with each.
+const CROWDS_MAX: usize = 5;
+
+/// A stdio server that costs little to start. It has started two other processes, one of them in a session
+/// of its own, and says the numbers of all three. The call of `hang` begins and never ends, `mute` does not
+/// even begin, `work` is done once somebody calls `go`.
+const SERVER: &str = r#"
+sleep 600 & near=$!
+setsid sleep 600 & far=$!
+echo "pids $$ $near $far end" >&2
+progress() {
+    printf '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%s}}\n' "$1" "$2"
+}
+result() {
+    printf '{"jsonrpc":"2.0","id":%s,"result":{%s}}\n' "$1" "$2"
+}
+while read -r line; do
+    id=${line#*'"id":'} id=${id%%[,\}]*}
+    token=${line#*'"progressToken":'} token=${token%%[,\}]*}
+    case $line in
+    *'"method":"initialize"'*)
+        result "$id" '"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}' ;;
+    *'"name":"hang"'*) progress "$token" 1 ;;
+    *'"name":"mute"'*) ;;
+    *'"name":"work"'*) progress "$token" 1; open="$open $id=$token" ;;
+    *'"name":"go"'*)
+        for one in $open; do
+            progress "${one#*=}" 2
+            result "${one%%=*}" '"content":[]'
+        done
+        open=
+        result "$id" '"content":[]' ;;
+    esac
+done
+"#;
+
+/// As what a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// 2025-11-25: a session.
+    Session,
+    /// HTTP+SSE.
+    Wire,
+    /// 2026-07-28: its server is others' too.
+    Modern,
+}
+
+/// One client and its open call, if it has been answered so far.
+struct Client<'a> {
+    address: &'a str,
+    number: usize,
+    kind: Kind,
+    /// Its session, or where it posts.
+    session: String,
+    /// The GET stream of a wire, or the answer to the call.
+    stream: Option<Exchange>,
+}
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":7,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+
+impl<'a> Client<'a> {
+    fn connect(address: &'a str, number: usize) -> Self {
+        let kind = [Kind::Session, Kind::Session, Kind::Session, Kind::Wire, Kind::Modern];
+        let mut client =
+            Self { address, number, kind: kind[number % 5], session: String::new(), stream: None };
+        match client.kind {
+            Kind::Session => {
+                let mut answer = client.post(INITIALIZE);
+                assert_eq!(answer.status(), 200, "{}", answer.rest());
+                client.session = answer.header("mcp-session-id").unwrap();
+            }
+            Kind::Wire => {
+                let accept = [("accept", "text/event-stream")];
+                let mut stream = Exchange::send(address, "GET", "/a/sse", &accept, "");
+                assert_eq!(stream.status(), 200, "{}", stream.rest());
+                let endpoint = stream.event().unwrap();
+                client.session = endpoint.split_once("data: ").unwrap().1.trim().to_owned();
+                client.stream = Some(stream);
+                assert_eq!(client.post(INITIALIZE).status(), 202);
+                assert_eq!(client.message()["id"], 7);
+            }
+            Kind::Modern => {}
+        }
+        client
+    }
+
+    /// It leaves in the middle of its call.
+    fn vanishes(&self) -> bool {
+        (self.number / 5).is_multiple_of(2)
+    }
+
+    fn post(&self, body: &str) -> Exchange {
+        let caller = format!("Bearer {}", self.number / 10 % 4);
+        let (path, own) = match self.kind {
+            Kind::Session if self.session.is_empty() => ("/a", vec![]),
+            Kind::Session => ("/a", vec![("mcp-session-id", &self.session[..])]),
+            Kind::Wire => (&self.session[..], vec![]),
+            Kind::Modern => {
+                ("/a", vec![("mcp-protocol-version", "2026-07-28"), ("authorization", &caller[..])])
+            }
+        };
+        let headers = [&POST[..], &own].concat();
+        Exchange::send(self.address, "POST", path, &headers, body)
+    }
+
+    /// Calls a tool. Every client has the same ids, and a token of its own.
+    fn call(&self, tool: &str, id: u32) -> Exchange {
+        let revision = match self.kind {
+            Kind::Modern => {
+                r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"#
+            }
+            _ => "",
+        };
+        let number = self.number;
+        self.post(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{}},"_meta":{{{revision}"progressToken":"{tool}-{number}"}}}}}}"#
+        ))
+    }
+
+    /// Begins its call, and hears that it has begun.
+    fn begin(&mut self) {
+        let is_mute = self.vanishes() && self.number.is_multiple_of(4);
+        let tool = match self.vanishes() {
+            true if is_mute => "mute",
+            true => "hang",
+            false => "work",
+        };
+        let mut answer = self.call(tool, 1);
+        if self.kind == Kind::Wire {
+            assert_eq!(answer.status(), 202);
+        } else {
+            self.stream = Some(answer);
+        }
+        if !is_mute {
+            self.progress(tool, 1);
+        }
+    }
+
+    #[track_caller]
+    fn message(&mut self) -> serde_json::Value {
+        let stream = self.stream.as_mut().unwrap();
+        loop {
+            let event = stream.event().unwrap();
+            // The first event of a stream only says how to come back.
+            if event.contains("data: {") {
+                return json(&event);
+            }
+        }
+    }
+
+    #[track_caller]
+    fn progress(&mut self, tool: &str, figure: u32) {
+        let message = self.message();
+        assert_eq!(message["method"], "notifications/progress", "{:?} {message}", self.kind);
+        assert_eq!(message["params"]["progressToken"], format!("{tool}-{}", self.number));
+        assert_eq!(message["params"]["progress"], figure);
+    }
+
+    /// Goes on with its call, to the end.
+    fn finish(mut self) {
+        let mut go = self.call("go", 2);
+        if self.kind == Kind::Wire {
+            // There progress with the answer close behind is left out.
+            assert_eq!(self.message()["id"], 1);
+            assert_eq!(self.message()["id"], 2);
+        } else {
+            self.progress("work", 2);
+            assert_eq!(self.message()["id"], 1);
+            assert_eq!(json(&go.rest())["id"], 2);
+        }
+        // Some say good-bye.
+        if self.kind == Kind::Session && self.number.is_multiple_of(3) {
+            let headers = [("mcp-session-id", &self.session[..])];
+            let mut end = Exchange::send(self.address, "DELETE", "/a", &headers, "");
+            assert_eq!(end.status(), 200);
+        }
+    }
+}
+
+/// Everyone comes, everyone calls; then every second one is gone, and the others finish. Waits until
+/// nothing is left; how many servers that were.
+fn crowd(proxy: &Proxy, servers_before: usize) -> usize {
+    let (address, together) = (proxy.address(), Barrier::new(THREADS));
+    let per_thread = CLIENTS / THREADS;
+    let sessions: Vec<String> = thread::scope(|scope| {
+        let run = |first: usize| {
+            let mut clients: Vec<Client<'_>> = (first..first + per_thread)
+                .map(|number| Client::connect(address, number))
+                .collect();
+            clients.iter_mut().for_each(Client::begin);
+            let of_one = clients.iter().filter(|client| client.kind == Kind::Session);
+            let sessions: Vec<_> = of_one.map(|client| client.session.clone()).collect();
+            together.wait();
+            clients.retain(|client| !client.vanishes());
+            together.wait();
+            clients.into_iter().for_each(Client::finish);
+            sessions
+        };
+        let threads: Vec<_> =
+            (0..THREADS).map(|thread| scope.spawn(move || run(thread * per_thread))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let pids = proxy.pids();
+    let started = pids.len() - servers_before;
+    // 120 sessions and 40 wires with a server each, and four callers that share one each.
+    assert_eq!(started, 164);
+    until("no process of a server is left", || !pids.iter().flatten().any(|pid| runs(*pid)));
+    until("no child is left, be it dead", || proxy.children() == 0);
+    for session in sessions {
+        let headers = [&POST[..], &[("mcp-session-id", &session[..])]].concat();
+        let ask = r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#;
+        let mut late = Exchange::send(proxy.address(), "POST", "/a", &headers, ask);
+        assert_eq!(late.status(), 404);
+    }
+    pids.len()
+}
+
+fn is_level(memory: &[u64]) -> bool {
+    memory.windows(2).any(|pair| pair[1] <= pair[0] + GROWTH_MAX)
+}
+
+#[test]
+fn a_crowd_half_of_which_vanishes_leaves_nothing_behind() {
+    // A route file has variables of its own.
+    let script = SERVER.replace("${", "$${");
+    let command = serde_json::to_string(&["sh", "-c", &script]).unwrap();
+    // One that is left would be one too many in the second crowd.
+    let limits = format!("upstream.max_children = 164\nmax_streams = {}", CLIENTS * 2);
+    let keys = format!(
+        "upstream.command = {command}\nupstream.idle_timeout = \"2s\"\nkeep_alive = \"500ms\"\n{limits}"
+    );
+    let mut proxy = Proxy::with(&Start::default(), &keys);
+    let descriptors = proxy.descriptors();
+    let mut servers = 0;
+    let mut memory = Vec::new();
+    while memory.len() < CROWDS_MAX && !is_level(&memory) {
+        servers = crowd(&proxy, servers);
+        memory.push(proxy.memory("VmRSS"));
+        until("no socket and no pipe is left", || proxy.descriptors() == descriptors);
+    }
+    assert!(is_level(&memory), "{memory:?} KiB after one crowd and the next");
+    let begun = Instant::now();
+    let line = proxy.stop();
+    assert!(line.contains("open=0 "), "{line}");
+    assert_eq!(proxy.code(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
