@@ -64,8 +64,11 @@ fn event(stream: usize, text: &str) -> Option<Told> {
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
     let data = field("data: ").filter(|data| !data.is_empty());
     let event = field("id: ").map(str::to_owned);
-    (data.is_some() || event.is_some())
-        .then(|| Told { stream, event, text: data.map(str::to_owned) })
+    (data.is_some() || event.is_some()).then(|| Told {
+        stream,
+        event,
+        text: data.map(str::to_owned),
+    })
 }
 
 /// Tells what comes in answer to a request, and its end.
@@ -182,7 +185,11 @@ impl Client {
         };
         let mut headers = vec![(
             "accept",
-            if method == "GET" { "text/event-stream" } else { "application/json, text/event-stream" },
+            if method == "GET" {
+                "text/event-stream"
+            } else {
+                "application/json, text/event-stream"
+            },
         )];
         if method == "POST" {
             headers.push(("content-type", "application/json"));
@@ -190,7 +197,8 @@ impl Client {
         if let Way::Http { session, .. } = &self.way
             && !session.is_empty()
         {
-            headers.extend([("mcp-session-id", &**session), ("mcp-protocol-version", "2025-11-25")]);
+            headers
+                .extend([("mcp-session-id", &**session), ("mcp-protocol-version", "2025-11-25")]);
         }
         headers.extend(more);
         let exchange = Exchange::send(address, method, path, &headers, body);

@@ -34,8 +34,7 @@ impl Pair {
     fn with(client: Transport, server: Transport, keys: &str) -> Self {
         let server = Server::start(server);
         let route = format!("{}\nheartbeat.enabled = false\n{keys}", server.route());
-        let proxy =
-            (client != Transport::Stdio).then(|| Proxy::with(&Start::default(), &route));
+        let proxy = (client != Transport::Stdio).then(|| Proxy::with(&Start::default(), &route));
         Self { client, server, proxy }
     }
 

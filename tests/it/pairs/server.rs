@@ -66,7 +66,9 @@ impl Line {
 
     pub(super) fn say_text(&self, message: &str) {
         match self {
-            Self::Pipe(pipe) => drop(pipe.lock().unwrap().write_all((message.to_owned() + "\n").as_bytes())),
+            Self::Pipe(pipe) => {
+                drop(pipe.lock().unwrap().write_all((message.to_owned() + "\n").as_bytes()))
+            }
             Self::Stream(_) => self.event(&format!("event: message\ndata: {message}\n\n")),
             Self::Nowhere => panic!("nobody waits for an answer"),
         }
@@ -286,9 +288,10 @@ impl Server {
     /// The next message of this method.
     #[track_caller]
     pub(super) fn hear(&mut self, method: &str) -> Heard {
-        self.find(method, |heard| {
-            matches!(&heard.what, What::Message(message) if message["method"] == method)
-        })
+        self.find(
+            method,
+            |heard| matches!(&heard.what, What::Message(message) if message["method"] == method),
+        )
     }
 
     /// The answer to a request of the server.
@@ -330,7 +333,8 @@ impl Server {
     /// Where a session hears what belongs to no request, once there is such a place.
     #[track_caller]
     pub(super) fn home(&self, session: usize) -> Line {
-        let none = |sessions: &mut Vec<Session>| sessions.get(session).is_none_or(|s| s.home.is_none());
+        let none =
+            |sessions: &mut Vec<Session>| sessions.get(session).is_none_or(|s| s.home.is_none());
         let sessions = self.shared.sessions.lock().unwrap();
         let (sessions, _) = self.shared.changed.wait_timeout_while(sessions, STUCK, none).unwrap();
         sessions[session].home.clone().expect("nobody listens")
@@ -422,7 +426,8 @@ fn hear_http(shared: &Shared, mut asked: Asked) {
         let message: Value = serde_json::from_str(&body).unwrap();
         if message["method"] == "initialize" {
             let session = shared.open();
-            let headers = format!("content-type: application/json\r\nmcp-session-id: s-{session}\r\n");
+            let headers =
+                format!("content-type: application/json\r\nmcp-session-id: s-{session}\r\n");
             return asked.answer("200 OK", &headers, introduction(&message).to_string());
         }
         let Some(session) = session else { return asked.answer("400 Bad Request", "", "") };
