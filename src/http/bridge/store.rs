@@ -220,7 +220,7 @@ impl Store {
     }
 
     /// Whether its client has still to take something, and tells when it has.
-    pub(super) fn is_awaited(&self) -> bool {
+    pub(super) fn is_untaken(&self) -> bool {
         self.lock().awaited
     }
 
