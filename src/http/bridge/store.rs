@@ -219,6 +219,11 @@ impl Store {
         state.attached && state.untaken >= BATCH_BYTES
     }
 
+    /// Whether its client has still to take something, and tells when it has.
+    pub(super) fn is_untaken(&self) -> bool {
+        self.lock().awaited
+    }
+
     /// These requests are answered here. The relay knows of the stream now.
     pub(super) fn expect(&self, requests: impl IntoIterator<Item = (Key, Bytes)>) {
         let mut state = self.lock();

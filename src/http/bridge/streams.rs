@@ -415,7 +415,9 @@ impl Clients for Streams {
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
         self.session.bell.register(cx);
         while let Some(stream) = self.session.bell.next_taken() {
-            if self.writing.remove(&stream).is_some() {
+            // What it has been given since then is still to be taken, and will be told of again.
+            let more = self.open.get(&stream).is_some_and(|store| store.is_untaken());
+            if !more && self.writing.remove(&stream).is_some() {
                 return Poll::Ready((stream, true));
             }
         }

@@ -604,19 +604,6 @@ async fn a_call_whose_client_has_gone_keeps_no_session_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_a_call_that_was_silent_has_all_the_time_to_come_back() {
-    let keys = "upgrade_after = \"off\"\nupstream.idle_timeout = \"60s\"";
-    let begun = begun(keys, "2025-06-18").await;
-    let waits = begun.post(call("1", "1"));
-    pass(secs(100)).await;
-    waits.leave();
-    pass(secs(50)).await;
-    assert!(!begun.server.is_closed());
-    pass(secs(30)).await;
-    assert!(begun.server.is_closed());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_request_that_breaks_off_waits_for_no_answer() {
     let mut begun = begun("", "2025-06-18").await;
     let half = format!("{}{}", call("7", "7").trim_end_matches('}'), "}".repeat(2));
@@ -629,4 +616,17 @@ async fn a_request_that_breaks_off_waits_for_no_answer() {
     let cancel = &told[1];
     assert!(cancel.contains(r#""notifications/cancelled","params":{"requestId":7}"#), "{cancel}");
     assert!(begun.is_known().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_a_call_that_was_silent_has_all_the_time_to_come_back() {
+    let keys = "upgrade_after = \"off\"\nupstream.idle_timeout = \"60s\"";
+    let begun = begun(keys, "2025-06-18").await;
+    let waits = begun.post(call("1", "1"));
+    pass(secs(100)).await;
+    waits.leave();
+    pass(secs(50)).await;
+    assert!(!begun.server.is_closed());
+    pass(secs(30)).await;
+    assert!(begun.server.is_closed());
 }

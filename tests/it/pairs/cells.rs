@@ -240,10 +240,12 @@ pub(super) fn death(mut pair: Pair) {
             assert_eq!(client.code(), Some(3), "the code of the server");
         }
         // Its server may come back; until then every call is an error.
-        (Transport::Stdio, _) | (Transport::Sse, Transport::Http) => {
-            client.say(&call);
+        (Transport::Stdio, _)
+        | (Transport::Sse, Transport::Http)
+        | (Transport::Http, Transport::Sse) => {
+            let stream = client.say(&call);
             let told = client.hear();
-            assert_eq!((&told.json()["id"], told.stream), (&json!(3), HOME));
+            assert_eq!((&told.json()["id"], told.stream), (&json!(3), stream));
             assert!(told.json()["error"]["code"].is_i64(), "{told:?}");
         }
         (Transport::Http, Transport::Http) => {

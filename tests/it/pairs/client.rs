@@ -206,6 +206,13 @@ impl Client {
         exchange
     }
 
+    /// Listens once more to what belongs to no request.
+    pub(super) fn listen_again(&mut self) -> usize {
+        self.streams += 1;
+        self.listen(self.streams, &[]);
+        self.streams
+    }
+
     fn listen(&mut self, stream: usize, headers: &[(&str, &str)]) {
         let mut exchange = self.open(stream, "GET", "/a", headers, "");
         assert_eq!(exchange.status(), 200, "{}", exchange.rest());
@@ -219,8 +226,9 @@ impl Client {
         self.say_text(&message.to_string())
     }
 
+    /// Says a message as it stands.
     #[track_caller]
-    fn say_text(&mut self, message: &str) -> usize {
+    pub(super) fn say_text(&mut self, message: &str) -> usize {
         self.checker.client_said(message);
         let asks = message.contains("\"method\"") && message.contains("\"id\"");
         let stream = self.streams + 1;
@@ -360,6 +368,16 @@ impl Client {
         let stream = self.streams;
         self.listen(stream, &[("last-event-id", event)]);
         stream
+    }
+
+    /// Is gone all at once, without a word.
+    pub(super) fn vanish(&mut self) {
+        if let Way::Stdio(wrap) = &mut self.way {
+            wrap.hang_up();
+        }
+        for (_, connection) in &*self.connections.lock().unwrap() {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
     }
 
     /// Has nothing more to say: the end of standard input, of the session, of the stream.

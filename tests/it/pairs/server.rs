@@ -35,6 +35,8 @@ pub(super) struct Heard {
     /// Sessions are counted from 0.
     pub(super) session: usize,
     pub(super) what: What,
+    /// A message as it came.
+    pub(super) text: String,
     /// Where it is answered.
     line: Line,
 }
@@ -64,12 +66,24 @@ impl Line {
         self.say_text(&message.to_string());
     }
 
-    pub(super) fn say_text(&self, message: &str) {
+    fn say_text(&self, message: &str) {
+        self.write(&[message.to_owned()]);
+    }
+
+    fn say_at_once(&self, messages: &[Value]) {
+        self.write(&messages.iter().map(Value::to_string).collect::<Vec<_>>());
+    }
+
+    fn write(&self, messages: &[String]) {
         match self {
             Self::Pipe(pipe) => {
-                drop(pipe.lock().unwrap().write_all((message.to_owned() + "\n").as_bytes()))
+                let lines: String = messages.iter().map(|message| format!("{message}\n")).collect();
+                drop(pipe.lock().unwrap().write_all(lines.as_bytes()));
             }
-            Self::Stream(_) => self.event(&format!("event: message\ndata: {message}\n\n")),
+            Self::Stream(_) => {
+                let events = messages.iter().map(|text| format!("event: message\ndata: {text}\n\n"));
+                self.event(&events.collect::<String>());
+            }
             Self::Nowhere => panic!("nobody waits for an answer"),
         }
     }
@@ -125,6 +139,16 @@ impl Heard {
     /// Says what belongs to this request.
     pub(super) fn say(&self, message: &Value) {
         self.line.say(message);
+    }
+
+    /// Says a message as it stands.
+    pub(super) fn say_text(&self, message: &str) {
+        self.line.say_text(message);
+    }
+
+    /// Says messages in one write.
+    pub(super) fn say_at_once(&self, messages: &[Value]) {
+        self.line.say_at_once(messages);
     }
 
     /// Says it as an event to come back after.
@@ -317,14 +341,6 @@ impl Server {
         });
     }
 
-    /// Whether it has been told anything of this method that nobody has asked for.
-    pub(super) fn has_heard(&mut self, method: &str) -> bool {
-        self.early.extend(self.told.try_iter());
-        self.early.iter().any(
-            |heard| matches!(&heard.what, What::Message(message) if message["method"] == method),
-        )
-    }
-
     /// How many sessions there have been.
     pub(super) fn sessions(&self) -> usize {
         self.shared.sessions.lock().unwrap().len()
@@ -378,7 +394,7 @@ impl Shared {
     }
 
     fn tell(&self, session: usize, what: What, line: Line) {
-        let _ = self.tell.send(Heard { session, what, line });
+        let _ = self.tell.send(Heard { session, what, text: String::new(), line });
     }
 
     /// A message of a session; `initialize` is answered at once.
@@ -387,7 +403,8 @@ impl Shared {
         if message["method"] == "initialize" {
             line.say(&introduction(&message));
         } else if message["method"] != "notifications/initialized" {
-            self.tell(session, What::Message(message), line.clone());
+            let (what, text) = (What::Message(message), text.to_owned());
+            let _ = self.tell.send(Heard { session, what, text, line: line.clone() });
         }
     }
 }
