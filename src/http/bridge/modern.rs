@@ -13,7 +13,7 @@ use crate::http::body::Body;
 use crate::http::site::Site;
 use crate::http::{Outlet, Proxy, mirrored};
 use crate::json;
-use crate::jsonrpc::{Kind, METHOD_NOT_FOUND, Message};
+use crate::jsonrpc::{Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::mcp::{self, Revision};
 use crate::probe;
 use crate::routes::Upstream;
@@ -21,9 +21,12 @@ use crate::routes::Upstream;
 /// The specification's code for a revision that a server does not speak (26:basic §Error Codes).
 const UNSUPPORTED_REVISION: i32 = -32022;
 
+/// JSON-RPC's code for parameters that are not as they should be.
+const INVALID_PARAMS: i32 = -32602;
+
 /// Codes that go with status 400: invalid parameters, and those of the specification for headers that do
 /// not match, capabilities that are missing, and revisions.
-const BAD_REQUEST: [i32; 4] = [-32602, -32020, -32021, UNSUPPORTED_REVISION];
+const BAD_REQUEST: [i32; 4] = [INVALID_PARAMS, -32020, -32021, UNSUPPORTED_REVISION];
 
 /// The revision that a request names, in its body or in its header, if that is 2026-07-28 or later.
 pub(super) fn date_of(headers: &HeaderMap, message: Option<&Message>) -> Option<String> {
@@ -74,6 +77,11 @@ impl Proxy {
             }
         }
         let id = message.id();
+        if !is_complete(&message) {
+            let why = "_meta must say protocolVersion and clientCapabilities";
+            let text = error_answer(id.as_deref().unwrap_or(b"null"), INVALID_PARAMS, why, None);
+            return with_error(StatusCode::BAD_REQUEST, text);
+        }
         if let Some(refusal) = too_old(site, &message, date) {
             return refusal;
         }
@@ -107,10 +115,25 @@ fn too_old(site: &Site, message: &Message, date: &str) -> Option<Response<Body>>
         );
         (StatusCode::BAD_REQUEST, Bytes::from(text))
     };
+    Some(with_error(status, text))
+}
+
+fn with_error(status: StatusCode, text: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
     *response.headers_mut() = json_head();
-    Some(response)
+    response
+}
+
+/// Whether a request says of its client what each must (rule N-08). A server that speaks older revisions
+/// as well takes its first request for one of those if it does not, and speaks nothing else from then on
+/// to all who share it.
+fn is_complete(message: &Message) -> bool {
+    let params = message.params().unwrap_or_default();
+    let meta = json::member(&params, "_meta").unwrap_or_default();
+    let says =
+        |name, first| json::member(&meta, name).is_some_and(|value| value.first() == Some(first));
+    says(mcp::META_REVISION, &b'"') && says(mcp::META_CAPABILITIES, &b'{')
 }
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ impl Store {
             large.whole = true;
             if scan.kind() == Kind::Response {
                 large.what = What::Answer;
-                large.id = scan.id().map(|id| id.to_json()).or(large.id.take());
+                large.id = scan.id().map(|id| id.to_json()).or_else(|| large.id.take());
             }
         }
         if !piece.is_empty() {

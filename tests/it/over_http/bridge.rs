@@ -453,28 +453,6 @@ async fn a_session_that_is_not_used_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_keeps_its_session_only_while_its_client_is_there_or_may_come_back() {
-    let begun = begun("upstream.idle_timeout = \"60s\"", "2025-11-25").await;
-    let answer = begun.post(call("1", "1"));
-    pass(secs(300)).await;
-    // The server says something that nobody hears: that is no use.
-    answer.leave();
-    pass(secs(55)).await;
-    begun.server.say(progress("1", 1));
-    settle().await;
-    assert!(begun.is_known().await && !begun.server.is_closed());
-    let answer = begun.post(call("2", "2"));
-    pass(secs(300)).await;
-    answer.leave();
-    begun.server.say(progress("2", 1));
-    pass(secs(50)).await;
-    begun.server.say(progress("2", 2));
-    pass(secs(30)).await;
-    assert!(begun.server.is_closed());
-    assert!(!begun.is_known().await);
-}
-
-#[tokio::test(start_paused = true)]
 async fn closing_a_stream_ends_no_session_and_cancels_nothing() {
     let mut begun = begun("", "2025-06-18").await;
     let home = begun.get(&[]);
@@ -653,4 +631,17 @@ async fn a_request_that_breaks_off_waits_for_no_answer() {
     let cancel = &told[1];
     assert!(cancel.contains(r#""notifications/cancelled","params":{"requestId":7}"#), "{cancel}");
     assert!(begun.is_known().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_a_call_that_was_silent_has_all_the_time_to_come_back() {
+    let keys = "upgrade_after = \"off\"\nupstream.idle_timeout = \"60s\"";
+    let begun = begun(keys, "2025-06-18").await;
+    let waits = begun.post(call("1", "1"));
+    pass(secs(100)).await;
+    waits.leave();
+    pass(secs(50)).await;
+    assert!(!begun.server.is_closed());
+    pass(secs(30)).await;
+    assert!(begun.server.is_closed());
 }

@@ -177,7 +177,7 @@ async fn a_server_that_is_not_to_be_restarted_is_not() {
 async fn only_the_first_client_waits_for_a_server_that_is_too_old() {
     let (rig, mut servers) = Rig::of_lines("");
     let (answer, mut server, _) = first(&rig, &mut servers, &discover()).await;
-    pass(secs(9)).await;
+    pass(secs(7)).await;
     assert!(answer.is_silent());
     pass(secs(2)).await;
     assert_eq!(answer.status(), 404);
@@ -256,4 +256,28 @@ async fn an_error_of_the_question_does_not_make_a_server_old() {
     settle().await;
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.messages(), [result("1")]);
+}
+
+/// The official servers that speak both eras decide by the first message which one it is to be.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_does_not_say_what_it_must_does_not_reach_the_server() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let revision = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
+    let capabilities = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
+    for meta in [
+        "",
+        r#""_meta":{}"#,
+        &format!(r#""_meta":{{{revision}}}"#),
+        &format!(r#""_meta":{{{capabilities}}}"#),
+    ] {
+        let ask = format!(
+            r#"{{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{{{meta}}}}}"#
+        );
+        let answer = rig.post(&["MCP-Protocol-Version: 2026-07-28"], ask);
+        settle().await;
+        assert_eq!(answer.status(), 400, "{meta}");
+        let refused = json(&answer.text());
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&"d".into(), &(-32602).into()));
+    }
+    assert!(servers.try_recv().is_err());
 }

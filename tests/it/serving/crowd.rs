@@ -204,10 +204,12 @@ fn crowd(proxy: &Proxy, servers_before: usize) -> usize {
     let per_thread = CLIENTS / THREADS;
     let sessions: Vec<String> = thread::scope(|scope| {
         let run = |first: usize| {
-            let mut clients: Vec<Client<'_>> = (first..first + per_thread)
-                .map(|number| Client::connect(address, number))
-                .collect();
-            clients.iter_mut().for_each(Client::begin);
+            let calling = (first..first + per_thread).map(|number| {
+                let mut client = Client::connect(address, number);
+                client.begin();
+                client
+            });
+            let mut clients: Vec<Client<'_>> = calling.collect();
             let of_one = clients.iter().filter(|client| client.kind == Kind::Session);
             let sessions: Vec<_> = of_one.map(|client| client.session.clone()).collect();
             together.wait();
@@ -247,7 +249,7 @@ fn a_crowd_half_of_which_vanishes_leaves_nothing_behind() {
     // One that is left would be one too many in the second crowd.
     let limits = format!("upstream.max_children = 164\nmax_streams = {}", CLIENTS * 2);
     let keys = format!(
-        "upstream.command = {command}\nupstream.idle_timeout = \"2s\"\nkeep_alive = \"500ms\"\n{limits}"
+        "upstream.command = {command}\nupstream.idle_timeout = \"4s\"\nkeep_alive = \"500ms\"\n{limits}"
     );
     let mut proxy = Proxy::with(&Start::default(), &keys);
     let descriptors = proxy.descriptors();
