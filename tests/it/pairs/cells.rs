@@ -296,7 +296,8 @@ pub(super) fn large(mut pair: Pair) {
         }
         let told = client.hear_on(stream);
         let large = if told.text().len() < 1 << 20 { client.hear_on(stream) } else { told };
-        assert!(large.text() == result.to_string(), "{} bytes", large.text().len());
+        let result = result.to_string();
+        assert!(large.text() == result, "{} bytes", large.text().len());
         if let Some((stream, call)) = &other {
             call.answer("other");
             while let told = client.hear_on(*stream)
