@@ -1,4 +1,4 @@
-//! Carries one connection: the place where the filter meets a clock and two [legs](legs).
+//! Carries one connection: the place where the filter meets a clock and two legs.
 //!
 //! Four things go on at once: reading either side, and writing what is left for the other. None of
 //! them waits for another, so that a client that stops reading does not stop what it sends from
