@@ -213,7 +213,7 @@ impl Client {
         self.streams
     }
 
-    fn listen(&mut self, stream: usize, headers: &[(&str, &str)]) {
+    fn listen(&self, stream: usize, headers: &[(&str, &str)]) {
         let mut exchange = self.open(stream, "GET", "/a", headers, "");
         assert_eq!(exchange.status(), 200, "{}", exchange.rest());
         let tell = self.tell.clone();
