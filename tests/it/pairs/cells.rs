@@ -288,15 +288,14 @@ pub(super) fn large(mut pair: Pair) {
         let call = pair.server.hear("tools/call");
         call.progress(1, 9);
         client.hear_progress(stream, "large");
-        let result = call.result(ten_megabytes());
-        call.say(&result);
+        let result = call.result(ten_megabytes()).to_string();
+        call.say_text(&result);
         call.end();
         if let Some((_, call)) = &other {
             call.progress(2, 9);
         }
         let told = client.hear_on(stream);
         let large = if told.text().len() < 1 << 20 { client.hear_on(stream) } else { told };
-        let result = result.to_string();
         assert!(large.text() == result, "{} bytes", large.text().len());
         if let Some((stream, call)) = &other {
             call.answer("other");
