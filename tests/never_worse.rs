@@ -8,9 +8,9 @@ use std::{env, fs, thread};
 
 use serde_json::Value;
 
-use crate::support::sdk::{CLIENTS, Proxy, Report, client, visit, wrapped};
+use crate::support::sdk::{CLIENTS, Proxy, Report, client, stdio_route, visit, wrapped};
 use crate::support::server::Server;
-use crate::support::{example, home};
+use crate::support::{MILEPOST, example, home};
 
 /// The least time for which a person can see something before the next thing takes its place.
 const GLANCE_MS: u64 = 50;
@@ -27,13 +27,19 @@ const SESSION_SLACK: Duration = Duration::from_secs(1);
 /// Sessions at once. They mostly sleep.
 const AT_ONCE: usize = 5;
 
-/// How a server is reached, and then Milepost before it: `wrap` or `serve`.
+/// How a server is reached without Milepost, and then with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Over {
+    /// Stdio, and `wrap` before it.
     Stdio,
+    /// Streamable HTTP, and `serve` before it.
     Http,
+    /// Stdio, and then by a client over HTTP, of `serve`, which starts it.
+    Served,
+    /// Streamable HTTP, and then by a client over stdio, of `wrap` with its address.
+    Called,
 }
-use Over::{Http, Stdio};
+use Over::{Called, Http, Served, Stdio};
 
 /// A server and what is asked of it. The times between two steps are those of real tools, cut so
 /// that a call takes seconds and not minutes.
@@ -53,7 +59,7 @@ const KUZUMEM_CALLS: &[&str] = &[
     r#"get-component-dependencies={"componentId":"no-such-component"}"#,
 ];
 
-const ROWS: [Row; 26] = [
+const ROWS: [Row; 30] = [
     // First what takes longest.
     Row {
         name: "SwissArmyHammer s2, repeats itself",
@@ -263,7 +269,58 @@ const ROWS: [Row; 26] = [
         calls: &["burst", "burst", "burst", "burst", "burst"],
         timeout: "6",
     },
+    // Another transport towards the client than the server's.
+    Row {
+        name: "SwissArmyHammer s2, stdio to HTTP",
+        server: "swissarmyhammer",
+        over: Served,
+        options: &["--generation", "s2", "--pace", "200ms"],
+        calls: &["code_context"],
+        timeout: "6",
+    },
+    Row {
+        name: "Plexus, stdio to HTTP",
+        server: "plexus",
+        over: Served,
+        options: &["--pace", "200ms"],
+        calls: &["claudecode.chat", "orcha.run_task"],
+        timeout: "6",
+    },
+    Row {
+        name: "KuzuMem k5, HTTP to stdio",
+        server: "kuzumem",
+        over: Called,
+        options: &["--generation", "k5", "--pace", "100ms"],
+        calls: KUZUMEM_CALLS,
+        timeout: "6",
+    },
+    Row {
+        name: "SwissArmyHammer s2, HTTP to stdio",
+        server: "swissarmyhammer",
+        over: Called,
+        options: &["--generation", "s2", "--pace", "150ms"],
+        calls: &["code_context"],
+        timeout: "6",
+    },
 ];
+
+impl Row {
+    /// The server over stdio.
+    fn command(&self) -> Vec<String> {
+        let options = self.options.iter().map(|&word| word.to_owned());
+        std::iter::once(example(self.server)).chain(options).collect()
+    }
+
+    /// What a client sees at the proxy, or else at `url`.
+    fn visit(name: &str, options: &[&str], proxy: Option<Proxy>, url: String) -> Report {
+        let url = proxy.as_ref().map_or(url, |proxy| proxy.url("/mcp"));
+        let mut report = visit(name, options, &["--url", &url], &[]);
+        if let Some(proxy) = proxy {
+            report.stderr += &proxy.log();
+        }
+        report
+    }
+}
 
 /// What a client saw of one call.
 #[derive(Debug, PartialEq)]
@@ -290,21 +347,22 @@ impl Side {
         options.extend(["--linger", "300"]);
         row.calls.iter().for_each(|call| options.extend(["--call", call]));
         let report = match row.over {
-            Stdio => {
-                let mut server = vec![example(row.server)];
-                server.extend(row.options.iter().map(|&word| word.to_owned()));
-                client(name, &options, &if with { wrapped(&[], &server) } else { server })
+            Stdio if with => client(name, &options, &wrapped(&[], &row.command())),
+            Stdio | Served if !with => client(name, &options, &row.command()),
+            Stdio | Served => {
+                let proxy = Proxy::start(&stdio_route("/mcp", &row.command(), ""));
+                Row::visit(name, &options, Some(proxy), String::new())
             }
-            Http => {
+            Http | Called => {
                 let server = Server::start(row.server, row.options);
-                let proxy = with.then(|| Proxy::to(server.url(), ""));
-                let url =
-                    proxy.as_ref().map_or_else(|| server.url().to_owned(), |all| all.url("/mcp"));
-                let mut report = visit(name, &options, &["--url", &url], &[]);
-                if let Some(proxy) = proxy {
-                    report.stderr += &proxy.log();
+                let url = server.url().to_owned();
+                if with && row.over == Called {
+                    let wrap = [MILEPOST, "wrap", &url].map(str::to_owned);
+                    client(name, &options, &wrap)
+                } else {
+                    let proxy = with.then(|| Proxy::to(&url, ""));
+                    Row::visit(name, &options, proxy, url)
                 }
-                report
             }
         };
         // Calls that were not even made, as there was no connection, count as well.
@@ -382,7 +440,8 @@ impl<'a> Cell<'a> {
         }
         // Where a stream is cut off or a request is refused.
         let [before, after] = [without, with].map(|side| &side.report.json["http_error_count"]);
-        if after.as_u64() > before.as_u64() {
+        // On stdio there are none: not even the 404 that tells a client to fall back.
+        if self.row.over == Http && after.as_u64() > before.as_u64() {
             let what = &with.report.json["http_errors"];
             complaints.push(format!("HTTP errors {before} -> {after}: {what}"));
         }

@@ -27,7 +27,7 @@ pub(super) fn repeats(message: &Message) -> Option<[(HeaderName, Option<String>)
     let params = message.params().unwrap_or_default();
     let meta = json::member(&params, "_meta").unwrap_or_default();
     let date = text(&meta, mcp::META_REVISION)?;
-    if Revision::from_date(&date) < Some(Revision::V2026_07_28) {
+    if Revision::from_date(&date).is_some_and(|known| known < Revision::V2026_07_28) {
         return None;
     }
     let method = message.method().unwrap_or_default().into_owned();

@@ -281,3 +281,21 @@ async fn a_request_that_does_not_say_what_it_must_does_not_reach_the_server() {
     }
     assert!(servers.try_recv().is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_nobody_knows_is_for_the_server_to_judge() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let ask = discover().replace("2026-07-28", "v999.0.0");
+    let other = rig.post(&["MCP-Protocol-Version: 2026-07-28"], &ask);
+    settle().await;
+    assert_eq!(other.status(), 400);
+    assert_eq!(json(&other.text())["error"]["code"], -32020);
+    let answer = rig.post(&["MCP-Protocol-Version: v999.0.0"], &ask);
+    settle().await;
+    let mut server = servers.try_recv().expect("no server was started");
+    let id = id_of(&server.line().await);
+    server.say(error(&id, -32022));
+    settle().await;
+    assert_eq!(answer.status(), 400);
+    assert_eq!(answer.text(), error(r#""d""#, -32022));
+}
