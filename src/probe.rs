@@ -20,7 +20,7 @@ use crate::json;
 use crate::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::mcp;
 use crate::progress::{Origin, Payload, StreamId};
-use crate::relay::{FromServer, Headers, Server};
+use crate::relay::{FromServer, Headers, Server, as_the_leg_inside};
 
 /// How long an answer is waited for, from the question or from the server's first byte if that comes
 /// later: a server that is installed at its first start says nothing for long. Servers that know the
@@ -293,29 +293,7 @@ impl<S: Server> Server for Probing<S> {
         self.server.say_start(piece, headers);
     }
 
-    fn say_piece(&mut self, piece: Bytes) {
-        self.server.say_piece(piece);
-    }
-
-    fn say_end(&mut self) {
-        self.server.say_end();
-    }
-
-    fn pass(&mut self, bytes: Bytes) {
-        self.server.pass(bytes);
-    }
-
-    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        self.server.poll_written(cx)
-    }
-
-    fn is_writing(&self) -> bool {
-        self.server.is_writing()
-    }
-
-    fn is_behind(&self) -> bool {
-        self.server.is_behind()
-    }
+    as_the_leg_inside!();
 
     fn pass_bytes(&mut self) -> bool {
         let passes = self.server.pass_bytes();
@@ -328,13 +306,5 @@ impl<S: Server> Server for Probing<S> {
 
     fn heard_aside(&mut self) {
         self.awake = true;
-    }
-
-    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.server.poll_close(cx)
-    }
-
-    fn stop(&mut self) {
-        self.server.stop();
     }
 }

@@ -110,7 +110,8 @@ impl PostUpstream {
     }
 }
 
-/// Line ends in JSON text are space between its parts; in an event they would end a line.
+/// JSON without line ends: they are space between its parts, and would end an event's line or a line of
+/// stdio (rule B-07).
 pub(super) fn on_one_line(chunk: Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', &chunk).is_none() {
         return chunk;
@@ -180,5 +181,16 @@ impl Chunks<Exchange> for PostUpstream {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_ends_become_spaces() {
+        assert_eq!(on_one_line(Bytes::from_static(b"{\r\n\"a\":\r1}\n")), &b"{  \"a\": 1} "[..]);
+        assert_eq!(on_one_line(Bytes::from_static(b"{}")), &b"{}"[..]);
     }
 }

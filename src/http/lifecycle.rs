@@ -318,12 +318,10 @@ async fn read(
 
 /// The revision of a request that begins nothing, as those from 2026-07-28 on: it says it itself.
 fn modern(headers: &HeaderMap, request: &Message) -> Option<String> {
-    let params = request.params().unwrap_or_default();
-    let own = json::member(&params, "_meta").and_then(|meta| {
-        Some(json::words(&json::member(&meta, mcp::META_REVISION)?)?.into_owned())
-    });
     let header = || headers.get("mcp-protocol-version")?.to_str().ok().map(str::to_owned);
-    own.or_else(header).filter(|date| Revision::from_date(date) > Some(NEWEST.0))
+    super::mirrored::date_in(request)
+        .or_else(header)
+        .filter(|date| Revision::from_date(date) > Some(NEWEST.0))
 }
 
 /// The dates of the revisions in which clients begin with `initialize`.

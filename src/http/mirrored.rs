@@ -54,6 +54,11 @@ pub(super) fn check(headers: &HeaderMap, message: &Message) -> Result<(), Box<Re
     Ok(())
 }
 
+/// The revision that a request names in its `_meta`, as those from 2026-07-28 on do.
+pub(super) fn date_in(request: &Message) -> Option<String> {
+    text(&json::member(&request.params()?, "_meta")?, mcp::META_REVISION)
+}
+
 fn text(object: &Bytes, member: &str) -> Option<String> {
     Some(json::words(&json::member(object, member)?)?.into_owned())
 }

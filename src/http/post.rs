@@ -179,7 +179,8 @@ impl Post {
 
     /// The revision that holds for this request, unless it says so itself.
     fn revision(&self) -> Option<Revision> {
-        let own = self.message.as_ref().and_then(own_revision);
+        let own = self.message.as_ref().and_then(mirrored::date_in);
+        let own = own.and_then(|date| Revision::from_date(&date));
         let agreed = || self.session.as_ref().and_then(|session| session.revision());
         own.or_else(agreed).or(self.asked.revision)
     }
@@ -389,12 +390,6 @@ impl Post {
         let id = self.message.as_ref().and_then(Message::id);
         super::unreachable(&self.site, error, id)
     }
-}
-
-fn own_revision(message: &Message) -> Option<Revision> {
-    let meta = json::member(&message.params()?, "_meta")?;
-    let date = json::member(&meta, mcp::META_REVISION)?;
-    Revision::from_date(&json::words(&date)?)
 }
 
 fn joined(pieces: Vec<Bytes>) -> Bytes {

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 
-use super::legs::{FromServer, Headers, Server};
+use super::legs::{FromServer, Headers, Server, as_the_leg_inside};
 use crate::jsonrpc::{Key, Kind, Message, Scan, own_error};
 use crate::progress::{Origin, Payload, StreamId};
 use crate::transport::spill::{Spill, SpillError};
@@ -215,29 +215,7 @@ impl<S: Server> Server for Spilling<S> {
         self.server.say_start(piece, headers);
     }
 
-    fn say_piece(&mut self, piece: Bytes) {
-        self.server.say_piece(piece);
-    }
-
-    fn say_end(&mut self) {
-        self.server.say_end();
-    }
-
-    fn pass(&mut self, bytes: Bytes) {
-        self.server.pass(bytes);
-    }
-
-    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        self.server.poll_written(cx)
-    }
-
-    fn is_writing(&self) -> bool {
-        self.server.is_writing()
-    }
-
-    fn is_behind(&self) -> bool {
-        self.server.is_behind()
-    }
+    as_the_leg_inside!();
 
     fn pass_bytes(&mut self) -> bool {
         self.max.is_none() && self.server.pass_bytes()
@@ -245,13 +223,5 @@ impl<S: Server> Server for Spilling<S> {
 
     fn heard_aside(&mut self) {
         self.server.heard_aside();
-    }
-
-    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.server.poll_close(cx)
-    }
-
-    fn stop(&mut self) {
-        self.server.stop();
     }
 }

@@ -133,6 +133,45 @@ pub trait Clients: Send {
     fn end(&mut self) {}
 }
 
+/// What a leg around another one, its field `server`, does as that one does.
+macro_rules! as_the_leg_inside {
+    () => {
+        fn say_piece(&mut self, piece: Bytes) {
+            self.server.say_piece(piece);
+        }
+
+        fn say_end(&mut self) {
+            self.server.say_end();
+        }
+
+        fn pass(&mut self, bytes: Bytes) {
+            self.server.pass(bytes);
+        }
+
+        fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+            self.server.poll_written(cx)
+        }
+
+        fn is_writing(&self) -> bool {
+            self.server.is_writing()
+        }
+
+        fn is_behind(&self) -> bool {
+            self.server.is_behind()
+        }
+
+        fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+            self.server.poll_close(cx)
+        }
+
+        fn stop(&mut self) {
+            self.server.stop();
+        }
+    };
+}
+
+pub(crate) use as_the_leg_inside;
+
 /// The leg towards the server.
 ///
 /// All that is polled may be polled again after `Pending`: nothing is lost between.

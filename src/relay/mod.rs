@@ -31,6 +31,7 @@ use aside::Moved;
 
 pub use apart::{Apart, Spilling};
 pub use aside::Aside;
+pub(crate) use legs::as_the_leg_inside;
 pub use legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS};
 pub use pipe::{Pipe, WIRE};
 

@@ -1,9 +1,8 @@
 //! Messages as events of ours.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 
+use crate::http::answer::on_one_line;
 use crate::http::body::Batch;
 use crate::progress::StreamId;
 
@@ -17,7 +16,7 @@ pub(super) fn head(id: Option<(StreamId, u64)>, out: &mut Batch) {
 
 /// A part of its message. Line ends in it can only be space between tokens of the JSON.
 pub(super) fn data(piece: &Bytes, out: &mut Batch) {
-    out.raw(&one_line(piece));
+    out.raw(&on_one_line(piece.clone()));
 }
 
 /// Its end.
@@ -49,23 +48,6 @@ pub(super) fn read_id(id: &[u8]) -> Option<(u64, u64)> {
     Some((stream.parse().ok()?, number.parse().ok()?))
 }
 
-/// JSON without line ends (rule B-07).
-pub(super) fn one_line(text: &Bytes) -> Bytes {
-    match without_line_ends(text) {
-        Cow::Borrowed(_) => text.clone(),
-        Cow::Owned(changed) => changed.into(),
-    }
-}
-
-fn without_line_ends(text: &[u8]) -> Cow<'_, [u8]> {
-    let Some(first) = memchr::memchr2(b'\r', b'\n', text) else { return Cow::Borrowed(text) };
-    let mut text = text.to_vec();
-    for byte in text.iter_mut().skip(first).filter(|byte| matches!(byte, b'\r' | b'\n')) {
-        *byte = b' ';
-    }
-    Cow::Owned(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,11 +59,5 @@ mod tests {
         for other in [&b""[..], b"3", b"3-", b"-3", b"a-1", b"3-17-2", b"\xff-1"] {
             assert_eq!(read_id(other), None);
         }
-    }
-
-    #[test]
-    fn line_ends_become_spaces() {
-        assert_eq!(one_line(&Bytes::from_static(b"{\r\n\"a\":\r1}\n")), &b"{  \"a\": 1} "[..]);
-        assert_eq!(one_line(&Bytes::from_static(b"{}")), &b"{}"[..]);
     }
 }

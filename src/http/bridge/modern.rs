@@ -31,12 +31,7 @@ const BAD_REQUEST: [i32; 4] = [INVALID_PARAMS, -32020, -32021, UNSUPPORTED_REVIS
 /// The revision that a request names, in its body or in its header, if it is one of 2026-07-28 or later.
 /// No earlier one is named in a body: whatever is named there, known or not, is for the server to judge.
 pub(super) fn date_of(headers: &HeaderMap, message: Option<&Message>) -> Option<String> {
-    let named = message.and_then(|message| {
-        let meta = json::member(&message.params()?, "_meta")?;
-        let date = json::member(&meta, mcp::META_REVISION)?;
-        json::words(&date).map(|date| date.into_owned())
-    });
-    named.or_else(|| {
+    message.and_then(mirrored::date_in).or_else(|| {
         let date = headers.get(REVISION)?.to_str().ok()?;
         (Revision::from_date(date) >= Some(Revision::V2026_07_28)).then(|| date.to_owned())
     })

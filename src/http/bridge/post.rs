@@ -20,6 +20,7 @@ use super::upload::Upload;
 use super::{
     PARSE_ERROR, RETRY_MS, events_head, frame, json_head, modern, named, passed, refusal, refused,
 };
+use crate::http::answer::on_one_line;
 use crate::http::asked::Asked;
 use crate::http::body::{Body, RequestBody};
 use crate::http::post::asks;
@@ -63,7 +64,7 @@ pub(super) async fn read(
         reading::Read::Large(body) => Ok(Said::Large(body)),
         reading::Read::Whole(bytes) => {
             let line = bytes.slice_ref(bytes.trim_ascii());
-            let message = Message::parse(frame::one_line(&line));
+            let message = Message::parse(on_one_line(line));
             if message.kind() != Kind::Noise {
                 return Ok(Said::Whole(message));
             }

@@ -270,6 +270,9 @@ impl Store {
         state.detach();
         drop(state);
         self.client.wake();
+        if self.cancels {
+            self.bell.left(self.id);
+        }
     }
 
     /// Nothing more comes.

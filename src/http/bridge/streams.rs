@@ -274,7 +274,6 @@ impl Streams {
         if let Some(store) = store.filter(|store| store.untaken() > UNTAKEN_MAX) {
             tracing::warn!(stream = stream.0, "a client takes too little; its stream is cut");
             store.evict();
-            self.session.bell.left(stream);
         }
     }
 

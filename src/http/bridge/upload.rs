@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::frame;
 use super::session::{Command, ENDED, Session};
 use super::store::Store;
+use crate::http::answer::on_one_line;
 use crate::http::body::RequestBody;
 use crate::http::reading::PAUSE_MAX;
 use crate::jsonrpc::{Kind, Message, Scan};
@@ -69,7 +69,7 @@ impl Session {
                 end => break matches!(end, Ok(None)),
             };
             let Ok(data) = frame.into_data() else { continue };
-            let piece: Bytes = frame::one_line(&data);
+            let piece: Bytes = on_one_line(data);
             let first = begun.scan.is_none();
             begun.scan.get_or_insert_default().feed(&piece);
             let command = match first {

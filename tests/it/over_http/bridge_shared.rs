@@ -299,3 +299,20 @@ async fn a_revision_that_nobody_knows_is_for_the_server_to_judge() {
     assert_eq!(answer.status(), 400);
     assert_eq!(answer.text(), error(r#""d""#, -32022));
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_nothing_for_a_minute_has_left() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (answer, mut server, id) = first(&rig, &mut servers, &call("1")).await;
+    server.say(progress(&id, 1));
+    settle().await;
+    answer.pause(true);
+    let words = "w".repeat(1_000_000);
+    server.say(format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info","data":"{words}"}}}}"#
+    ));
+    pass(secs(62)).await;
+    let cancelled = json(&server.line().await);
+    assert_eq!(cancelled["method"], "notifications/cancelled");
+    assert_eq!(cancelled["params"]["requestId"].to_string(), id);
+}
