@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::ask::tool_of;
 use super::call::{Call, CallId, Name, Outcome};
 use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
@@ -34,14 +35,15 @@ impl Filter {
                 let elements = message.elements();
                 let sent = elements.map(|one| self.client_message(now, stream, &one));
                 let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
-                if self.policy.remap {
-                    let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
-                    if sent.is_empty() {
-                        return Payload::default();
-                    }
-                    let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
-                    return Bytes::from(text).into();
+                if !self.policy.remap {
+                    return self.as_asked(message);
                 }
+                let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
+                if sent.is_empty() {
+                    return Payload::default();
+                }
+                let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
+                return Bytes::from(text).into();
             }
             Kind::Opaque | Kind::Noise if self.policy.remap => {
                 return self.not_passed_on(stream, message);
@@ -68,7 +70,7 @@ impl Filter {
             return;
         };
         let opening = Opening {
-            id: Name { client: key.to_json(), server: key },
+            id: Name::same(key.to_json(), key),
             token: None,
             revision: None,
             asks_for_task: false,
@@ -90,13 +92,12 @@ impl Filter {
         }
         let params = message.params().unwrap_or_default();
         let meta = json::member(&params, "_meta").unwrap_or_default();
-        let token = json::member(&meta, "progressToken");
-        let token = token.and_then(|text| Some(Name { server: Key::read(&text)?, client: text }));
         let date = json::member(&meta, mcp::META_REVISION);
         let method = message.method().unwrap_or_default().into_owned();
+        let tool = tool_of(&method, &params);
         let opening = Opening {
-            id: Name { client: id, server: key },
-            token,
+            id: Name::same(id, key),
+            token: self.policy.token_in(tool.as_deref(), &params),
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
             asks_for_task: json::member(&params, "task").is_some(),
             about_task: method
@@ -107,16 +108,19 @@ impl Filter {
         };
         if method == mcp::INITIALIZE {
             self.meet_client(stream, &params);
+        } else if method == mcp::SET_LEVEL {
+            self.client_asks_for_logs();
         }
-        let tool = (method == mcp::TOOLS_CALL)
-            .then(|| json::member(&params, "name"))
-            .flatten()
-            .and_then(|name| Some(json::words(&name)?.into_owned()));
         if self.policy.remap {
             return self.remapped(now, stream, message, &method, tool, opening);
         }
         self.enter(now, stream, &method, tool, opening);
-        message.raw().clone().into()
+        self.as_asked(message)
+    }
+
+    /// A message with what its server must be asked for.
+    fn as_asked(&self, message: &Message) -> Payload {
+        self.policy.asked(message).unwrap_or_else(|| message.raw().clone()).into()
     }
 
     pub(super) fn enter(
@@ -184,7 +188,11 @@ impl Filter {
         message: &Message,
     ) -> Payload {
         let untouched: Payload = message.raw().clone().into();
-        if message.method().as_deref() != Some(mcp::CANCELLED) {
+        let method = message.method();
+        if method.as_deref() != Some(mcp::CANCELLED) {
+            if method.as_deref() == Some(mcp::INITIALIZED) {
+                self.ask_for_logs();
+            }
             return untouched;
         }
         let params = message.params().unwrap_or_default();

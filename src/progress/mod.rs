@@ -21,6 +21,7 @@
 
 mod answer;
 mod arrays;
+pub mod ask;
 mod call;
 mod client;
 mod clients;
@@ -163,6 +164,7 @@ pub struct Filter {
     pairs: bool,
     /// When a client has last given up a request.
     given_up_at: Option<Instant>,
+    level: ask::Level,
 }
 
 impl Filter {
@@ -190,6 +192,7 @@ impl Filter {
             at_work: None,
             pairs: false,
             given_up_at: None,
+            level: ask::Level::default(),
         }
     }
 

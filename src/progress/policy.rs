@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::ask::{Ask, LogLevel, Members};
 use super::dialect::{self, Dialect};
 
 /// How much the filter does.
@@ -138,6 +139,8 @@ pub struct CallPolicy {
     pub messages: Messages,
     /// Age at which a call is answered with an error and cancelled; off by default.
     pub call_timeout: Option<Duration>,
+    /// What is put into requests.
+    pub ask: Ask,
 }
 
 /// Repairs of answers that a client's SDK cannot accept, each with its switch.
@@ -205,6 +208,11 @@ pub struct Policy {
     pub words_in_2024: bool,
     /// Give every request an id and a token of our own towards the server: several clients share it.
     pub remap: bool,
+    /// Put into the capabilities of clients: of `initialize`, and from 2026-07-28 on of each request.
+    pub capabilities: Members,
+    /// The log messages that a server is asked for where its client does not ask; never from 2026-07-28
+    /// on.
+    pub log_level: Option<LogLevel>,
     /// What holds for tools without settings of their own.
     pub call: CallPolicy,
     /// Settings of single tools.
@@ -226,6 +234,8 @@ impl Default for Policy {
             token_is: None,
             words_in_2024: false,
             remap: false,
+            capabilities: Members::new(),
+            log_level: None,
             call: CallPolicy::default(),
             tools: BTreeMap::new(),
         }
