@@ -1,5 +1,7 @@
 //! The command line: as typed, then as meant.
 
+mod ask;
+
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -159,6 +161,8 @@ struct PolicyArgs {
     figures: FigureArgs,
     #[command(flatten, next_help_heading = "Answers")]
     answers: AnswerArgs,
+    #[command(flatten, next_help_heading = "Requests")]
+    ask: ask::AskArgs,
 }
 
 #[derive(Debug, Args)]
@@ -441,6 +445,8 @@ impl PolicyArgs {
             keep_original: on(figures.keep_original),
             token_is: figures.token_is,
             words_in_2024: on(figures.words_in_2024),
+            capabilities: self.ask.capabilities(),
+            log_level: self.ask.log_level(),
             call: CallSettings {
                 heartbeat: beats.no_heartbeat.then_some(false),
                 heartbeat_after: beats.heartbeat_after,
@@ -452,6 +458,7 @@ impl PolicyArgs {
                 figures_in_text: on(figures.figures_in_text),
                 messages: figures.messages,
                 call_timeout: beats.call_timeout.map(Some),
+                ask: self.ask.settings(),
             },
             tools: Vec::new(),
         })

@@ -71,7 +71,7 @@ use headers::{Onward, Passage};
 use places::{Part, Place};
 use site::{Counted, SESSION_ID, Site, Target};
 use stream::{Chunks, EventStream, Judge, Silence};
-use upstream::{Client, UpstreamBody};
+use upstream::UpstreamBody;
 
 pub use body::Body;
 pub use outlet::Outlet;

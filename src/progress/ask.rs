@@ -27,6 +27,12 @@ const INTEGER_MAX: i64 = (1 << 53) - 1;
 /// What a server is told in the place of an empty string, which many take for no token.
 const NO_EMPTY_TOKEN: &[u8] = b"milepost";
 
+/// Whether a member of `_meta` is a client's to say: its token, and what the specification has there,
+/// such as the log messages that it wants (rule M-07).
+pub fn is_clients_own(name: &str) -> bool {
+    name == "progressToken" || name.starts_with(mcp::META_PREFIX)
+}
+
 /// The id of our only request. No client has it by chance.
 const SET_LEVEL_ID: &[u8] = b"milepost:logging/setLevel";
 
@@ -159,6 +165,20 @@ impl Policy {
         self.ask_of(tool).and_then(|ask| ask.token(&token)).unwrap_or(token)
     }
 
+    /// What the server finds of the token in the arguments of a call; `None` if nothing is put there.
+    pub(super) fn copy_of(
+        &self,
+        method: &str,
+        tool: Option<&str>,
+        token: Option<&Name>,
+    ) -> Option<Key> {
+        let copies = method == mcp::TOOLS_CALL && self.ask_of(tool)?.token_in_arguments;
+        Some(match &token.filter(|_| copies)?.server {
+            Key::Text(text) => Key::Text(text.clone()),
+            number => Key::Text(number.to_string().into()),
+        })
+    }
+
     /// Whether some server is given tokens that are strings.
     pub(super) fn gives_strings(&self) -> bool {
         let mut all = self.tools.values().chain([&self.call]);
@@ -220,8 +240,11 @@ impl Policy {
             let method = request.method().unwrap_or_default();
             let mut wanted = Members::new();
             if method == mcp::TOOLS_CALL {
-                let token = token.filter(|_| ask.token_in_arguments);
-                put(&mut wanted, "arguments", with_token(ask.arguments.clone(), token));
+                let mut arguments = ask.arguments.clone();
+                if let Some(copy) = self.copy_of(&method, tool, token) {
+                    put(&mut arguments, "_meta", with_token(&copy));
+                }
+                put(&mut wanted, "arguments", arguments);
                 put(&mut wanted, "_meta", ask.meta.clone());
             }
             if method == mcp::INITIALIZE {
@@ -248,17 +271,14 @@ fn put(wanted: &mut Members, name: &str, members: Members) {
     }
 }
 
-/// `arguments` with a copy of the token, if there is one that every reader of JSON reads alike.
-fn with_token(mut arguments: Members, token: Option<&Name>) -> Members {
-    let text = token.and_then(|token| match &token.server {
-        Key::Text(text) => std::str::from_utf8(text).ok().map(str::to_owned),
-        number => Some(number.to_string()),
-    });
-    if let Some(text) = text {
-        let copy = Members::from_iter([("progressToken".to_owned(), Value::String(text))]);
-        put(&mut arguments, "_meta", copy);
-    }
-    arguments
+/// A copy of a token, if every reader of JSON reads it alike.
+fn with_token(copy: &Key) -> Members {
+    let text = match copy {
+        Key::Text(text) => std::str::from_utf8(text).ok(),
+        _ => None,
+    };
+    let member = |text: &str| ("progressToken".to_owned(), Value::from(text));
+    text.map(member).into_iter().collect()
 }
 
 /// Puts what is wanted and not there into an object, which is a part of `raw`. What is there stays, and

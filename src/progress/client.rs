@@ -134,6 +134,9 @@ impl Filter {
         let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
         // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
         let own = |name: Name| Name { client: Bytes::copy_from_slice(&name.client), ..name };
+        let token = opening.token.as_ref();
+        let copy = self.policy.copy_of(method, tool.as_deref(), token);
+        let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
         let shadow = self.part == super::parts::Part::Session;
         let id = self.ledger.open(Call {
             shadow,
@@ -161,6 +164,9 @@ impl Filter {
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
             account: super::Account::default(),
         })?;
+        if let Some(copy) = copy {
+            self.ledger.learn(&copy, id);
+        }
         self.schedule(id);
         Some(id)
     }
