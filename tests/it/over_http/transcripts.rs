@@ -147,7 +147,7 @@ impl Wire {
     }
 
     /// The client posts; the server gets `wanted` and accepts it.
-    async fn post_as(&mut self, message: &[u8], wanted: &[u8]) {
+    pub(crate) async fn post_as(&mut self, message: &[u8], wanted: &[u8]) {
         let what = format!("POST {}", self.path);
         let answer = self.rig.send(&what, &["Content-Type: application/json"], message);
         self.gets(wanted).await;
