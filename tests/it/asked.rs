@@ -1,11 +1,21 @@
 //! What is put into the requests of clients: between their bytes, and nowhere else.
 
+use std::process::Command;
+
 use bytes::Bytes;
 use milepost::jsonrpc::Message;
 use milepost::progress::ask::{Members, TokenType};
 use milepost::progress::{Filter, Mode, Pacing, Policy, StreamId, StreamKind};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::checker::Checker;
+use crate::support::session::Session;
+use crate::support::{MILEPOST, example};
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
+
+const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"project_actions","arguments":{},"_meta":{"progressToken":5}}}"#;
 
 fn members(value: Value) -> Members {
     match value {
@@ -77,6 +87,80 @@ fn settings_of_a_tool_are_its_own() {
     );
     policy.mode = Mode::Observe;
     assert_eq!(asked(&policy, &call("other")), call("other"));
+}
+
+#[test]
+fn a_real_server_finds_the_token_where_it_looks() {
+    let server = example("mcp_devtools");
+    let server = [&*server, "--token-from", "arguments", "--lines", "2000", "--late", "3"];
+    for (asks, updates) in [(&[][..], 0..=0), (&["--ask-token-in-arguments"], 3..=20)] {
+        let mut session = Session::wrap(asks, &server);
+        let mut checker = Checker::default();
+        for line in [INITIALIZE, CALL] {
+            session.tell(line);
+            checker.client_said(line);
+        }
+        let mut told = Vec::new();
+        while !told.last().is_some_and(|line: &String| line.contains(r#""id":1,"#)) {
+            let line = session.line();
+            checker.client_told(&line);
+            told.push(line);
+        }
+        let progress = told.iter().filter(|line| line.contains(r#""progressToken":5,"#));
+        assert!(updates.contains(&progress.count()), "{told:?}");
+        // What is late is for nobody.
+        let (rest, code, _) = session.finish();
+        assert_eq!((rest.trim(), code), ("", Some(0)));
+    }
+}
+
+#[test]
+fn flags_put_into_requests_what_route_files_do() {
+    let flags = [
+        "--ask-token-type=string",
+        r#"--ask-meta={"stream":true}"#,
+        r#"--ask-arguments={"verbose":1}"#,
+        r#"--ask-capabilities={"x":{}}"#,
+        "--ask-log-level=warning",
+    ];
+    let folder = tempfile::TempDir::new().unwrap();
+    let heard = folder.path().join("heard");
+    let begun = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{"logging":{}},"serverInfo":{"name":"s","version":"1"}}}"#;
+    let script = r#"read -r line; echo "$line" >"$0"; echo "$1"; cat >>"$0""#;
+    let server = ["sh", "-c", script, heard.to_str().unwrap(), begun];
+    let mut session = Session::wrap(&flags, &server);
+    session.tell(INITIALIZE);
+    assert_eq!(session.line().trim_end(), begun);
+    let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    session.tell(ready);
+    session.tell(CALL);
+    session.finish();
+    let lines = [
+        &*INITIALIZE.replace(r#""capabilities":{}"#, r#""capabilities":{"x":{}}"#),
+        ready,
+        r#"{"jsonrpc":"2.0","id":"milepost:logging/setLevel","method":"logging/setLevel","params":{"level":"warning"}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"project_actions","arguments":{"verbose":1},"_meta":{"stream":true,"progressToken":"5"}}}"#,
+    ];
+    let mut got: Vec<String> =
+        std::fs::read_to_string(heard).unwrap().lines().map(str::to_owned).collect();
+    // The client may be quicker than the proxy.
+    got[2..].sort_by_key(|line| line.contains("tools/call"));
+    assert_eq!(got, lines);
+}
+
+#[test]
+fn flags_that_cannot_be_used_say_why() {
+    for (flag, why) in [
+        (r#"--ask-meta={"progressToken":1}"#, "is for the client to say"),
+        ("--ask-meta=stream", "a JSON object is expected"),
+        ("--ask-arguments=[1]", "a JSON object is expected"),
+        ("--ask-token-type=number", "[possible values: same, string, integer]"),
+        ("--ask-log-level=warn", "did you mean \"warning\"?"),
+    ] {
+        let tried = Command::new(MILEPOST).args(["wrap", flag, "--", "true"]).output().unwrap();
+        let said = String::from_utf8(tried.stderr).unwrap();
+        assert!(!tried.status.success() && said.contains(why), "{flag}: {said}");
+    }
 }
 
 /// A value that JSON has.
