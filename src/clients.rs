@@ -180,8 +180,8 @@ impl Advice {
         self.row
     }
 
-    /// Whether the client is known to look at no progress when it waits.
-    pub fn is_known_to_be_impatient(&self) -> bool {
+    /// Whether the client is known to wait for a fixed time, whatever progress it is told of.
+    pub fn waits_a_fixed_time(&self) -> bool {
         self.row.is_some_and(|row| row.resets == Fact::No)
     }
 }
@@ -191,36 +191,40 @@ impl fmt::Display for Advice {
         let Some(row) = self.row else {
             return f.write_str(match self.situation {
                 Situation::NoToken => {
-                    "this client has sent no progress token, so nothing may be told it of its call; \
-                     look in it for a progress callback, or for its limit of time for a tool call"
+                    "this client has sent no progress token with its call, so nothing may be told it \
+                     of what goes on; look in it for a progress callback, or for its limit of time \
+                     for a tool call"
                 }
                 Situation::GivenUp => {
-                    "this client has given a call up although it was told that it goes on; look in \
-                     it for its limit of time for a tool call"
+                    "this client has given up a call that it was told goes on; look in it for its \
+                     limit of time for a tool call"
                 }
             });
         };
         let client = row.client;
-        match self.situation {
-            Situation::NoToken => match row.token {
-                Fact::Yes => write!(f, "{client} sends a progress token, but not with this call"),
-                Fact::No => write!(f, "{client} sends no progress token"),
-                Fact::If(when) => write!(f, "{client} sends a progress token {when}"),
-                Fact::Unknown => write!(f, "{client} has sent no progress token with this call"),
-            }?,
-            Situation::GivenUp => match row.resets {
-                Fact::Yes => {
-                    write!(f, "{client} begins to wait anew with each progress it is told")
-                }
-                Fact::No => write!(f, "{client} waits no longer for what it is told of progress"),
-                Fact::If(when) => write!(f, "{client} waits longer when told of progress {when}"),
-                Fact::Unknown => {
-                    write!(f, "whether {client} waits longer when told of progress is unknown")
-                }
-            }?,
+        match (self.situation, row.token) {
+            (Situation::NoToken, Fact::Yes) => {
+                write!(f, "{client} sends progress tokens, but none with this call")?;
+            }
+            (Situation::NoToken, Fact::No) => write!(f, "{client} sends no progress tokens")?,
+            (Situation::NoToken, Fact::If(when)) => {
+                write!(f, "{client} sends progress tokens {when}; this call has none")?;
+            }
+            (Situation::NoToken, Fact::Unknown) => {
+                write!(f, "{client} has sent no progress token with this call")?;
+            }
+            (Situation::GivenUp, _) => {
+                write!(f, "{client} has given up a call that it was told goes on: ")?;
+                match row.resets {
+                    Fact::Yes => f.write_str("progress resets its timer"),
+                    Fact::No => f.write_str("it waits for a fixed time, whatever it is told"),
+                    Fact::If(when) => write!(f, "progress resets its timer {when}"),
+                    Fact::Unknown => f.write_str("whether progress resets its timer is unknown"),
+                }?;
+            }
         }
         if self.situation == Situation::NoToken {
-            f.write_str(", and without one nothing may be told it")?;
+            f.write_str(", so nothing may be told it of what goes on")?;
         }
         if !row.limits.is_empty() {
             write!(f, "; its limits: {}", row.limits)?;

@@ -131,7 +131,7 @@ impl Connection {
             withheld = counts(&self.withheld, |reason| reason.name()),
             beats = self.beats,
             without_token = self.without_token,
-            client = %self.client,
+            client = self.client.to_string(),
             "connection over"
         );
     }
@@ -184,7 +184,7 @@ fn advise(call: &Summary) {
     let (name, version) = client.map(|it| (it.name(), it.version())).unwrap_or_default();
     let advice = clients::advice(name, version, situation);
     // A person may have cancelled it; only what is known is said.
-    if situation == Situation::GivenUp && !advice.is_known_to_be_impatient() {
+    if situation == Situation::GivenUp && !advice.waits_a_fixed_time() {
         return;
     }
     if CENSUS.note(client, situation) {

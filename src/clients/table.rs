@@ -50,8 +50,8 @@ pub const CLIENTS: &[Row] = &[
         names: &["claude-code"],
         version: None,
         token: Yes,
-        shows: If("its message, from 2.1.153 on"),
-        resets: If("as far as it waits for a sign of life, but not past its limit for a call"),
+        shows: If("from 2.1.153 on"),
+        resets: If("while it waits for a sign of life, but not its limit for a call"),
         limits: "without progress 5 min over HTTP and 30 min on stdio, for a call about 28 h",
         orderly: false,
         set: "Set `timeout` (ms, at least 1000) of the server in `.mcp.json`, or \
@@ -205,7 +205,7 @@ pub const CLIENTS: &[Row] = &[
         as_of: "October 2026",
     },
     Row {
-        client: "Python SDK (FastMCP, LangChain, OpenAI Agents, Pydantic AI)",
+        client: "Python SDK and what is built on it",
         names: &["mcp"],
         version: Some("0.1.0"),
         token: If("only if the application gives it a callback (FastMCP and Pydantic AI always, \
