@@ -1,5 +1,6 @@
 //! What clients say: which calls open, and which are given up.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,7 +10,8 @@ use super::call::{Call, CallId, Name, Outcome};
 use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
 use super::stream::{Payload, StreamId};
-use super::{Filter, Mode, Pacing, clients};
+use super::{Filter, Mode, Pacing};
+use crate::clients::{self, Client};
 use crate::json;
 use crate::jsonrpc::{Key, Kind, Message, Scan};
 use crate::mcp::{self, Revision};
@@ -19,6 +21,8 @@ pub(super) struct Opening {
     pub(super) id: Name,
     pub(super) token: Option<Name>,
     revision: Option<Revision>,
+    lacks_token: bool,
+    client: Option<Arc<Client>>,
     asks_for_task: bool,
     about_task: Option<Key>,
 }
@@ -73,6 +77,9 @@ impl Filter {
             id: Name::same(key.to_json(), key),
             token: None,
             revision: None,
+            // It may have one: it was not read.
+            lacks_token: false,
+            client: None,
             asks_for_task: false,
             about_task: None,
         };
@@ -94,11 +101,14 @@ impl Filter {
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let date = json::member(&meta, mcp::META_REVISION);
         let method = message.method().unwrap_or_default().into_owned();
+        let is_tool_call = method == mcp::TOOLS_CALL;
         let tool = tool_of(&method, &params);
         let opening = Opening {
             id: Name::same(id, key),
             token: self.policy.token_in(tool.as_deref(), &params),
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
+            lacks_token: is_tool_call && json::member(&meta, "progressToken").is_none(),
+            client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
             asks_for_task: json::member(&params, "task").is_some(),
             about_task: method
                 .starts_with("tasks/")
@@ -147,6 +157,8 @@ impl Filter {
             method: method.into(),
             tool,
             revision: opening.revision,
+            lacks_token: opening.lacks_token,
+            client: opening.client,
             opened: now,
             asks_for_task: opening.asks_for_task,
             task: None,
@@ -174,17 +186,35 @@ impl Filter {
     /// Learns from `initialize` who the client is.
     fn meet_client(&mut self, stream: StreamId, params: &Bytes) {
         let info = json::member(params, "clientInfo").unwrap_or_default();
-        let text = |key: &str| {
-            let text = json::member(&info, key).unwrap_or_default();
-            json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
-        };
-        let orderly = clients::is_orderly(&text("name"), &text("version"));
+        let (name, version) = name_and_version(&info);
+        // Where several clients share the server, each would speak for all.
+        if !self.policy.remap {
+            self.client = Client::new(&name, &version).map(Arc::new);
+        }
         if self.policy.spare_known_clients
-            && orderly
+            && clients::is_orderly(&name, &version)
             && let Some(stream) = self.streams.get_mut(&stream)
         {
             stream.pacing = Pacing::IMMEDIATE;
         }
+    }
+
+    /// Who the client of a request is, if that says so itself, as from 2026-07-28 on.
+    fn client_in(&self, meta: &Bytes) -> Option<Arc<Client>> {
+        let (name, version) = name_and_version(&json::member(meta, mcp::META_CLIENT)?);
+        let client = Client::new(&name, &version)?;
+        let known = self.client.as_ref().filter(|known| ***known == client);
+        Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
+    }
+
+    /// Who the client is, if it has said so for all of its requests.
+    pub fn client(&self) -> Option<&Arc<Client>> {
+        self.client.as_ref()
+    }
+
+    /// Says who the client is where this filter did not see it.
+    pub fn speaks_with(&mut self, client: Option<Arc<Client>>) {
+        self.client = client.or_else(|| self.client.take());
     }
 
     fn client_notification(
@@ -244,4 +274,13 @@ impl Filter {
         text.extend_from_slice(b"}}");
         self.to_server.push_back(Bytes::from(text).into());
     }
+}
+
+/// What an `Implementation` calls itself.
+fn name_and_version(info: &Bytes) -> (String, String) {
+    let text = |key: &str| {
+        let text = json::member(info, key).unwrap_or_default();
+        json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
+    };
+    (text("name"), text("version"))
 }

@@ -24,7 +24,6 @@ mod arrays;
 pub mod ask;
 mod call;
 mod client;
-mod clients;
 mod correlate;
 pub mod dialect;
 mod gate;
@@ -50,6 +49,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::clients::Client;
 use crate::jsonrpc::{Message, Scan};
 use crate::mcp::Revision;
 use ledger::{Ledger, Tomb};
@@ -142,6 +142,8 @@ pub struct Filter {
     /// Where messages go that belong to no request.
     home: Option<StreamId>,
     revision: Option<Revision>,
+    /// Who the client is, if it has said so for all of its requests.
+    client: Option<Arc<Client>>,
     /// The last byte of the upstream.
     heard_at: Option<Instant>,
     alive: bool,
@@ -180,6 +182,7 @@ impl Filter {
             streams: BTreeMap::new(),
             home: None,
             revision: None,
+            client: None,
             heard_at: None,
             alive: true,
             left: false,

@@ -5,6 +5,7 @@ mod asked;
 mod check;
 mod checker;
 mod child;
+mod clients;
 mod demo;
 mod extremes;
 mod fuzz;

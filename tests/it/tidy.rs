@@ -8,12 +8,14 @@ use milepost::progress::{Reason, Repair};
 const LAYERS: &[(&str, &[&str])] = &[
     ("json", &[]),
     ("mcp", &[]),
+    ("clients", &[]),
     ("lines", &[]),
     ("sse", &[]),
     ("jsonrpc", &["json"]),
-    ("progress", &["json", "jsonrpc", "mcp"]),
+    ("progress", &["clients", "json", "jsonrpc", "mcp"]),
     ("transport", &[]),
-    ("telemetry", &["progress"]),
+    ("census", &["clients"]),
+    ("telemetry", &["census", "clients", "progress"]),
     ("guarded", &["jsonrpc", "progress"]),
     ("relay", &["guarded", "jsonrpc", "lines", "progress", "transport"]),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
@@ -30,6 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "http",
         &[
+            "clients",
             "demo",
             "guarded",
             "host",
@@ -52,7 +55,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 5] = ["json", "jsonrpc", "mcp", "progress", "sse"];
+const CORE: [&str; 6] = ["clients", "json", "jsonrpc", "mcp", "progress", "sse"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [
