@@ -16,6 +16,7 @@ pub mod serve;
 pub mod settings;
 pub mod sse;
 pub mod telemetry;
+pub mod terminal;
 pub mod transport;
 pub mod wrap;
 

@@ -26,11 +26,14 @@ mod client;
 mod clients;
 mod correlate;
 pub mod dialect;
+mod extract;
 mod gate;
 mod ledger;
+mod mask;
 pub mod meter;
 mod notification;
 mod observe;
+mod overhear;
 mod parts;
 mod passing;
 mod place;
@@ -55,7 +58,9 @@ use ledger::{Ledger, Tomb};
 use stream::{Item, ItemKind, Stream};
 
 pub use call::{Account, CallId, Outcome, Summary};
+pub use extract::Extract;
 pub use ledger::CALLS_MAX;
+pub use mask::Masks;
 pub use notification::MESSAGE_MAX;
 pub use policy::{
     AnswerRepairs, BeatValue, CallPolicy, Coalesce, Heartbeat, Messages, Mode, OnFall, Pacing,

@@ -11,11 +11,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lines", &[]),
     ("sse", &[]),
     ("jsonrpc", &["json"]),
-    ("progress", &["json", "jsonrpc", "mcp"]),
+    ("terminal", &[]),
+    ("progress", &["json", "jsonrpc", "mcp", "terminal"]),
     ("transport", &[]),
     ("telemetry", &["progress"]),
     ("guarded", &["jsonrpc", "progress"]),
-    ("relay", &["guarded", "jsonrpc", "lines", "progress", "transport"]),
+    ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport"]),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
     ("host", &["lines", "probe", "relay", "telemetry", "transport"]),
     ("remote", &["relay", "telemetry"]),
@@ -52,7 +53,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 5] = ["json", "jsonrpc", "mcp", "progress", "sse"];
+const CORE: [&str; 6] = ["json", "jsonrpc", "mcp", "progress", "sse", "terminal"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [

@@ -9,10 +9,12 @@ mod lsp;
 mod own;
 mod standard;
 mod tasks_progress;
+pub(in crate::progress) mod text;
 mod text_chunk;
 mod tool_notifications;
 mod tools_progress;
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,12 +27,48 @@ pub use fields::{Fields, figure_in_words};
 pub use own::{Count, Final, Own, Pointer};
 
 /// One way of saying "progress".
-#[derive(Debug, Clone)]
+#[derive(Clone, PartialEq)]
 pub enum Dialect {
     /// One that Milepost knows.
     BuiltIn(&'static BuiltIn),
     /// One that a route file describes.
     Own(Arc<Own>),
+    /// Text that was written for people (rule A5).
+    Text(Source),
+}
+
+/// Where a server writes text that is not meant as progress and may be taken for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// `notifications/message`; the client gets those all the same.
+    Log,
+    /// Standard error.
+    Stderr,
+    /// Lines on standard output that are no messages.
+    Stdout,
+}
+
+impl Source {
+    /// Every source, in the order of the enum.
+    pub const ALL: [Self; 3] = [Self::Log, Self::Stderr, Self::Stdout];
+
+    /// Its name in route files, flags and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Stderr => "stderr",
+            Self::Stdout => "stdout",
+        }
+    }
+}
+
+impl fmt::Debug for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn(_) | Self::Text(_) => f.write_str(self.name()),
+            Self::Own(dialect) => dialect.fmt(f),
+        }
+    }
 }
 
 /// A dialect that Milepost knows.
@@ -48,12 +86,28 @@ pub struct BuiltIn {
     pub read: fn(method: &str, message: &Message, params: &Fields) -> Option<Report>,
 }
 
+impl PartialEq for BuiltIn {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
 impl Dialect {
     /// Its name in route files, flags and logs.
     pub fn name(&self) -> &str {
         match self {
             Self::BuiltIn(dialect) => dialect.name,
             Self::Own(dialect) => &dialect.name,
+            Self::Text(source) => source.name(),
+        }
+    }
+
+    /// Whether it takes text of `source` for progress.
+    pub fn listens_to(&self, source: Source) -> bool {
+        match self {
+            Self::BuiltIn(_) => false,
+            Self::Own(_) => false,
+            Self::Text(own) => *own == source,
         }
     }
 
@@ -62,6 +116,7 @@ impl Dialect {
         let (known, own) = match self {
             Self::BuiltIn(dialect) => (dialect.methods, &[][..]),
             Self::Own(dialect) => (&[][..], &dialect.methods[..]),
+            Self::Text(_) => (&[][..], &[][..]),
         };
         known.iter().copied().chain(own.iter().map(String::as_str))
     }
@@ -81,18 +136,22 @@ impl Dialect {
         match self {
             Self::BuiltIn(dialect) => (dialect.read)(method, message, params),
             Self::Own(dialect) => dialect.read(message),
+            Self::Text(_) => None,
         }
     }
 }
 
 /// Every dialect that is built in.
-pub static ALL: [Dialect; 6] = [
+pub static ALL: [Dialect; 9] = [
     Dialect::BuiltIn(&standard::DIALECT),
     Dialect::BuiltIn(&tools_progress::DIALECT),
     Dialect::BuiltIn(&tool_notifications::DIALECT),
     Dialect::BuiltIn(&text_chunk::DIALECT),
     Dialect::BuiltIn(&lsp::DIALECT),
     Dialect::BuiltIn(&tasks_progress::DIALECT),
+    Dialect::Text(Source::Log),
+    Dialect::Text(Source::Stderr),
+    Dialect::Text(Source::Stdout),
 ];
 
 /// Those that are understood unless a route says otherwise.
@@ -134,6 +193,8 @@ pub struct Report {
     pub message: Option<Bytes>,
     /// The words continue those of the last report.
     pub chunk: bool,
+    /// It was read in text that was not meant as progress.
+    pub overheard: bool,
     /// The server says that this is the last one.
     pub last: bool,
     /// Members that the specification does not know, each `"key":value`.
