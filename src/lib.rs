@@ -1,4 +1,6 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
+pub mod census;
+pub mod clients;
 pub mod demo;
 pub mod guarded;
 pub mod host;

@@ -1,6 +1,7 @@
 //! One request of a client, from the moment it is passed on until its answer reaches the gate.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use super::dialect::{Dialect, Report};
 use super::meter::Meter;
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
+use crate::clients::Client;
 use crate::jsonrpc::{Framing, Key};
 use crate::mcp::{LISTEN, Revision, TOOLS_CALL};
 
@@ -187,8 +189,12 @@ pub struct Summary {
     pub method: String,
     /// The tool, for `tools/call`.
     pub tool: Option<String>,
-    /// The client's token text, if it gave one.
+    /// The client's token text, if it gave one and is told of it here.
     pub token: Option<Bytes>,
+    /// It is a `tools/call` for which the client gave no token: nothing may be told of it.
+    pub lacks_token: bool,
+    /// Who the client is, as far as it has said.
+    pub client: Option<Arc<Client>>,
     /// When the request was passed on.
     pub opened: Instant,
     /// When it ended.
@@ -212,6 +218,10 @@ pub(super) struct Call {
     pub(super) method: Box<str>,
     pub(super) tool: Option<String>,
     pub(super) revision: Option<Revision>,
+    /// A `tools/call` for which the client gave no token.
+    pub(super) lacks_token: bool,
+    /// Who the client is, where the request itself says so.
+    pub(super) client: Option<Arc<Client>>,
     pub(super) opened: Instant,
     /// The request asks to be run as a task.
     pub(super) asks_for_task: bool,
@@ -279,6 +289,8 @@ impl Call {
             method: self.method.into(),
             tool: self.tool,
             token: self.token.map(|token| token.client),
+            lacks_token: self.lacks_token,
+            client: self.client,
             opened: self.opened,
             ended,
             outcome,

@@ -23,7 +23,6 @@ mod answer;
 mod arrays;
 mod call;
 mod client;
-mod clients;
 mod correlate;
 pub mod dialect;
 mod extract;
@@ -52,6 +51,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::clients::Client;
 use crate::jsonrpc::{Message, Scan};
 use crate::mcp::Revision;
 use ledger::{Ledger, Tomb};
@@ -146,6 +146,8 @@ pub struct Filter {
     /// Where messages go that belong to no request.
     home: Option<StreamId>,
     revision: Option<Revision>,
+    /// Who the client is, if it has said so for all of its requests.
+    client: Option<Arc<Client>>,
     /// The last byte of the upstream.
     heard_at: Option<Instant>,
     alive: bool,
@@ -183,6 +185,7 @@ impl Filter {
             streams: BTreeMap::new(),
             home: None,
             revision: None,
+            client: None,
             heard_at: None,
             alive: true,
             left: false,

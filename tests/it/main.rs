@@ -4,6 +4,7 @@
 mod check;
 mod checker;
 mod child;
+mod clients;
 mod demo;
 mod extremes;
 mod fuzz;

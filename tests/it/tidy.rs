@@ -8,13 +8,15 @@ use milepost::progress::{Reason, Repair};
 const LAYERS: &[(&str, &[&str])] = &[
     ("json", &[]),
     ("mcp", &[]),
+    ("clients", &[]),
     ("lines", &[]),
     ("sse", &[]),
     ("jsonrpc", &["json"]),
     ("terminal", &[]),
-    ("progress", &["json", "jsonrpc", "mcp", "terminal"]),
+    ("progress", &["clients", "json", "jsonrpc", "mcp", "terminal"]),
     ("transport", &[]),
-    ("telemetry", &["progress"]),
+    ("census", &["clients"]),
+    ("telemetry", &["census", "clients", "progress"]),
     ("guarded", &["jsonrpc", "progress"]),
     ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport"]),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
@@ -31,6 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "http",
         &[
+            "clients",
             "demo",
             "guarded",
             "host",
@@ -53,7 +56,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 6] = ["json", "jsonrpc", "mcp", "progress", "sse", "terminal"];
+const CORE: [&str; 7] = ["clients", "json", "jsonrpc", "mcp", "progress", "sse", "terminal"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [
