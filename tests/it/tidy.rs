@@ -10,8 +10,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mcp", &[]),
     ("lines", &[]),
     ("sse", &[]),
+    ("terminal", &[]),
+    ("secret", &[]),
     ("jsonrpc", &["json"]),
-    ("progress", &["json", "jsonrpc", "mcp"]),
+    ("progress", &["json", "jsonrpc", "mcp", "secret", "terminal"]),
     ("transport", &[]),
     ("telemetry", &["progress"]),
     ("guarded", &["jsonrpc", "progress"]),
@@ -25,7 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
-    ("routes", &["json", "progress", "settings"]),
+    ("routes", &["json", "progress", "secret", "settings"]),
     ("check", &["cli", "routes"]),
     (
         "http",
@@ -52,7 +54,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 5] = ["json", "jsonrpc", "mcp", "progress", "sse"];
+const CORE: [&str; 7] = ["json", "jsonrpc", "mcp", "progress", "secret", "sse", "terminal"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use crate::json::{self, Members};
 use crate::jsonrpc::Key;
 use crate::progress::meter::{Figure, Number, spell};
-use crate::progress::notification::strip_controls;
+use crate::terminal;
 
 /// Members of one object. Real progress has about ten; more than this is not read.
 const MEMBERS_MAX: usize = 256;
@@ -162,7 +162,7 @@ pub fn figure_in_words(words: &str) -> Option<Figure> {
 /// Words that a server did not write as a progress message: without terminal control sequences;
 /// `None` if nothing is left.
 pub(super) fn clean(words: &str) -> Option<Bytes> {
-    let words = strip_controls(words);
+    let words = terminal::plain(words);
     (!words.trim().is_empty()).then(|| json::quote(words.trim_end_matches('\n')))
 }
 

@@ -9,6 +9,7 @@ mod lsp;
 mod own;
 mod standard;
 mod tasks_progress;
+mod text;
 mod text_chunk;
 mod tool_notifications;
 mod tools_progress;
@@ -23,6 +24,8 @@ use crate::jsonrpc::{Key, Message};
 
 pub use fields::{Fields, figure_in_words};
 pub use own::{Count, Final, Own, Pointer};
+pub use text::Source;
+pub(in crate::progress) use text::{read as read_text, read_json};
 
 /// One way of saying "progress".
 #[derive(Debug, Clone)]
@@ -71,6 +74,14 @@ impl Dialect {
         self.methods().any(|claimed| claimed == method)
     }
 
+    /// The sources of text that it reads besides messages.
+    pub fn sources(&self) -> &[Source] {
+        match self {
+            Self::BuiltIn(_) => &[],
+            Self::Own(dialect) => &dialect.sources,
+        }
+    }
+
     /// Whether its servers answer tool calls with bare results.
     pub fn has_bare_results(&self) -> bool {
         matches!(self, Self::BuiltIn(dialect) if dialect.bare_results)
@@ -80,7 +91,7 @@ impl Dialect {
     pub(super) fn read(&self, method: &str, message: &Message, params: &Fields) -> Option<Report> {
         match self {
             Self::BuiltIn(dialect) => (dialect.read)(method, message, params),
-            Self::Own(dialect) => dialect.read(message),
+            Self::Own(dialect) => dialect.read(message.raw()),
         }
     }
 }
