@@ -13,9 +13,9 @@ use tracing::Level;
 use url::Url;
 
 use crate::progress::dialect::Dialect;
-use crate::progress::{
-    BeatValue, Coalesce, Extract, Masks, Messages, Mode, OnFall, Policy, Scale, TokenIs,
-};
+use crate::progress::extract::Extract;
+use crate::progress::mask::Masks;
+use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs};
 use crate::routes::{
     Environment, HeaderRules, HttpUpstream, Route, Routes, RoutesError, StdioUpstream, Upstream,
 };

@@ -14,6 +14,7 @@ pub mod progress;
 pub mod relay;
 pub mod remote;
 pub mod routes;
+pub mod secret;
 pub mod serve;
 pub mod settings;
 pub mod sse;

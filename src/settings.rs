@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use crate::progress::dialect::{self, Count, Dialect};
+use crate::progress::extract::Extract;
+use crate::progress::mask::Masks;
 use crate::progress::{
-    AnswerRepairs, BeatValue, CallPolicy, Coalesce, Extract, Masks, Messages, Mode, OnFall, Policy,
-    Scale, TokenIs,
+    AnswerRepairs, BeatValue, CallPolicy, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs,
 };
 
 /// A setting that is one of a few words.

@@ -25,10 +25,10 @@ mod call;
 mod client;
 mod correlate;
 pub mod dialect;
-mod extract;
+pub mod extract;
 mod gate;
 mod ledger;
-mod mask;
+pub mod mask;
 pub mod meter;
 mod notification;
 mod observe;
@@ -58,9 +58,7 @@ use ledger::{Ledger, Tomb};
 use stream::{Item, ItemKind, Stream};
 
 pub use call::{Account, CallId, Outcome, Summary};
-pub use extract::Extract;
 pub use ledger::CALLS_MAX;
-pub use mask::Masks;
 pub use notification::MESSAGE_MAX;
 pub use policy::{
     AnswerRepairs, BeatValue, CallPolicy, Coalesce, Heartbeat, Messages, Mode, OnFall, Pacing,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::call::CallId;
 use super::correlate::only;
-use super::dialect::{About, Source, text};
+use super::dialect::{self, About, Source};
 use super::place::GIVEN_UP;
 use super::server::Arrived;
 use super::verdict::Reason;
@@ -113,8 +113,8 @@ impl Filter {
             return call.account.withheld(Reason::NoToken);
         }
         let read = match text {
-            Text::Line(line) => text::read(line, source, policy),
-            Text::Data(data) => text::read_data(data, policy),
+            Text::Line(line) => dialect::read_text(source, line, policy),
+            Text::Data(data) => dialect::read_json(source, data, policy),
         };
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
         report.overheard = true;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::dialect::{self, Dialect, Source};
 use super::extract::Extract;
 use super::mask::Masks;
+use super::meter::Figure;
 
 /// How much the filter does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -166,6 +167,14 @@ impl CallPolicy {
     /// Whether text of `source` is taken for progress (rule A5).
     pub fn listens_to(&self, source: Source) -> bool {
         self.dialects.iter().any(|dialect| dialect.listens_to(source))
+    }
+
+    /// The figure in a text that is overheard.
+    pub(super) fn overheard_figure(&self, words: &str) -> Option<Figure> {
+        match &self.extract {
+            Some(extract) => extract.figure(words),
+            None => Extract::presets().figure(words),
+        }
     }
 }
 

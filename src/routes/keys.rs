@@ -13,7 +13,9 @@ use super::spelling::{
     AnswerRepair, AnyScale, AnyTime, Count, OneOf, OriginOrAny, Period, RoutePath, Spelling, Text,
     TimeOrOff,
 };
-use crate::progress::{BeatValue, Coalesce, Extract, Masks, Messages, Mode, OnFall, TokenIs};
+use crate::progress::extract::Extract;
+use crate::progress::mask::Masks;
+use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, TokenIs};
 use crate::settings::{CallSettings, Settings};
 
 /// What a key says, if it is there.

@@ -9,13 +9,14 @@ use http::HeaderValue;
 use url::Url;
 
 use super::env::Taken;
-use super::secret::{is_secret, is_secret_value};
 use super::{
     HeaderRules, HttpUpstream, Lifecycle, Route, Routes, Server, ServerInfo, ServerTls,
     StdioUpstream, Upstream,
 };
 use crate::progress::dialect::{Dialect, Own, Pointer};
-use crate::progress::{CallPolicy, Extract, Policy, Scale};
+use crate::progress::extract::Extract;
+use crate::progress::{CallPolicy, Policy, Scale};
+use crate::secret::{is_secret, is_secret_value};
 use crate::settings::{ANSWER_REPAIRS, OFF, Word};
 
 /// What is shown of a secret.

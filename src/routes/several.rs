@@ -11,7 +11,8 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 
 use super::spelling::{JsonPointer, Spelling, Text, or_variable};
 use crate::json;
-use crate::progress::{Extract, Masks};
+use crate::progress::extract::Extract;
+use crate::progress::mask::Masks;
 
 /// A string, or a list of strings.
 pub(super) struct OneOrMore(pub(super) Vec<String>);

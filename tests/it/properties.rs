@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use milepost::jsonrpc::{Kind, Message};
+use milepost::progress::extract::Extract;
 use milepost::progress::{
-    Coalesce, Extract, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict,
+    Coalesce, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict,
 };
 use proptest::prelude::*;
 use serde_json::Value;

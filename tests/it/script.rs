@@ -27,9 +27,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use milepost::jsonrpc::{Key, Message};
 use milepost::progress::dialect::Source;
+use milepost::progress::extract::Extract;
 use milepost::progress::{
-    Coalesce, Extract, Fate, Filter, Messages, Mode, OnFall, Origin, Pacing, Policy, Reason,
-    Record, Scale, StreamId, StreamKind, TokenIs, Verdict, dialect,
+    Coalesce, Fate, Filter, Messages, Mode, OnFall, Origin, Pacing, Policy, Reason, Record, Scale,
+    StreamId, StreamKind, TokenIs, Verdict, dialect,
 };
 use milepost::routes::{Environment, Routes};
 use milepost::terminal::Terminal;

@@ -11,9 +11,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("clients", &[]),
     ("lines", &[]),
     ("sse", &[]),
-    ("jsonrpc", &["json"]),
     ("terminal", &[]),
-    ("progress", &["clients", "json", "jsonrpc", "mcp", "terminal"]),
+    ("secret", &[]),
+    ("jsonrpc", &["json"]),
+    ("progress", &["clients", "json", "jsonrpc", "mcp", "secret", "terminal"]),
     ("transport", &[]),
     ("census", &["clients"]),
     ("telemetry", &["census", "clients", "progress"]),
@@ -28,7 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
-    ("routes", &["json", "progress", "settings"]),
+    ("routes", &["json", "progress", "secret", "settings"]),
     ("check", &["cli", "routes"]),
     (
         "http",
@@ -56,7 +57,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 7] = ["clients", "json", "jsonrpc", "mcp", "progress", "sse", "terminal"];
+const CORE: [&str; 8] =
+    ["clients", "json", "jsonrpc", "mcp", "progress", "secret", "sse", "terminal"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [

@@ -9,13 +9,13 @@ mod lsp;
 mod own;
 mod standard;
 mod tasks_progress;
-pub(in crate::progress) mod text;
+mod text;
 mod text_chunk;
 mod tool_notifications;
 mod tools_progress;
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, slice};
 
 use bytes::Bytes;
 
@@ -23,8 +23,10 @@ use super::meter::Figure;
 use super::verdict::Repairs;
 use crate::jsonrpc::{Key, Message};
 
-pub use fields::{Fields, figure_in_words};
+pub use fields::Fields;
 pub use own::{Count, Final, Own, Pointer};
+pub use text::Source;
+pub(in crate::progress) use text::{read as read_text, read_json};
 
 /// One way of saying "progress".
 #[derive(Clone, PartialEq)]
@@ -35,31 +37,6 @@ pub enum Dialect {
     Own(Arc<Own>),
     /// Text that was written for people (rule A5).
     Text(Source),
-}
-
-/// Where a server writes text that is not meant as progress and may be taken for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
-    /// `notifications/message`; the client gets those all the same.
-    Log,
-    /// Standard error.
-    Stderr,
-    /// Lines on standard output that are no messages.
-    Stdout,
-}
-
-impl Source {
-    /// Every source, in the order of the enum.
-    pub const ALL: [Self; 3] = [Self::Log, Self::Stderr, Self::Stdout];
-
-    /// Its name in route files, flags and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Log => "log",
-            Self::Stderr => "stderr",
-            Self::Stdout => "stdout",
-        }
-    }
 }
 
 impl fmt::Debug for Dialect {
@@ -104,11 +81,7 @@ impl Dialect {
 
     /// Whether it takes text of `source` for progress.
     pub fn listens_to(&self, source: Source) -> bool {
-        match self {
-            Self::BuiltIn(_) => false,
-            Self::Own(_) => false,
-            Self::Text(own) => *own == source,
-        }
+        self.sources().contains(&source)
     }
 
     /// The notification methods that it claims.
@@ -126,6 +99,15 @@ impl Dialect {
         self.methods().any(|claimed| claimed == method)
     }
 
+    /// The sources of text that it reads besides messages.
+    pub fn sources(&self) -> &[Source] {
+        match self {
+            Self::BuiltIn(_) => &[],
+            Self::Own(dialect) => &dialect.sources,
+            Self::Text(source) => slice::from_ref(source),
+        }
+    }
+
     /// Whether its servers answer tool calls with bare results.
     pub fn has_bare_results(&self) -> bool {
         matches!(self, Self::BuiltIn(dialect) if dialect.bare_results)
@@ -135,7 +117,7 @@ impl Dialect {
     pub(super) fn read(&self, method: &str, message: &Message, params: &Fields) -> Option<Report> {
         match self {
             Self::BuiltIn(dialect) => (dialect.read)(method, message, params),
-            Self::Own(dialect) => dialect.read(message),
+            Self::Own(dialect) => dialect.read(message.raw()),
             Self::Text(_) => None,
         }
     }

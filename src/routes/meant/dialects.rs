@@ -51,6 +51,7 @@ fn describe(table: &Spanned<DialectTable>) -> Result<Own, Wrong> {
     let dialect = Own {
         name: name.get_ref().clone(),
         methods: methods.get_ref().0.clone(),
+        sources: Vec::new(),
         request_id: said(&said_here.request_id),
         token: said(&said_here.token),
         progress: said(&said_here.progress),
