@@ -20,6 +20,8 @@ struct Candidate {
     figure: Figure,
     /// Tenths, hundredths and so on that a percentage tells; `None` for a fraction.
     decimals: Option<i32>,
+    /// It is of something that is no work.
+    foreign: bool,
 }
 
 /// The figure of a line, if it is progress beyond doubt.
@@ -32,10 +34,11 @@ pub(super) fn figure_of(line: &str) -> Option<Figure> {
     if let Some(figure) = rsync(line) {
         return Some(figure);
     }
-    let found = candidates(line)?;
+    let mut found = candidates(line)?;
     if found.is_empty() {
         return curl(line);
     }
+    drop_foreign(&mut found);
     if let Some(first) = found.first()
         && leads(line, first)
     {
@@ -44,11 +47,26 @@ pub(super) fn figure_of(line: &str) -> Option<Figure> {
     decide(found)
 }
 
+/// Drops what is no work, and fractions that say the same: "coverage 91.2% (912/1000)".
+fn drop_foreign(found: &mut Vec<Candidate>) {
+    let (foreign, mut own): (Vec<_>, Vec<_>) = found.drain(..).partition(|one| one.foreign);
+    let is_known = |own: &[Candidate], one: &Candidate| {
+        own.iter().any(|other| other.decimals.is_some() && agree(one, other))
+    };
+    let also_foreign: Vec<bool> = own
+        .iter()
+        .map(|one| foreign.iter().any(|other| agree(one, other)) && !is_known(&own, one))
+        .collect();
+    let mut also_foreign = also_foreign.into_iter();
+    own.retain(|_| !also_foreign.next().unwrap_or_default());
+    *found = own;
+}
+
 /// The one that all mean, the fraction before the percentage.
 fn decide(mut found: Vec<Candidate>) -> Option<Figure> {
     // "task 1 of 1, 45 %": one of one says nothing beside another figure.
     let is_whole =
-        |candidate: &Candidate| candidate.figure.total.as_ref().is_some_and(|t| t.value == 1.0);
+        |candidate: &Candidate| candidate.figure.total.as_ref().is_some_and(|t| *t.text == *b"1");
     if found.iter().any(|candidate| !is_whole(candidate)) {
         found.retain(|candidate| !is_whole(candidate));
     }
@@ -77,22 +95,20 @@ fn agree(one: &Candidate, other: &Candidate) -> bool {
 }
 
 /// Whether the first figure of a line is that of all the work, whatever else the line tells: alone in
-/// brackets (`[3/8] RUN …`, `[ 45%] Building …`), or a percentage that opens the line
+/// brackets (`[3/8] RUN …`, `[ 45%] Building …`, `(3/45) glibc …`), or a percentage that opens the line
 /// (`45% [3 libfoo 27%]`, `45% building 120/340 modules`, `45.6% of 12MiB`).
 fn leads(line: &str, first: &Candidate) -> bool {
     let (before, after) = (line.split_at(first.start).0, line.split_at(first.end).1);
-    if first.decimals.is_some() {
-        let opens = before.trim().is_empty() || before.trim_end().ends_with(']');
-        let rest = after.trim_start();
-        let is_text = rest.starts_with(|c: char| c == '[' || c.is_ascii_lowercase());
-        let is_size = rest.starts_with("of ");
-        if opens && rest.len() < after.len() && is_text && (is_size || before.trim().is_empty())
-            || before.trim_end().ends_with(".Progress]")
-        {
-            return true;
-        }
+    let opens = before.trim().is_empty() || before.trim_end().ends_with(']');
+    let opens_round = before.trim() == "(" && after.starts_with(')');
+    if first.decimals.is_none() || !opens {
+        return opens_round || in_brackets(before, after);
     }
-    in_brackets(before, after)
+    let next = after.strip_prefix(' ').unwrap_or_default();
+    next.starts_with('[')
+        || next.starts_with("of ")
+        || words::is_phase(next)
+        || in_brackets(before, after)
 }
 
 /// `[3/8]`, `[ 45%]`, `[builder 3/8]`.
@@ -105,6 +121,9 @@ fn in_brackets(before: &str, after: &str) -> bool {
 
 fn candidates(line: &str) -> Option<Vec<Candidate>> {
     let bytes = line.as_bytes();
+    if memchr_iter(b'%', bytes).any(|at| is_in_table(line.split_at(at).0)) {
+        return None;
+    }
     let percentages = memchr_iter(b'%', bytes).filter_map(|at| percentage(line, at));
     let fractions = memchr_iter(b'/', bytes).filter_map(|at| fraction(line, at, at + 1));
     let of = memmem::find_iter(bytes, b" of ").filter_map(|at| {
@@ -130,17 +149,15 @@ fn percentage(line: &str, at: usize) -> Option<Candidate> {
     let value = number(&text)?;
     let next = after.chars().next();
     let is_joined = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '%' | '/' | '-');
-    if next.is_some_and(is_joined) || is_joined_before(line, start) || is_in_table(line, start) {
+    if next.is_some_and(is_joined) || is_joined_before(line, start) {
         return None;
     }
     let before = line.split_at(start).0;
     let bracketed = in_brackets(before, after);
-    if words::role_of_percentage(before, after, bracketed) != Role::Done {
-        return None;
-    }
+    let foreign = words::role_of_percentage(before, after, bracketed) != Role::Done;
     let decimals = text.split_once('.').map_or(0, |(_, rest)| rest.len());
     let decimals = Some(i32::try_from(decimals).unwrap_or(0));
-    Some(Candidate { start, end: at + 1, figure: hundredths(value)?, decimals })
+    Some(Candidate { start, end: at + 1, figure: hundredths(value)?, decimals, foreign })
 }
 
 /// The fraction whose sign stands from `from` to `to`.
@@ -175,7 +192,7 @@ fn fraction(line: &str, from: usize, to: usize) -> Option<Candidate> {
         }
         Role::Other => return None,
     };
-    Some(Candidate { start, end, figure, decimals: None })
+    Some(Candidate { start, end, figure, decimals: None, foreign: false })
 }
 
 /// The number at the end of a text, with its unit in bytes: where it begins, its digits, the unit.
@@ -210,7 +227,10 @@ fn part_ahead(text: &str) -> Option<(usize, &str, Option<f64>)> {
     let (unit, behind) = word.split_at(length);
     // "3/4 k" is no unit, and "MB/s" is a speed.
     let is_unit = spaced.is_none() || unit.len() > 1;
-    let known = factor(unit).filter(|_| is_unit && !behind.starts_with('/'));
+    let known = factor(unit).filter(|_| is_unit);
+    if known.is_some() && behind.starts_with('/') {
+        return None;
+    }
     let with_unit = gap + digits.len() + usize::from(spaced.is_some()) + length;
     let end = if known.is_some() { with_unit } else { gap + digits.len() };
     Some((end, digits, known))
@@ -253,7 +273,7 @@ fn is_joined_before(line: &str, start: usize) -> bool {
     let word = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
     let joined = match last {
         None => return false,
-        Some('[') => word(second) && !line.split_at(start).0.contains('#'),
+        Some('[') => word(second),
         Some(':') => second.is_some_and(|c| c.is_ascii_digit()),
         Some('=') => matches!(second, Some('<' | '>' | '!')),
         Some(c) => {
@@ -280,15 +300,17 @@ fn is_joined_behind(before: &str, after: &str) -> bool {
     }
 }
 
-/// Whether two or more columns of numbers stand before it.
-fn is_in_table(line: &str, start: usize) -> bool {
+/// Whether a percentage stands behind two or more columns of numbers.
+fn is_in_table(before: &str) -> bool {
     let is_column = |token: &&str| {
         let bare = token.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         token.starts_with(|c: char| c.is_ascii_digit())
             && token.len() - bare.len() <= 3
             && bare.chars().all(is_numeric)
     };
-    line.split_at(start).0.split_whitespace().rev().take_while(is_column).count() >= 2
+    let percentage = before.trim_end_matches(is_numeric);
+    percentage.len() < before.len()
+        && percentage.split_whitespace().rev().take_while(is_column).count() >= 2
 }
 
 /// rsync counts what is left: `to-chk=169/396`.

@@ -31,11 +31,11 @@ static FILLERS: Words = LazyLock::new(|| {
 
 /// What a percentage may be of that is no work, wherever it is named near it.
 static MEASURES: Words = LazyLock::new(|| {
-    "acc accuracy accurate alpha auc available battery below better bigger branch branches \
+    "acc accuracy accurate alpha auc available battery below better bigger \
     brightness busy by capacity certain chance charge charged cheaper compressed compression \
     confidence confident covered coverage cpu cpus decrease decreased discount down dropout \
     error errors exceeded exceeds f1 failed failure failures fall faster fee fewer filled free \
-    full functions gpu growth heap height higher hit hits humidity identical idle improved \
+    full gpu growth heap height higher hit hits humidity identical idle improved \
     improvement increase increased iowait larger least less likely limit load loss lower \
     margin max maximum min minimum more most occupied off opacity overhead packet passed \
     precision probability quality quota rate ratio recall reduced reduction saved savings \
@@ -47,7 +47,9 @@ static MEASURES: Words = LazyLock::new(|| {
 
 /// What a percentage may be of, unless something is done to it: "Writing to disk: 45%".
 static STORES: Words = LazyLock::new(|| {
-    "cache disk mem memory ram space storage swap user".split_whitespace().collect()
+    "branches cache disk functions lines mem memory ram space statements storage swap user"
+        .split_whitespace()
+        .collect()
 });
 
 /// What stands before two numbers that are no progress.
@@ -102,6 +104,10 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
     let works = names.iter().any(|name| is_work(name));
     let told = names.iter().filter(|name| !FILLERS.contains(name.as_str())).enumerate();
     for (at, name) in told {
+        // What pytest says before its percentage.
+        if bracketed && ["passed", "failed", "error"].contains(&name.as_str()) {
+            continue;
+        }
         let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works);
         if is_measure || (STORES.contains(name.as_str()) && !works) {
             return Role::Other;
@@ -136,6 +142,12 @@ pub(super) fn role_of_fraction(before: &str, after: &str) -> Role {
 
 fn is_left(word: &str) -> bool {
     matches!(word, "left" | "remaining" | "remain" | "go")
+}
+
+/// Whether a text begins with what webpack is at.
+pub(super) fn is_phase(text: &str) -> bool {
+    let word = text.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
+    is_work(word) || ["after", "before", "cache", "setup"].contains(&word)
 }
 
 /// Whether the words before a figure say that something is being done.
