@@ -181,6 +181,10 @@ struct HeartbeatArgs {
     /// [default: lift]
     #[arg(long, value_name = "VALUE", value_parser = words::<BeatValue>())]
     heartbeat_value: Option<BeatValue>,
+    /// Let heartbeats of a silent call tell how much of its usual time has passed, from the third call
+    /// of a tool on: 12s of about 40s
+    #[arg(long)]
+    estimate: bool,
     /// Answer a call with an error, and cancel it, when it is this old [default: never]
     #[arg(long, value_name = "TIME", value_parser = positive_time)]
     call_timeout: Option<Duration>,
@@ -452,6 +456,7 @@ impl PolicyArgs {
                 figures_in_text: on(figures.figures_in_text),
                 messages: figures.messages,
                 call_timeout: beats.call_timeout.map(Some),
+                estimate: on(beats.estimate),
             },
             tools: Vec::new(),
         })

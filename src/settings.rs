@@ -184,6 +184,8 @@ pub struct CallSettings {
     pub messages: Option<Messages>,
     /// Age at which a call is given up; `Some(None)`: never.
     pub call_timeout: Option<Option<Duration>>,
+    /// Whether silent calls are measured by those before.
+    pub estimate: Option<bool>,
 }
 
 /// What may differ from route to route.
@@ -236,6 +238,7 @@ impl CallSettings {
         put(&mut policy.messages, &self.messages);
         policy.scale = self.scale.or(policy.scale);
         put(&mut policy.call_timeout, &self.call_timeout);
+        put(&mut policy.estimate, &self.estimate);
     }
 }
 

@@ -26,6 +26,7 @@ mod client;
 mod clients;
 mod correlate;
 pub mod dialect;
+pub mod durations;
 mod gate;
 mod ledger;
 pub mod meter;

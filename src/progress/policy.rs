@@ -1,9 +1,11 @@
 //! What a route wants: every rule that changes, delays or withholds, with its default.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::dialect::{self, Dialect};
+use super::durations::Learned;
 
 /// How much the filter does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -138,6 +140,8 @@ pub struct CallPolicy {
     pub messages: Messages,
     /// Age at which a call is answered with an error and cancelled; off by default.
     pub call_timeout: Option<Duration>,
+    /// Whether heartbeats of a silent call tell how much of its usual time has passed.
+    pub estimate: bool,
 }
 
 /// Repairs of answers that a client's SDK cannot accept, each with its switch.
@@ -205,6 +209,8 @@ pub struct Policy {
     pub words_in_2024: bool,
     /// Give every request an id and a token of our own towards the server: several clients share it.
     pub remap: bool,
+    /// What has been learned of this route's tools.
+    pub learned: Arc<Learned>,
     /// What holds for tools without settings of their own.
     pub call: CallPolicy,
     /// Settings of single tools.
@@ -226,6 +232,7 @@ impl Default for Policy {
             token_is: None,
             words_in_2024: false,
             remap: false,
+            learned: Arc::default(),
             call: CallPolicy::default(),
             tools: BTreeMap::new(),
         }
@@ -247,6 +254,11 @@ impl Policy {
     pub fn gives_up(&self) -> bool {
         let mut all = self.tools.values().chain([&self.call]);
         all.any(|policy| policy.call_timeout.is_some())
+    }
+
+    /// Whether silent calls of any tool are measured by what has been learned.
+    pub fn estimates(&self) -> bool {
+        self.tools.values().chain([&self.call]).any(|policy| policy.estimate)
     }
 
     /// The settings of a tool.

@@ -160,6 +160,7 @@ impl Filter {
         let Some(call) = self.ledger.get_mut(id) else { return Err((None, Reason::Unknown)) };
         call.account.received += 1;
         call.server_spoke = true;
+        call.figured |= report.figure.is_some();
         call.bare_results |= dialect.has_bare_results();
         let withheld = match &call.token {
             None => Some(Reason::NoToken),
@@ -197,6 +198,7 @@ impl Filter {
             let said = params.string("progress").into_iter().chain(&report.message);
             report.figure = said.filter_map(|text| figure_in_words(&json::words(text)?)).next();
         }
+        call.figured |= report.figure.is_some();
         Ok((id, report))
     }
 

@@ -362,6 +362,7 @@ fn call(policy: &CallPolicy) -> Vec<(&'static str, String)> {
         ("figures_in_text", Some(policy.figures_in_text.to_string())),
         ("messages", Some(word(policy.messages))),
         ("call_timeout", Some(time_or_off(policy.call_timeout))),
+        ("estimate", Some(policy.estimate.to_string())),
     ];
     keys.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }

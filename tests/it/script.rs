@@ -21,10 +21,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use milepost::jsonrpc::{Key, Message};
+use milepost::progress::durations::Learned;
 use milepost::progress::{
     Coalesce, Fate, Filter, Messages, Mode, OnFall, Origin, Pacing, Policy, Reason, Record, Scale,
     StreamId, StreamKind, TokenIs, Verdict, dialect,
@@ -36,6 +38,7 @@ use crate::checker::Checker;
 /// A filter, its clients and a clock that stands still unless told otherwise.
 pub(crate) struct Player {
     filter: Filter,
+    learned: Arc<Learned>,
     start: Instant,
     now: Duration,
     checkers: BTreeMap<u64, Checker>,
@@ -51,11 +54,13 @@ impl Player {
     pub(crate) fn new(policy: Policy) -> Self {
         let pacing = policy.pacing;
         let checked = policy.mode != Mode::Observe && policy.answers.orphan_answer;
+        let learned = Arc::clone(&policy.learned);
         let mut filter = Filter::new(policy);
         filter.open_stream(WIRE, StreamKind::Shared, pacing);
         let checkers = BTreeMap::from([(0, Checker::default())]);
         Self {
             filter,
+            learned,
             start: Instant::now(),
             now: Duration::ZERO,
             checkers,
@@ -189,6 +194,9 @@ impl Player {
             let _ = writeln!(self.out, "^ {}", String::from_utf8_lossy(&payload.to_bytes()));
         }
         while let Some(record) = self.filter.poll_record() {
+            if let Record::Call(call) = &record {
+                self.learned.learn(call);
+            }
             match record {
                 Record::Message { verdict: Verdict::Withheld(Reason::Noise), .. } => {}
                 Record::Message { verdict: Verdict::Withheld(reason), .. } => {
@@ -291,6 +299,7 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
                     total => Scale::Of(total.parse().unwrap()),
                 });
             }
+            "estimate" => policy.call.estimate = on,
             "figures-in-text" => policy.call.figures_in_text = on,
             "call-timeout" => policy.call.call_timeout = Some(duration(value)),
             "keep-original" => policy.keep_original = on,

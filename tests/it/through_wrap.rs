@@ -28,7 +28,7 @@ fn flags(text: &str) -> Option<Vec<String>> {
             let (key, value) = setting.split_once('=')?;
             match (key, value) {
                 ("heartbeat", "off") => flags.push("--no-heartbeat".to_owned()),
-                ("keep-original" | "words-in-2024" | "figures-in-text", "on") => {
+                ("keep-original" | "words-in-2024" | "figures-in-text" | "estimate", "on") => {
                     flags.push(format!("--{key}"));
                 }
                 ("dialects", names) => {

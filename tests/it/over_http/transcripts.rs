@@ -50,7 +50,7 @@ fn keys(text: &str) -> String {
                     heartbeat
                         .push(format!("{} = \"{value}\"", key.trim_start_matches("heartbeat-")));
                 }
-                ("keep-original" | "words-in-2024" | "figures-in-text", value) => {
+                ("keep-original" | "words-in-2024" | "figures-in-text" | "estimate", value) => {
                     writeln!(keys, "{name} = {}", value == "on").unwrap();
                 }
                 ("dialects", names) => {
