@@ -1,5 +1,6 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
 pub mod demo;
+pub mod durations;
 pub mod guarded;
 pub mod host;
 pub mod http;
@@ -21,3 +22,4 @@ pub mod wrap;
 
 pub mod check;
 pub mod cli;
+pub mod stats;

@@ -3,6 +3,8 @@
 //! Each is optional: what is not said is left as it is, so that several sources can be laid over
 //! each other and over the defaults of [`Policy`].
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::progress::dialect::{self, Count, Dialect};
@@ -159,6 +161,22 @@ pub fn dialects<'a>(
         }
     }
     Ok(found)
+}
+
+/// Where is kept what is to outlive the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateDir {
+    /// Nowhere.
+    Off,
+    /// In this folder.
+    At(PathBuf),
+}
+
+/// A folder, or `off`.
+impl From<OsString> for StateDir {
+    fn from(text: OsString) -> Self {
+        if text == OFF { Self::Off } else { Self::At(text.into()) }
+    }
 }
 
 /// What may differ from tool to tool.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::progress::dialect::{Dialect, Own, Pointer};
 use crate::progress::{CallPolicy, Policy, Scale};
-use crate::settings::{ANSWER_REPAIRS, OFF, Word};
+use crate::settings::{ANSWER_REPAIRS, OFF, StateDir, Word};
 
 /// What is shown of a secret.
 const HIDDEN: &str = "***";
@@ -32,6 +32,16 @@ impl Routes {
         if let Some(listen) = self.admin.listen {
             page.table("[admin]");
             page.key("listen", quote(&listen.to_string()));
+        }
+        if let Some(state) = &self.state {
+            page.table("[state]");
+            page.key(
+                "dir",
+                match state {
+                    StateDir::Off => quote(OFF),
+                    StateDir::At(folder) => path(folder),
+                },
+            );
         }
         for dialect in &self.dialects {
             if let Dialect::Own(dialect) = dialect {

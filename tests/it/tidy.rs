@@ -26,11 +26,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
     ("routes", &["json", "progress", "settings"]),
+    ("durations", &["progress", "settings"]),
+    ("stats", &["durations", "settings"]),
     ("check", &["cli", "routes"]),
     (
         "http",
         &[
             "demo",
+            "durations",
             "guarded",
             "host",
             "json",
@@ -47,8 +50,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "transport",
         ],
     ),
-    ("serve", &["http", "json", "routes", "transport"]),
-    ("cli", &["progress", "routes", "settings", "telemetry"]),
+    ("serve", &["durations", "http", "json", "routes", "transport"]),
+    ("cli", &["durations", "progress", "routes", "settings", "stats", "telemetry"]),
 ];
 
 /// The sans-IO core.
