@@ -63,9 +63,9 @@ pub(super) fn estimate(
 ) -> String {
     let passed = spell(running);
     let mut tail = match expected {
-        Expected::About(about, _) => format!("{passed} of about {}", spell(about)),
+        Expected::About(about, _) => format!("{passed} of about {}", spell(rounded(about))),
         Expected::Longer(most) => {
-            format!("{passed}, longer than ever before ({} at most)", spell(most))
+            format!("{passed}, longer than ever before ({} at most)", spell(rounded(most)))
         }
     };
     if silent >= NO_WORD_AFTER {
@@ -87,6 +87,11 @@ fn one_line(text: &str, tail: &str) -> String {
         line.push('…');
     }
     line + tail
+}
+
+/// To the next second, but never to none.
+fn rounded(time: Duration) -> Duration {
+    Duration::from_secs((time + Duration::from_millis(500)).as_secs().max(1))
 }
 
 /// Whole seconds; from two minutes on minutes and seconds.

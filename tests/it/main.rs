@@ -5,6 +5,7 @@ mod check;
 mod checker;
 mod child;
 mod demo;
+mod durations;
 mod extremes;
 mod fuzz;
 mod fuzz_bodies;
