@@ -12,6 +12,7 @@ use http::{HeaderName, HeaderValue};
 use tracing::Level;
 use url::Url;
 
+use crate::durations;
 use crate::progress::dialect::Dialect;
 use crate::progress::extract::Extract;
 use crate::progress::mask::Masks;
@@ -20,8 +21,9 @@ use crate::routes::{
     Environment, HeaderRules, HttpUpstream, Route, Routes, RoutesError, StdioUpstream, Upstream,
 };
 use crate::settings::{
-    ANSWER_REPAIRS, CallSettings, Settings, Word, dialects, positive_time, scale, time,
+    ANSWER_REPAIRS, CallSettings, Settings, StateDir, Word, dialects, positive_time, scale, time,
 };
+use crate::stats;
 use crate::telemetry::LogFormat;
 
 /// The route file of a folder.
@@ -52,6 +54,8 @@ pub enum Command {
     Serve(Serve),
     /// Say what is wrong with a route file, or what it leads to
     Check(Check),
+    /// Say how long tools take, as far as that has been learned
+    Stats(stats::Args),
     /// Print the JSON Schema of route files
     Schema,
     /// See it work: a legacy server, the proxy and a client in this terminal
@@ -65,6 +69,10 @@ pub struct Wrap {
     policy: PolicyArgs,
     #[command(flatten, next_help_heading = "Server at an address")]
     remote: RemoteArgs,
+    /// The folder in which is kept how long tools take, or `off` [default: $XDG_STATE_HOME/milepost or
+    /// ~/.local/state/milepost]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<StateDir>,
     /// What is logged, and how.
     #[command(flatten)]
     pub log: LogArgs,
@@ -183,6 +191,10 @@ struct HeartbeatArgs {
     /// [default: lift]
     #[arg(long, value_name = "VALUE", value_parser = words::<BeatValue>())]
     heartbeat_value: Option<BeatValue>,
+    /// Let heartbeats of a silent call tell how much of its usual time has passed, from the third call
+    /// of a tool on: 12s of about 40s
+    #[arg(long)]
+    estimate: bool,
     /// Answer a call with an error, and cancel it, when it is this old [default: never]
     #[arg(long, value_name = "TIME", value_parser = positive_time)]
     call_timeout: Option<Duration>,
@@ -267,6 +279,10 @@ pub struct Wrapped {
     pub policy: Policy,
     /// What stands behind us.
     pub server: WrappedServer,
+    /// The name under which is remembered how long its tools take.
+    pub label: String,
+    /// Where that is kept; `None`: nowhere.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// What stands behind `milepost wrap`.
@@ -315,6 +331,7 @@ impl Wrap {
         let mut policy = Policy::default();
         let mut own = Vec::new();
         let mut route = None;
+        let mut kept = None;
         if let Some(file) = &self.policy.config {
             let routes = Routes::load(file)?;
             routes.apply_defaults(&mut policy);
@@ -328,10 +345,17 @@ impl Wrap {
                 route.apply(&mut policy);
             }
             own = routes.dialects().to_vec();
+            kept = routes.state().cloned();
         }
         self.policy.settings(&own).map_err(WrapError::Dialect)?.apply(&mut policy);
+        let label = match (self.address()?, &route) {
+            (Some(url), _) => durations::label_of_address(&url),
+            (None, Some(route)) if self.command.is_empty() => route.path.clone(),
+            _ => durations::label_of_command(&self.command),
+        };
         let server = self.server(route)?;
-        Ok(Wrapped { policy, server })
+        let state_dir = durations::state_dir(self.state_dir.as_ref(), kept.as_ref());
+        Ok(Wrapped { policy, server, label, state_dir })
     }
 
     fn server(&self, route: Option<Route>) -> Result<WrappedServer, WrapError> {
@@ -461,6 +485,7 @@ impl PolicyArgs {
                 masks: read_some(&figures.mask, |patterns| Masks::read(patterns))?,
                 messages: figures.messages,
                 call_timeout: beats.call_timeout.map(Some),
+                estimate: on(beats.estimate),
             },
             tools: Vec::new(),
         })

@@ -2,6 +2,7 @@
 pub mod census;
 pub mod clients;
 pub mod demo;
+pub mod durations;
 pub mod guarded;
 pub mod host;
 pub mod http;
@@ -25,3 +26,4 @@ pub mod wrap;
 
 pub mod check;
 pub mod cli;
+pub mod stats;

@@ -3,6 +3,8 @@
 //! Each is optional: what is not said is left as it is, so that several sources can be laid over
 //! each other and over the defaults of [`Policy`].
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::progress::dialect::{self, Count, Dialect};
@@ -163,6 +165,22 @@ pub fn dialects<'a>(
     Ok(found)
 }
 
+/// Where is kept what is to outlive the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateDir {
+    /// Nowhere.
+    Off,
+    /// In this folder.
+    At(PathBuf),
+}
+
+/// A folder, or `off`.
+impl From<OsString> for StateDir {
+    fn from(text: OsString) -> Self {
+        if text == OFF { Self::Off } else { Self::At(text.into()) }
+    }
+}
+
 /// What may differ from tool to tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallSettings {
@@ -190,6 +208,8 @@ pub struct CallSettings {
     pub messages: Option<Messages>,
     /// Age at which a call is given up; `Some(None)`: never.
     pub call_timeout: Option<Option<Duration>>,
+    /// Whether silent calls are measured by those before.
+    pub estimate: Option<bool>,
 }
 
 /// What may differ from route to route.
@@ -242,6 +262,7 @@ impl CallSettings {
         put(&mut policy.messages, &self.messages);
         policy.scale = self.scale.or(policy.scale);
         put(&mut policy.call_timeout, &self.call_timeout);
+        put(&mut policy.estimate, &self.estimate);
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::call::{Call, CallId, Name, Outcome};
+use super::durations::Usual;
 use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
 use super::stream::{Payload, StreamId};
@@ -142,6 +143,7 @@ impl Filter {
         // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
         let own = |name: Name| Name { client: Bytes::copy_from_slice(&name.client), ..name };
         let shadow = self.part == super::parts::Part::Session;
+        let usual = self.usual(tool.as_deref().filter(|_| opening.token.is_some() && !shadow));
         let id = self.ledger.open(Call {
             shadow,
             stream,
@@ -165,6 +167,8 @@ impl Filter {
             last_message: None,
             server_spoke: false,
             counts: false,
+            figured: false,
+            usual,
             last_of: None,
             bare_results: false,
             wake: None,
@@ -173,6 +177,12 @@ impl Filter {
         })?;
         self.schedule(id);
         Some(id)
+    }
+
+    /// How long calls of a tool usually take, where that is told of.
+    fn usual(&self, tool: Option<&str>) -> Option<Usual> {
+        let wanted = self.policy.mode == Mode::Full && self.policy.of(tool).estimate;
+        tool.filter(|_| wanted).and_then(|tool| self.policy.learned.usual(tool))
     }
 
     /// Learns from `initialize` who the client is.

@@ -25,6 +25,7 @@ mod call;
 mod client;
 mod correlate;
 pub mod dialect;
+pub mod durations;
 pub mod extract;
 mod gate;
 mod ledger;

@@ -125,6 +125,7 @@ impl Filter {
         if call.pending.last().is_some_and(|last| !last.report.overheard) {
             return call.account.withheld(Reason::Superseded);
         }
+        call.figured |= report.figure.is_some();
         self.hold(now, id, Arrived::default(), report);
     }
 

@@ -90,6 +90,7 @@ impl Call {
         self.account.sent += 1;
         self.server_spoke = true;
         self.counts = true;
+        self.figured = true;
         self.sent_at = Some(now);
         let said = Said {
             value: Some(plain.progress),

@@ -105,6 +105,10 @@ macro_rules! with_tool_keys {
             messages: Option<Text<OneOf<Messages>>>,
             /// Age at which a call is answered with an error and cancelled. Default: "off".
             call_timeout: Option<Text<TimeOrOff>>,
+            /// Whether heartbeats of a silent call tell how much of its usual time has passed, once
+            /// two calls of its tool are remembered: 0.3 of 1, "report: 12s of about 40s". Default:
+            /// false.
+            estimate: Option<bool>,
         }
 
         impl $name {
@@ -116,6 +120,7 @@ macro_rules! with_tool_keys {
                     masks: self.mask.as_ref().map(|patterns| patterns.0.clone()),
                     messages: said(&self.messages),
                     call_timeout: said(&self.call_timeout),
+                    estimate: self.estimate,
                     ..self.heartbeat.settings()
                 }
             }

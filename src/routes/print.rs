@@ -17,7 +17,7 @@ use crate::progress::dialect::{Dialect, Own, Pointer};
 use crate::progress::extract::Extract;
 use crate::progress::{CallPolicy, Policy, Scale};
 use crate::secret::{is_secret, is_secret_value};
-use crate::settings::{ANSWER_REPAIRS, OFF, Word};
+use crate::settings::{ANSWER_REPAIRS, OFF, StateDir, Word};
 
 /// What is shown of a secret.
 const HIDDEN: &str = "***";
@@ -33,6 +33,16 @@ impl Routes {
         if let Some(listen) = self.admin.listen {
             page.table("[admin]");
             page.key("listen", quote(&listen.to_string()));
+        }
+        if let Some(state) = &self.state {
+            page.table("[state]");
+            page.key(
+                "dir",
+                match state {
+                    StateDir::Off => quote(OFF),
+                    StateDir::At(folder) => path(folder),
+                },
+            );
         }
         for dialect in &self.dialects {
             if let Dialect::Own(dialect) = dialect {
@@ -365,6 +375,7 @@ fn call(policy: &CallPolicy) -> Vec<(&'static str, String)> {
         ("scale", scale),
         ("messages", Some(word(policy.messages))),
         ("call_timeout", Some(time_or_off(policy.call_timeout))),
+        ("estimate", Some(policy.estimate.to_string())),
     ];
     keys.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }

@@ -6,6 +6,7 @@ mod checker;
 mod child;
 mod clients;
 mod demo;
+mod durations;
 mod extremes;
 mod fuzz;
 mod fuzz_bodies;

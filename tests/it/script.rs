@@ -22,11 +22,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use milepost::jsonrpc::{Key, Message};
 use milepost::progress::dialect::Source;
+use milepost::progress::durations::Learned;
 use milepost::progress::extract::Extract;
 use milepost::progress::{
     Coalesce, Fate, Filter, Messages, Mode, OnFall, Origin, Pacing, Policy, Reason, Record, Scale,
@@ -41,6 +43,7 @@ use crate::checker::Checker;
 pub(crate) struct Player {
     filter: Filter,
     terminal: Terminal,
+    learned: Arc<Learned>,
     start: Instant,
     now: Duration,
     checkers: BTreeMap<u64, Checker>,
@@ -56,12 +59,14 @@ impl Player {
     pub(crate) fn new(policy: Policy) -> Self {
         let pacing = policy.pacing;
         let checked = policy.mode != Mode::Observe && policy.answers.orphan_answer;
+        let learned = Arc::clone(&policy.learned);
         let mut filter = Filter::new(policy);
         filter.open_stream(WIRE, StreamKind::Shared, pacing);
         let checkers = BTreeMap::from([(0, Checker::default())]);
         Self {
             filter,
             terminal: Terminal::default(),
+            learned,
             start: Instant::now(),
             now: Duration::ZERO,
             checkers,
@@ -201,6 +206,9 @@ impl Player {
             let _ = writeln!(self.out, "^ {}", String::from_utf8_lossy(&payload.to_bytes()));
         }
         while let Some(record) = self.filter.poll_record() {
+            if let Record::Call(call) = &record {
+                self.learned.learn(call);
+            }
             match record {
                 Record::Message { verdict: Verdict::Withheld(Reason::Noise), .. } => {}
                 Record::Message { verdict: Verdict::Withheld(reason), .. } => {
@@ -308,6 +316,7 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
                 });
             }
             "extract" => policy.call.extract = Some(Extract::read([value]).unwrap()),
+            "estimate" => policy.call.estimate = on,
             "call-timeout" => policy.call.call_timeout = Some(duration(value)),
             "keep-original" => policy.keep_original = on,
             "words-in-2024" => policy.words_in_2024 = on,

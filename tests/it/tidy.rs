@@ -30,12 +30,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
     ("routes", &["json", "progress", "secret", "settings"]),
+    ("durations", &["progress", "settings"]),
+    ("stats", &["durations", "settings"]),
     ("check", &["cli", "routes"]),
     (
         "http",
         &[
             "clients",
             "demo",
+            "durations",
             "guarded",
             "host",
             "json",
@@ -52,8 +55,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "transport",
         ],
     ),
-    ("serve", &["http", "json", "routes", "transport"]),
-    ("cli", &["progress", "routes", "settings", "telemetry"]),
+    ("serve", &["durations", "http", "json", "routes", "transport"]),
+    ("cli", &["durations", "progress", "routes", "settings", "stats", "telemetry"]),
 ];
 
 /// The sans-IO core.

@@ -51,7 +51,7 @@ fn keys(text: &str) -> String {
                     heartbeat
                         .push(format!("{} = \"{value}\"", key.trim_start_matches("heartbeat-")));
                 }
-                ("keep-original" | "words-in-2024", value) => {
+                ("keep-original" | "words-in-2024" | "estimate", value) => {
                     writeln!(keys, "{name} = {}", value == "on").unwrap();
                 }
                 ("dialects", names) => {
