@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::words;
+use super::policy::words;
 use crate::progress::ask::{LogLevel, Members, TokenType};
 use crate::settings::{AskSettings, level_or_off, members, meta};
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::ask::tool_of;
 use super::call::{Call, CallId, Name, Outcome};
+use super::durations::Usual;
 use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
 use super::stream::{Payload, StreamId};
@@ -105,7 +106,7 @@ impl Filter {
         let tool = tool_of(&method, &params);
         let opening = Opening {
             id: Name::same(id, key),
-            token: self.policy.token_in(tool.as_deref(), &params),
+            token: self.policy.token_in(message, tool.as_deref()),
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
             lacks_token: is_tool_call && json::member(&meta, "progressToken").is_none(),
             client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
@@ -148,6 +149,7 @@ impl Filter {
         let copy = self.policy.copy_of(method, tool.as_deref(), token);
         let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
         let shadow = self.part == super::parts::Part::Session;
+        let usual = self.usual(tool.as_deref().filter(|_| opening.token.is_some() && !shadow));
         let id = self.ledger.open(Call {
             shadow,
             stream,
@@ -170,6 +172,9 @@ impl Filter {
             beaten: None,
             last_message: None,
             server_spoke: false,
+            counts: false,
+            figured: false,
+            usual,
             last_of: None,
             bare_results: false,
             wake: None,
@@ -181,6 +186,12 @@ impl Filter {
         }
         self.schedule(id);
         Some(id)
+    }
+
+    /// How long calls of a tool usually take, where that is told of.
+    fn usual(&self, tool: Option<&str>) -> Option<Usual> {
+        let wanted = self.policy.mode == Mode::Full && self.policy.of(tool).estimate;
+        tool.filter(|_| wanted).and_then(|tool| self.policy.learned.usual(tool))
     }
 
     /// Learns from `initialize` who the client is.
