@@ -1,4 +1,6 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
+pub mod census;
+pub mod clients;
 pub mod demo;
 pub mod durations;
 pub mod guarded;
@@ -13,10 +15,12 @@ pub mod progress;
 pub mod relay;
 pub mod remote;
 pub mod routes;
+pub mod secret;
 pub mod serve;
 pub mod settings;
 pub mod sse;
 pub mod telemetry;
+pub mod terminal;
 pub mod transport;
 pub mod wrap;
 

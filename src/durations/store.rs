@@ -28,8 +28,8 @@ pub const FILE: &str = "durations.redb";
 const VERSION: u64 = 1;
 
 /// Tools of all routes that are kept. Beyond it those that were used longest ago go, a tenth at once; a
-/// file of so many has about 2 MB.
-const ENTRIES_MAX: u64 = 4000;
+/// file of so many has about 4 MB.
+const ENTRIES_MAX: u64 = 2000;
 
 /// How long another process is waited for; each holds the file for some milliseconds.
 const LOCK_WAIT: Duration = Duration::from_secs(2);

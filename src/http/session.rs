@@ -12,11 +12,12 @@ use super::body::Batch;
 use super::mailbox::{Mail, Mailbox};
 use super::now;
 use super::own_get::Claim;
+use crate::clients::Client;
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Framing, Key, Kind, Message};
 use crate::mcp::{self, Revision};
 use crate::progress::{
-    Fate, Filter, Origin, Pacing, Policy, Reason, Record, StreamId, StreamKind, Verdict,
+    Fate, Filter, Origin, Pacing, Payload, Policy, Reason, Record, StreamId, StreamKind, Verdict,
 };
 use crate::telemetry::Connection;
 
@@ -82,6 +83,8 @@ pub(super) struct Member {
     pub(super) mailbox: Arc<Mailbox>,
     /// Tokens of its requests of which another stream tells.
     pub(super) elsewhere: Vec<Key>,
+    /// Who the client of the session is.
+    pub(super) client: Option<Arc<Client>>,
 }
 
 impl Session {
@@ -168,8 +171,9 @@ impl Session {
         member
     }
 
-    /// A message of the client that opens no stream.
-    pub(super) fn told(&self, message: &Message) {
+    /// A message of the client that opens no stream. Answers with what is to be said to the server
+    /// besides.
+    pub(super) fn told(&self, message: &Message) -> Vec<Payload> {
         let mut shared = self.lock();
         if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id = crate::json::member(&message.params().unwrap_or_default(), "requestId");
@@ -182,6 +186,7 @@ impl Session {
         }
         shared.filter.client_message(now(), NOWHERE, message);
         shared.note();
+        std::iter::from_fn(|| shared.filter.ask(Filter::poll_to_server).flatten()).collect()
     }
 
     /// A request has been answered, or a task described, on its own stream.
@@ -300,7 +305,9 @@ impl Shared {
         let stream = StreamId(self.next);
         let mailbox = Arc::new(Mailbox::default());
         self.streams.insert(stream, Arc::clone(&mailbox));
-        Member { session: Arc::clone(session), stream, mailbox, elsewhere: Vec::new() }
+        let client = self.filter.ask(|filter| filter.client().cloned()).flatten();
+        let (session, elsewhere) = (Arc::clone(session), Vec::new());
+        Member { session, stream, mailbox, elsewhere, client }
     }
 
     /// Gives a message to the stream of the call it is about.

@@ -1,6 +1,7 @@
 //! One request of a client, from the moment it is passed on until its answer reaches the gate.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -10,8 +11,9 @@ use super::durations::Usual;
 use super::meter::Meter;
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
+use crate::clients::Client;
 use crate::jsonrpc::{Framing, Key};
-use crate::mcp::{Revision, TOOLS_CALL};
+use crate::mcp::{LISTEN, Revision, TOOLS_CALL};
 
 /// Names one call of a filter; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +24,20 @@ pub struct CallId(pub(super) u64);
 pub(super) struct Name {
     pub(super) client: Bytes,
     pub(super) server: Key,
+    /// The two are not the same.
+    pub(super) translated: bool,
+}
+
+impl Name {
+    /// What client and server know it by.
+    pub(super) fn same(client: Bytes, server: Key) -> Self {
+        Self { client, server, translated: false }
+    }
+
+    /// Whether `text` means it to both.
+    pub(super) fn is_just(&self, text: &[u8]) -> bool {
+        !self.translated && *self.client == *text
+    }
 }
 
 /// A task of 2025-11-25 that a call has turned into.
@@ -138,6 +154,8 @@ impl Said {
 pub struct Account {
     /// Notifications of the server that were about this call.
     pub received: u64,
+    /// Lines of text and logs that could be taken for progress of this call.
+    pub overheard: u64,
     /// Notifications that the client was sent, heartbeats included.
     pub sent: u64,
     /// Heartbeats among them.
@@ -199,8 +217,12 @@ pub struct Summary {
     pub method: String,
     /// The tool, for `tools/call`.
     pub tool: Option<String>,
-    /// The client's token text, if it gave one.
+    /// The client's token text, if it gave one and is told of it here.
     pub token: Option<Bytes>,
+    /// It is a `tools/call` for which the client gave no token: nothing may be told of it.
+    pub lacks_token: bool,
+    /// Who the client is, as far as it has said.
+    pub client: Option<Arc<Client>>,
     /// When the request was passed on.
     pub opened: Instant,
     /// When it ended.
@@ -226,6 +248,10 @@ pub(super) struct Call {
     pub(super) method: Box<str>,
     pub(super) tool: Option<String>,
     pub(super) revision: Option<Revision>,
+    /// A `tools/call` for which the client gave no token.
+    pub(super) lacks_token: bool,
+    /// Who the client is, where the request itself says so.
+    pub(super) client: Option<Arc<Client>>,
     pub(super) opened: Instant,
     /// The request asks to be run as a task.
     pub(super) asks_for_task: bool,
@@ -245,6 +271,8 @@ pub(super) struct Call {
     pub(super) server_spoke: bool,
     /// It has reported a figure.
     pub(super) figured: bool,
+    /// It has reported figures as progress, and not only in text.
+    pub(super) counts: bool,
     /// How long such calls usually take, where a silent one is measured by that.
     pub(super) usual: Option<Usual>,
     /// The dialect in which the server has marked its last notification.
@@ -261,6 +289,10 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn is_tool_call(&self) -> bool {
         &*self.method == TOOLS_CALL
+    }
+
+    pub(super) fn is_subscription(&self) -> bool {
+        &*self.method == LISTEN
     }
 
     /// Keeps what was said last. Words stay when it has none.
@@ -291,6 +323,8 @@ impl Call {
             method: self.method.into(),
             tool: self.tool,
             token: self.token.map(|token| token.client),
+            lacks_token: self.lacks_token,
+            client: self.client,
             opened: self.opened,
             ended,
             outcome,

@@ -1,15 +1,18 @@
 //! What clients say: which calls open, and which are given up.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::ask::tool_of;
 use super::call::{Call, CallId, Name, Outcome};
 use super::durations::Usual;
 use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
 use super::stream::{Payload, StreamId};
-use super::{Filter, Mode, Pacing, clients};
+use super::{Filter, Mode, Pacing};
+use crate::clients::{self, Client};
 use crate::json;
 use crate::jsonrpc::{Key, Kind, Message, Scan};
 use crate::mcp::{self, Revision};
@@ -19,6 +22,8 @@ pub(super) struct Opening {
     pub(super) id: Name,
     pub(super) token: Option<Name>,
     revision: Option<Revision>,
+    lacks_token: bool,
+    client: Option<Arc<Client>>,
     asks_for_task: bool,
     about_task: Option<Key>,
 }
@@ -35,14 +40,15 @@ impl Filter {
                 let elements = message.elements();
                 let sent = elements.map(|one| self.client_message(now, stream, &one));
                 let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
-                if self.policy.remap {
-                    let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
-                    if sent.is_empty() {
-                        return Payload::default();
-                    }
-                    let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
-                    return Bytes::from(text).into();
+                if !self.policy.remap {
+                    return self.as_asked(message);
                 }
+                let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
+                if sent.is_empty() {
+                    return Payload::default();
+                }
+                let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
+                return Bytes::from(text).into();
             }
             Kind::Opaque | Kind::Noise if self.policy.remap => {
                 return self.not_passed_on(stream, message);
@@ -69,9 +75,12 @@ impl Filter {
             return;
         };
         let opening = Opening {
-            id: Name { client: key.to_json(), server: key },
+            id: Name::same(key.to_json(), key),
             token: None,
             revision: None,
+            // It may have one: it was not read.
+            lacks_token: false,
+            client: None,
             asks_for_task: false,
             about_task: None,
         };
@@ -91,14 +100,17 @@ impl Filter {
         }
         let params = message.params().unwrap_or_default();
         let meta = json::member(&params, "_meta").unwrap_or_default();
-        let token = json::member(&meta, "progressToken");
-        let token = token.and_then(|text| Some(Name { server: Key::read(&text)?, client: text }));
+        let is_tool_call = message.method().as_deref() == Some(mcp::TOOLS_CALL);
+        let lacks_token = is_tool_call && json::member(&meta, "progressToken").is_none();
         let date = json::member(&meta, mcp::META_REVISION);
         let method = message.method().unwrap_or_default().into_owned();
+        let tool = tool_of(&method, &params);
         let opening = Opening {
-            id: Name { client: id, server: key },
-            token,
+            id: Name::same(id, key),
+            token: self.policy.token_in(tool.as_deref(), &params),
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
+            lacks_token,
+            client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
             asks_for_task: json::member(&params, "task").is_some(),
             about_task: method
                 .starts_with("tasks/")
@@ -108,16 +120,19 @@ impl Filter {
         };
         if method == mcp::INITIALIZE {
             self.meet_client(stream, &params);
+        } else if method == mcp::SET_LEVEL {
+            self.client_asks_for_logs();
         }
-        let tool = (method == mcp::TOOLS_CALL)
-            .then(|| json::member(&params, "name"))
-            .flatten()
-            .and_then(|name| Some(json::words(&name)?.into_owned()));
         if self.policy.remap {
             return self.remapped(now, stream, message, &method, tool, opening);
         }
         self.enter(now, stream, &method, tool, opening);
-        message.raw().clone().into()
+        self.as_asked(message)
+    }
+
+    /// A message with what its server must be asked for.
+    fn as_asked(&self, message: &Message) -> Payload {
+        self.policy.asked(message).unwrap_or_else(|| message.raw().clone()).into()
     }
 
     pub(super) fn enter(
@@ -131,6 +146,9 @@ impl Filter {
         let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
         // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
         let own = |name: Name| Name { client: Bytes::copy_from_slice(&name.client), ..name };
+        let token = opening.token.as_ref();
+        let copy = self.policy.copy_of(method, tool.as_deref(), token);
+        let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
         let shadow = self.part == super::parts::Part::Session;
         let usual = self.usual(tool.as_deref().filter(|_| opening.token.is_some() && !shadow));
         let id = self.ledger.open(Call {
@@ -142,6 +160,8 @@ impl Filter {
             method: method.into(),
             tool,
             revision: opening.revision,
+            lacks_token: opening.lacks_token,
+            client: opening.client,
             opened: now,
             asks_for_task: opening.asks_for_task,
             task: None,
@@ -153,6 +173,7 @@ impl Filter {
             beaten: None,
             last_message: None,
             server_spoke: false,
+            counts: false,
             figured: false,
             usual,
             last_of: None,
@@ -161,6 +182,9 @@ impl Filter {
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
             account: super::Account::default(),
         })?;
+        if let Some(copy) = copy {
+            self.ledger.learn(&copy, id);
+        }
         self.schedule(id);
         Some(id)
     }
@@ -174,17 +198,35 @@ impl Filter {
     /// Learns from `initialize` who the client is.
     fn meet_client(&mut self, stream: StreamId, params: &Bytes) {
         let info = json::member(params, "clientInfo").unwrap_or_default();
-        let text = |key: &str| {
-            let text = json::member(&info, key).unwrap_or_default();
-            json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
-        };
-        let orderly = clients::is_orderly(&text("name"), &text("version"));
+        let (name, version) = name_and_version(&info);
+        // Where several clients share the server, each would speak for all.
+        if !self.policy.remap {
+            self.client = Client::new(&name, &version).map(Arc::new);
+        }
         if self.policy.spare_known_clients
-            && orderly
+            && clients::is_orderly(&name, &version)
             && let Some(stream) = self.streams.get_mut(&stream)
         {
             stream.pacing = Pacing::IMMEDIATE;
         }
+    }
+
+    /// Who the client of a request is, if that says so itself, as from 2026-07-28 on.
+    fn client_in(&self, meta: &Bytes) -> Option<Arc<Client>> {
+        let (name, version) = name_and_version(&json::member(meta, mcp::META_CLIENT)?);
+        let client = Client::new(&name, &version)?;
+        let known = self.client.as_ref().filter(|known| ***known == client);
+        Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
+    }
+
+    /// Who the client is, if it has said so for all of its requests.
+    pub fn client(&self) -> Option<&Arc<Client>> {
+        self.client.as_ref()
+    }
+
+    /// Says who the client is where this filter did not see it.
+    pub fn speaks_with(&mut self, client: Option<Arc<Client>>) {
+        self.client = client.or_else(|| self.client.take());
     }
 
     fn client_notification(
@@ -194,7 +236,11 @@ impl Filter {
         message: &Message,
     ) -> Payload {
         let untouched: Payload = message.raw().clone().into();
-        if message.method().as_deref() != Some(mcp::CANCELLED) {
+        let method = message.method();
+        if method.as_deref() != Some(mcp::CANCELLED) {
+            if method.as_deref() == Some(mcp::INITIALIZED) {
+                self.ask_for_logs();
+            }
             return untouched;
         }
         let params = message.params().unwrap_or_default();
@@ -240,4 +286,13 @@ impl Filter {
         text.extend_from_slice(b"}}");
         self.to_server.push_back(Bytes::from(text).into());
     }
+}
+
+/// What an `Implementation` calls itself.
+fn name_and_version(info: &Bytes) -> (String, String) {
+    let text = |key: &str| {
+        let text = json::member(info, key).unwrap_or_default();
+        json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
+    };
+    (text("name"), text("version"))
 }

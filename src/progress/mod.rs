@@ -21,17 +21,20 @@
 
 mod answer;
 mod arrays;
+pub mod ask;
 mod call;
 mod client;
-mod clients;
 mod correlate;
 pub mod dialect;
 pub mod durations;
+pub mod extract;
 mod gate;
 mod ledger;
+pub mod mask;
 pub mod meter;
 mod notification;
 mod observe;
+mod overhear;
 mod parts;
 mod passing;
 mod place;
@@ -50,6 +53,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::clients::Client;
 use crate::jsonrpc::{Message, Scan};
 use crate::mcp::Revision;
 use ledger::{Ledger, Tomb};
@@ -142,6 +146,8 @@ pub struct Filter {
     /// Where messages go that belong to no request.
     home: Option<StreamId>,
     revision: Option<Revision>,
+    /// Who the client is, if it has said so for all of its requests.
+    client: Option<Arc<Client>>,
     /// The last byte of the upstream.
     heard_at: Option<Instant>,
     alive: bool,
@@ -164,6 +170,7 @@ pub struct Filter {
     pairs: bool,
     /// When a client has last given up a request.
     given_up_at: Option<Instant>,
+    level: ask::Level,
 }
 
 impl Filter {
@@ -179,6 +186,7 @@ impl Filter {
             streams: BTreeMap::new(),
             home: None,
             revision: None,
+            client: None,
             heard_at: None,
             alive: true,
             left: false,
@@ -191,6 +199,7 @@ impl Filter {
             at_work: None,
             pairs: false,
             given_up_at: None,
+            level: ask::Level::default(),
         }
     }
 

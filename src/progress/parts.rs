@@ -229,6 +229,7 @@ impl Filter {
             heir.said.clone_from(&call.said);
             heir.last_message.clone_from(&call.last_message);
             heir.server_spoke = call.server_spoke;
+            heir.counts = call.counts;
             heir.figured |= call.figured;
             heir.usual.clone_from(&call.usual);
             heir.last_of = call.last_of.clone();

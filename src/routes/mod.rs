@@ -3,6 +3,7 @@
 //! Nothing after loading can fail on configuration; an error names the file, the line, the key and
 //! what would be right.
 
+mod ask;
 mod env;
 mod file;
 mod import;
@@ -11,7 +12,6 @@ mod meant;
 mod print;
 mod route;
 mod schema;
-mod secret;
 mod several;
 mod spelling;
 mod wrong;

@@ -8,14 +8,18 @@ use milepost::progress::{Reason, Repair};
 const LAYERS: &[(&str, &[&str])] = &[
     ("json", &[]),
     ("mcp", &[]),
+    ("clients", &[]),
     ("lines", &[]),
     ("sse", &[]),
+    ("terminal", &[]),
+    ("secret", &[]),
     ("jsonrpc", &["json"]),
-    ("progress", &["json", "jsonrpc", "mcp"]),
+    ("progress", &["clients", "json", "jsonrpc", "mcp", "secret", "terminal"]),
     ("transport", &[]),
-    ("telemetry", &["progress"]),
+    ("census", &["clients"]),
+    ("telemetry", &["census", "clients", "progress"]),
     ("guarded", &["jsonrpc", "progress"]),
-    ("relay", &["guarded", "jsonrpc", "lines", "progress", "transport"]),
+    ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport"]),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
     ("host", &["lines", "probe", "relay", "telemetry", "transport"]),
     ("remote", &["relay", "telemetry"]),
@@ -25,13 +29,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
-    ("routes", &["json", "progress", "settings"]),
+    ("routes", &["json", "progress", "secret", "settings"]),
     ("durations", &["progress", "settings"]),
     ("stats", &["durations", "settings"]),
     ("check", &["cli", "routes"]),
     (
         "http",
         &[
+            "clients",
             "demo",
             "durations",
             "guarded",
@@ -55,7 +60,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 5] = ["json", "jsonrpc", "mcp", "progress", "sse"];
+const CORE: [&str; 8] =
+    ["clients", "json", "jsonrpc", "mcp", "progress", "secret", "sse", "terminal"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [
