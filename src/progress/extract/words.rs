@@ -108,7 +108,9 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
         if bracketed && ["passed", "failed", "error"].contains(&name.as_str()) {
             continue;
         }
-        let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works);
+        // "Setting up 45%"
+        let is_particle = works && ["down", "off", "up"].contains(&name.as_str());
+        let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works) && !is_particle;
         if is_measure || (STORES.contains(name.as_str()) && !works) {
             return Role::Other;
         }
