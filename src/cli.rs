@@ -12,14 +12,18 @@ use http::{HeaderName, HeaderValue};
 use tracing::Level;
 use url::Url;
 
+use crate::durations;
 use crate::progress::dialect::Dialect;
+use crate::progress::extract::Extract;
+use crate::progress::mask::Masks;
 use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs};
 use crate::routes::{
     Environment, HeaderRules, HttpUpstream, Route, Routes, RoutesError, StdioUpstream, Upstream,
 };
 use crate::settings::{
-    ANSWER_REPAIRS, CallSettings, Settings, Word, dialects, positive_time, scale, time,
+    ANSWER_REPAIRS, CallSettings, Settings, StateDir, Word, dialects, positive_time, scale, time,
 };
+use crate::stats;
 use crate::telemetry::LogFormat;
 
 /// The route file of a folder.
@@ -50,6 +54,8 @@ pub enum Command {
     Serve(Serve),
     /// Say what is wrong with a route file, or what it leads to
     Check(Check),
+    /// Say how long tools take, as far as that has been learned
+    Stats(stats::Args),
     /// Print the JSON Schema of route files
     Schema,
     /// See it work: a legacy server, the proxy and a client in this terminal
@@ -63,6 +69,10 @@ pub struct Wrap {
     policy: PolicyArgs,
     #[command(flatten, next_help_heading = "Server at an address")]
     remote: RemoteArgs,
+    /// The folder in which is kept how long tools take, or `off` [default: $XDG_STATE_HOME/milepost or
+    /// ~/.local/state/milepost]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<StateDir>,
     /// What is logged, and how.
     #[command(flatten)]
     pub log: LogArgs,
@@ -148,7 +158,7 @@ struct PolicyArgs {
     mode: Option<Mode>,
     /// A way of saying progress that is understood; repeat for more. Replaces the defaults, unless
     /// one of them is `defaults`. There are standard, tools-progress, tool-notifications (those are
-    /// the defaults), text-chunk, lsp, tasks-progress, and those of the file
+    /// the defaults), text-chunk, lsp, tasks-progress, log, stderr, stdout, and those of the file
     #[arg(long = "dialect", value_name = "NAME", value_delimiter = ',')]
     dialects: Vec<String>,
     #[command(flatten, next_help_heading = "Silence")]
@@ -181,6 +191,10 @@ struct HeartbeatArgs {
     /// [default: lift]
     #[arg(long, value_name = "VALUE", value_parser = words::<BeatValue>())]
     heartbeat_value: Option<BeatValue>,
+    /// Let heartbeats of a silent call tell how much of its usual time has passed, from the third call
+    /// of a tool on: 12s of about 40s
+    #[arg(long)]
+    estimate: bool,
     /// Answer a call with an error, and cancel it, when it is this old [default: never]
     #[arg(long, value_name = "TIME", value_parser = positive_time)]
     call_timeout: Option<Duration>,
@@ -216,9 +230,15 @@ struct FigureArgs {
     /// What a figure without total counts: percent, unit (parts of 1), or a total such as 250
     #[arg(long, value_name = "SCALE", value_parser = scale)]
     scale: Option<Scale>,
-    /// Read "45%" and "234/520" in the words of notifications that have no number
-    #[arg(long)]
-    figures_in_text: bool,
+    /// How figures are found in words: `{progress}/{total}`, `{percent}%`, a regular expression with
+    /// groups of these names, or `presets` for those that are known; repeat for more [default: presets
+    /// in text of log, stderr and stdout, none in messages]
+    #[arg(long, value_name = "PATTERN")]
+    extract: Vec<String>,
+    /// A regular expression of what is not shown of text of log, stderr and stdout, besides what looks
+    /// like a secret; repeat for more
+    #[arg(long, value_name = "REGEX")]
+    mask: Vec<String>,
     /// replace: each message stands for itself; append: they are pieces of one text
     /// [default: replace]
     #[arg(long, value_name = "HOW", value_parser = words::<Messages>())]
@@ -259,6 +279,10 @@ pub struct Wrapped {
     pub policy: Policy,
     /// What stands behind us.
     pub server: WrappedServer,
+    /// The name under which is remembered how long its tools take.
+    pub label: String,
+    /// Where that is kept; `None`: nowhere.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// What stands behind `milepost wrap`.
@@ -307,6 +331,7 @@ impl Wrap {
         let mut policy = Policy::default();
         let mut own = Vec::new();
         let mut route = None;
+        let mut kept = None;
         if let Some(file) = &self.policy.config {
             let routes = Routes::load(file)?;
             routes.apply_defaults(&mut policy);
@@ -320,10 +345,17 @@ impl Wrap {
                 route.apply(&mut policy);
             }
             own = routes.dialects().to_vec();
+            kept = routes.state().cloned();
         }
         self.policy.settings(&own).map_err(WrapError::Dialect)?.apply(&mut policy);
+        let label = match (self.address()?, &route) {
+            (Some(url), _) => durations::label_of_address(&url),
+            (None, Some(route)) if self.command.is_empty() => route.path.clone(),
+            _ => durations::label_of_command(&self.command),
+        };
         let server = self.server(route)?;
-        Ok(Wrapped { policy, server })
+        let state_dir = durations::state_dir(self.state_dir.as_ref(), kept.as_ref());
+        Ok(Wrapped { policy, server, label, state_dir })
     }
 
     fn server(&self, route: Option<Route>) -> Result<WrappedServer, WrapError> {
@@ -436,12 +468,12 @@ impl PolicyArgs {
             guard: timing.guard,
             min_interval: timing.min_interval,
             coalesce: timing.coalesce,
-            dialects: (!dialects.is_empty()).then_some(dialects),
             no_repair: self.answers.no_repair.clone(),
             keep_original: on(figures.keep_original),
             token_is: figures.token_is,
             words_in_2024: on(figures.words_in_2024),
             call: CallSettings {
+                dialects: (!dialects.is_empty()).then_some(dialects),
                 heartbeat: beats.no_heartbeat.then_some(false),
                 heartbeat_after: beats.heartbeat_after,
                 heartbeat_every: beats.heartbeat_every,
@@ -449,11 +481,24 @@ impl PolicyArgs {
                 heartbeat_value: beats.heartbeat_value,
                 on_fall: figures.on_fall,
                 scale: figures.scale,
-                figures_in_text: on(figures.figures_in_text),
+                extract: read_some(&figures.extract, |patterns| Extract::read(patterns))?,
+                masks: read_some(&figures.mask, |patterns| Masks::read(patterns))?,
                 messages: figures.messages,
                 call_timeout: beats.call_timeout.map(Some),
+                estimate: on(beats.estimate),
             },
             tools: Vec::new(),
         })
     }
+}
+
+/// What a flag that may be repeated says, if it is there.
+fn read_some<'a, T>(
+    said: &'a [String],
+    read: impl FnOnce(&mut dyn Iterator<Item = &'a str>) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    if said.is_empty() {
+        return Ok(None);
+    }
+    read(&mut said.iter().map(|one| &**one)).map(Some)
 }

@@ -1,5 +1,8 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
+pub mod census;
+pub mod clients;
 pub mod demo;
+pub mod durations;
 pub mod guarded;
 pub mod host;
 pub mod http;
@@ -23,3 +26,4 @@ pub mod wrap;
 
 pub mod check;
 pub mod cli;
+pub mod stats;

@@ -45,6 +45,8 @@ pub const TOOLS_LIST: &str = "tools/list";
 pub const TOOLS_CALL: &str = "tools/call";
 /// Progress as the specification has it.
 pub const PROGRESS: &str = "notifications/progress";
+/// What a server has to say to people.
+pub const LOG: &str = "notifications/message";
 /// A requester gives up one of its requests.
 pub const CANCELLED: &str = "notifications/cancelled";
 /// A task of 2025-11-25 has changed its status.
@@ -64,6 +66,8 @@ pub const TASKS_LIST: &str = "tasks/list";
 
 /// `_meta` key of a request of 2026-07-28 that names its revision.
 pub const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
+/// In a request's `_meta`, from 2026-07-28 on: who its client is.
+pub const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 /// In a request's `_meta`, from 2026-07-28 on: what its client can do.
 pub const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// `_meta` key that ties a message to a `subscriptions/listen` (2026-07-28).

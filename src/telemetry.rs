@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 
 use tracing::{Level, debug, info};
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
+use crate::census::CENSUS;
+use crate::clients::{self, Client, Situation};
 use crate::progress::{Outcome, Reason, Record, Repair, Summary, Verdict};
 
 /// How a log line is written.
@@ -59,6 +62,38 @@ pub struct Connection {
     repaired: BTreeMap<Repair, u64>,
     forwarded: u64,
     beats: u64,
+    without_token: u64,
+    client: Who,
+}
+
+/// Whose calls a connection has carried.
+#[derive(Debug, Default)]
+enum Who {
+    /// Nobody has said who they are.
+    #[default]
+    Unknown,
+    One(Arc<Client>),
+    Several,
+}
+
+impl Who {
+    fn meet(&mut self, client: &Arc<Client>) {
+        match self {
+            Self::Unknown => *self = Self::One(Arc::clone(client)),
+            Self::One(known) if known != client => *self = Self::Several,
+            Self::One(_) | Self::Several => {}
+        }
+    }
+}
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("unknown"),
+            Self::One(client) => write!(f, "{client}"),
+            Self::Several => f.write_str("several"),
+        }
+    }
 }
 
 impl Connection {
@@ -77,7 +112,14 @@ impl Connection {
             }
             Record::Message { verdict: Verdict::Forwarded, .. } => self.forwarded += 1,
             Record::Beat(_) => self.beats += 1,
-            Record::Call(summary) => note_call(summary),
+            Record::Call(summary) => {
+                if let Some(client) = &summary.client {
+                    self.client.meet(client);
+                }
+                self.without_token += u64::from(summary.lacks_token);
+                note_call(summary);
+                advise(summary);
+            }
         }
     }
 
@@ -88,6 +130,8 @@ impl Connection {
             repaired = counts(&self.repaired, |repair| repair.name()),
             withheld = counts(&self.withheld, |reason| reason.name()),
             beats = self.beats,
+            without_token = self.without_token,
+            client = self.client.to_string(),
             "connection over"
         );
     }
@@ -101,11 +145,14 @@ fn note_call(call: &Summary) {
     let account = &call.account;
     let outcome = match call.outcome {
         Outcome::Result => "result",
+        Outcome::ToolError => "tool error",
+        Outcome::Interim => "interim result",
         Outcome::Error => "error",
         Outcome::Cancelled => "cancelled",
         Outcome::TimedOut => "timed out",
         Outcome::ServerGone => "server gone",
         Outcome::TaskEnded => "task ended",
+        Outcome::Settled => "settled",
     };
     let token = call.token.as_ref().map(|token| String::from_utf8_lossy(token).into_owned());
     macro_rules! line {
@@ -116,6 +163,7 @@ fn note_call(call: &Summary) {
                 took_ms = call.ended.saturating_duration_since(call.opened).as_millis() as u64,
                 outcome,
                 progress_in = account.received,
+                overheard = account.overheard,
                 progress_out = account.sent,
                 repaired = counts(&account.repaired, |repair| repair.name()),
                 dropped = counts(&account.withheld, |reason| reason.name()),
@@ -125,6 +173,28 @@ fn note_call(call: &Summary) {
         };
     }
     if call.tool.is_some() { line!(info) } else { line!(debug) }
+}
+
+/// Says once of each client what it does not support and what to set in it, when a call shows that.
+fn advise(call: &Summary) {
+    // Heartbeats have reached it, and it has given up all the same.
+    let given_up = call.outcome == Outcome::Cancelled && call.account.beats > 0;
+    let situation = match () {
+        () if call.lacks_token => Situation::NoToken,
+        () if given_up => Situation::GivenUp,
+        () => return,
+    };
+    let client = call.client.as_ref();
+    let (name, version) = client.map(|it| (it.name(), it.version())).unwrap_or_default();
+    let advice = clients::advice(name, version, situation);
+    // A person may have cancelled it; only what is known is said.
+    if situation == Situation::GivenUp && !advice.waits_a_fixed_time() {
+        return;
+    }
+    if CENSUS.note(client, situation) {
+        let client = client.map(|it| it.to_string());
+        info!(client = client.as_deref().unwrap_or("unknown"), "{advice}");
+    }
 }
 
 /// `lift 3, token 1`, or `none`.

@@ -91,8 +91,11 @@ impl Exchange {
             }
         }
         let member = session.map(|session| session.enter(message));
-        if let Some(member) = member.as_ref().filter(|member| !member.elsewhere.is_empty()) {
-            filter.ask(|filter| filter.leave_to_others(&member.elsewhere));
+        if let Some(member) = &member {
+            filter.ask(|filter| {
+                filter.speaks_with(member.client.clone());
+                filter.leave_to_others(&member.elsewhere);
+            });
         }
         Self {
             filter,

@@ -58,6 +58,7 @@ use hyper::body::Incoming;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
+use crate::durations::Memory;
 use crate::jsonrpc::own_error;
 use crate::progress::Policy;
 use crate::routes::{Route, Routes};
@@ -105,12 +106,12 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Nothing is connected before the first request.
+    /// Nothing is connected before the first request. `memory` has and gets what is learned of the routes.
     ///
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
-    pub fn new(routes: &Routes, via: Via) -> Result<Arc<Self>, SiteError> {
-        Self::reaching(routes, via, None)
+    pub fn new(routes: &Routes, via: Via, memory: &Memory) -> Result<Arc<Self>, SiteError> {
+        Self::reaching(routes, via, None, memory)
     }
 
     /// The same; servers are reached through `connect`, if there is one, instead of the network, and
@@ -122,10 +123,12 @@ impl Proxy {
         routes: &Routes,
         via: Via,
         connect: Option<&InProcess>,
+        memory: &Memory,
     ) -> Result<Arc<Self>, SiteError> {
         let mut defaults = Policy::default();
         routes.apply_defaults(&mut defaults);
-        let site = |route: &Route| Site::new(route.clone(), &defaults, connect).map(Arc::new);
+        let site =
+            |route: &Route| Site::new(route.clone(), &defaults, connect, memory).map(Arc::new);
         let sites = routes.iter().map(site);
         let sites = sites.collect::<Result<_, _>>()?;
         Ok(Arc::new(Self {

@@ -12,6 +12,7 @@ use super::body::Batch;
 use super::mailbox::{Mail, Mailbox};
 use super::now;
 use super::own_get::Claim;
+use crate::clients::Client;
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Framing, Key, Kind, Message};
 use crate::mcp::{self, Revision};
@@ -82,6 +83,8 @@ pub(super) struct Member {
     pub(super) mailbox: Arc<Mailbox>,
     /// Tokens of its requests of which another stream tells.
     pub(super) elsewhere: Vec<Key>,
+    /// Who the client of the session is.
+    pub(super) client: Option<Arc<Client>>,
 }
 
 impl Session {
@@ -300,7 +303,9 @@ impl Shared {
         let stream = StreamId(self.next);
         let mailbox = Arc::new(Mailbox::default());
         self.streams.insert(stream, Arc::clone(&mailbox));
-        Member { session: Arc::clone(session), stream, mailbox, elsewhere: Vec::new() }
+        let client = self.filter.ask(|filter| filter.client().cloned()).flatten();
+        let (session, elsewhere) = (Arc::clone(session), Vec::new());
+        Member { session, stream, mailbox, elsewhere, client }
     }
 
     /// Gives a message to the stream of the call it is about.

@@ -1,16 +1,19 @@
 //! One request of a client, from the moment it is passed on until its answer reaches the gate.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::dialect::{Dialect, Report};
+use super::durations::Usual;
 use super::meter::Meter;
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
+use crate::clients::Client;
 use crate::jsonrpc::{Framing, Key};
-use crate::mcp::{Revision, TOOLS_CALL};
+use crate::mcp::{LISTEN, Revision, TOOLS_CALL};
 
 /// Names one call of a filter; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,6 +140,8 @@ impl Said {
 pub struct Account {
     /// Notifications of the server that were about this call.
     pub received: u64,
+    /// Lines of text and logs that could be taken for progress of this call.
+    pub overheard: u64,
     /// Notifications that the client was sent, heartbeats included.
     pub sent: u64,
     /// Heartbeats among them.
@@ -164,6 +169,10 @@ impl Account {
 pub enum Outcome {
     /// With a result.
     Result,
+    /// With a result that says that the tool has failed.
+    ToolError,
+    /// With a result that is not the last word: the client is asked for more, or a task goes on.
+    Interim,
     /// With an error.
     Error,
     /// The client gave it up.
@@ -174,6 +183,15 @@ pub enum Outcome {
     ServerGone,
     /// The task that it had turned into ended or ran out.
     TaskEnded,
+    /// In a way that was not read.
+    Settled,
+}
+
+impl Outcome {
+    /// Whether the server has answered.
+    pub(super) fn is_answer(self) -> bool {
+        matches!(self, Self::Result | Self::ToolError | Self::Interim | Self::Error | Self::Settled)
+    }
 }
 
 /// One call as the operator is told of it when it ends.
@@ -185,14 +203,20 @@ pub struct Summary {
     pub method: String,
     /// The tool, for `tools/call`.
     pub tool: Option<String>,
-    /// The client's token text, if it gave one.
+    /// The client's token text, if it gave one and is told of it here.
     pub token: Option<Bytes>,
+    /// It is a `tools/call` for which the client gave no token: nothing may be told of it.
+    pub lacks_token: bool,
+    /// Who the client is, as far as it has said.
+    pub client: Option<Arc<Client>>,
     /// When the request was passed on.
     pub opened: Instant,
     /// When it ended.
     pub ended: Instant,
     /// How it ended.
     pub outcome: Outcome,
+    /// The server reported a figure.
+    pub figured: bool,
     /// What came and went.
     pub account: Account,
 }
@@ -210,6 +234,10 @@ pub(super) struct Call {
     pub(super) method: Box<str>,
     pub(super) tool: Option<String>,
     pub(super) revision: Option<Revision>,
+    /// A `tools/call` for which the client gave no token.
+    pub(super) lacks_token: bool,
+    /// Who the client is, where the request itself says so.
+    pub(super) client: Option<Arc<Client>>,
     pub(super) opened: Instant,
     /// The request asks to be run as a task.
     pub(super) asks_for_task: bool,
@@ -227,6 +255,12 @@ pub(super) struct Call {
     pub(super) last_message: Option<Bytes>,
     /// The server has said something for this call.
     pub(super) server_spoke: bool,
+    /// It has reported a figure.
+    pub(super) figured: bool,
+    /// It has reported figures as progress, and not only in text.
+    pub(super) counts: bool,
+    /// How long such calls usually take, where a silent one is measured by that.
+    pub(super) usual: Option<Usual>,
     /// The dialect in which the server has marked its last notification.
     pub(super) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.
@@ -241,6 +275,10 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn is_tool_call(&self) -> bool {
         &*self.method == TOOLS_CALL
+    }
+
+    pub(super) fn is_subscription(&self) -> bool {
+        &*self.method == LISTEN
     }
 
     /// Keeps what was said last. Words stay when it has none.
@@ -271,9 +309,12 @@ impl Call {
             method: self.method.into(),
             tool: self.tool,
             token: self.token.map(|token| token.client),
+            lacks_token: self.lacks_token,
+            client: self.client,
             opened: self.opened,
             ended,
             outcome,
+            figured: self.figured,
             account: self.account,
         }
     }

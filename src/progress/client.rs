@@ -1,14 +1,17 @@
 //! What clients say: which calls open, and which are given up.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::call::{Call, CallId, Name, Outcome};
+use super::durations::Usual;
 use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
 use super::stream::{Payload, StreamId};
-use super::{Filter, Mode, Pacing, clients};
+use super::{Filter, Mode, Pacing};
+use crate::clients::{self, Client};
 use crate::json;
 use crate::jsonrpc::{Key, Kind, Message, Scan};
 use crate::mcp::{self, Revision};
@@ -18,6 +21,8 @@ pub(super) struct Opening {
     pub(super) id: Name,
     pub(super) token: Option<Name>,
     revision: Option<Revision>,
+    lacks_token: bool,
+    client: Option<Arc<Client>>,
     asks_for_task: bool,
     about_task: Option<Key>,
 }
@@ -71,6 +76,9 @@ impl Filter {
             id: Name { client: key.to_json(), server: key },
             token: None,
             revision: None,
+            // It may have one: it was not read.
+            lacks_token: false,
+            client: None,
             asks_for_task: false,
             about_task: None,
         };
@@ -90,14 +98,18 @@ impl Filter {
         }
         let params = message.params().unwrap_or_default();
         let meta = json::member(&params, "_meta").unwrap_or_default();
-        let token = json::member(&meta, "progressToken");
-        let token = token.and_then(|text| Some(Name { server: Key::read(&text)?, client: text }));
+        let text = json::member(&meta, "progressToken");
+        let is_tool_call = message.method().as_deref() == Some(mcp::TOOLS_CALL);
+        let lacks_token = is_tool_call && text.is_none();
+        let token = text.and_then(|text| Some(Name { server: Key::read(&text)?, client: text }));
         let date = json::member(&meta, mcp::META_REVISION);
         let method = message.method().unwrap_or_default().into_owned();
         let opening = Opening {
             id: Name { client: id, server: key },
             token,
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
+            lacks_token,
+            client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
             asks_for_task: json::member(&params, "task").is_some(),
             about_task: method
                 .starts_with("tasks/")
@@ -108,7 +120,7 @@ impl Filter {
         if method == mcp::INITIALIZE {
             self.meet_client(stream, &params);
         }
-        let tool = (method == mcp::TOOLS_CALL)
+        let tool = is_tool_call
             .then(|| json::member(&params, "name"))
             .flatten()
             .and_then(|name| Some(json::words(&name)?.into_owned()));
@@ -131,6 +143,7 @@ impl Filter {
         // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
         let own = |name: Name| Name { client: Bytes::copy_from_slice(&name.client), ..name };
         let shadow = self.part == super::parts::Part::Session;
+        let usual = self.usual(tool.as_deref().filter(|_| opening.token.is_some() && !shadow));
         let id = self.ledger.open(Call {
             shadow,
             stream,
@@ -140,6 +153,8 @@ impl Filter {
             method: method.into(),
             tool,
             revision: opening.revision,
+            lacks_token: opening.lacks_token,
+            client: opening.client,
             opened: now,
             asks_for_task: opening.asks_for_task,
             task: None,
@@ -151,6 +166,9 @@ impl Filter {
             beaten: None,
             last_message: None,
             server_spoke: false,
+            counts: false,
+            figured: false,
+            usual,
             last_of: None,
             bare_results: false,
             wake: None,
@@ -161,20 +179,44 @@ impl Filter {
         Some(id)
     }
 
+    /// How long calls of a tool usually take, where that is told of.
+    fn usual(&self, tool: Option<&str>) -> Option<Usual> {
+        let wanted = self.policy.mode == Mode::Full && self.policy.of(tool).estimate;
+        tool.filter(|_| wanted).and_then(|tool| self.policy.learned.usual(tool))
+    }
+
     /// Learns from `initialize` who the client is.
     fn meet_client(&mut self, stream: StreamId, params: &Bytes) {
         let info = json::member(params, "clientInfo").unwrap_or_default();
-        let text = |key: &str| {
-            let text = json::member(&info, key).unwrap_or_default();
-            json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
-        };
-        let orderly = clients::is_orderly(&text("name"), &text("version"));
+        let (name, version) = name_and_version(&info);
+        // Where several clients share the server, each would speak for all.
+        if !self.policy.remap {
+            self.client = Client::new(&name, &version).map(Arc::new);
+        }
         if self.policy.spare_known_clients
-            && orderly
+            && clients::is_orderly(&name, &version)
             && let Some(stream) = self.streams.get_mut(&stream)
         {
             stream.pacing = Pacing::IMMEDIATE;
         }
+    }
+
+    /// Who the client of a request is, if that says so itself, as from 2026-07-28 on.
+    fn client_in(&self, meta: &Bytes) -> Option<Arc<Client>> {
+        let (name, version) = name_and_version(&json::member(meta, mcp::META_CLIENT)?);
+        let client = Client::new(&name, &version)?;
+        let known = self.client.as_ref().filter(|known| ***known == client);
+        Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
+    }
+
+    /// Who the client is, if it has said so for all of its requests.
+    pub fn client(&self) -> Option<&Arc<Client>> {
+        self.client.as_ref()
+    }
+
+    /// Says who the client is where this filter did not see it.
+    pub fn speaks_with(&mut self, client: Option<Arc<Client>>) {
+        self.client = client.or_else(|| self.client.take());
     }
 
     fn client_notification(
@@ -230,4 +272,13 @@ impl Filter {
         text.extend_from_slice(b"}}");
         self.to_server.push_back(Bytes::from(text).into());
     }
+}
+
+/// What an `Implementation` calls itself.
+fn name_and_version(info: &Bytes) -> (String, String) {
+    let text = |key: &str| {
+        let text = json::member(info, key).unwrap_or_default();
+        json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
+    };
+    (text("name"), text("version"))
 }

@@ -23,9 +23,9 @@ mod answer;
 mod arrays;
 mod call;
 mod client;
-mod clients;
 mod correlate;
 pub mod dialect;
+pub mod durations;
 pub mod extract;
 mod gate;
 mod ledger;
@@ -33,6 +33,7 @@ pub mod mask;
 pub mod meter;
 mod notification;
 mod observe;
+mod overhear;
 mod parts;
 mod passing;
 mod place;
@@ -51,6 +52,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::clients::Client;
 use crate::jsonrpc::{Message, Scan};
 use crate::mcp::Revision;
 use ledger::{Ledger, Tomb};
@@ -143,6 +145,8 @@ pub struct Filter {
     /// Where messages go that belong to no request.
     home: Option<StreamId>,
     revision: Option<Revision>,
+    /// Who the client is, if it has said so for all of its requests.
+    client: Option<Arc<Client>>,
     /// The last byte of the upstream.
     heard_at: Option<Instant>,
     alive: bool,
@@ -180,6 +184,7 @@ impl Filter {
             streams: BTreeMap::new(),
             home: None,
             revision: None,
+            client: None,
             heard_at: None,
             alive: true,
             left: false,

@@ -89,6 +89,8 @@ impl Call {
         self.account.received += 1;
         self.account.sent += 1;
         self.server_spoke = true;
+        self.counts = true;
+        self.figured = true;
         self.sent_at = Some(now);
         let said = Said {
             value: Some(plain.progress),

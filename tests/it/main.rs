@@ -4,7 +4,9 @@
 mod check;
 mod checker;
 mod child;
+mod clients;
 mod demo;
+mod durations;
 mod extremes;
 mod figures;
 mod fuzz;
@@ -13,6 +15,7 @@ mod legacy;
 mod lines;
 mod masks;
 mod over_http;
+mod overheard;
 mod pairs;
 mod plain;
 mod probe;

@@ -8,10 +8,11 @@
 
 use bytes::Bytes;
 
-use super::fields::{figure_in_words, is_valid, number, whole};
+use super::fields::{is_valid, number, whole};
 use super::{About, Report, Source};
 use crate::json;
 use crate::jsonrpc::Key;
+use crate::progress::extract::Extract;
 use crate::progress::meter::Figure;
 use crate::progress::verdict::Repair;
 
@@ -85,7 +86,9 @@ impl Own {
     }
 
     fn figure(&self, value: &Bytes, total: Option<Bytes>) -> Option<Figure> {
-        let Some(value) = number(value) else { return figure_in_words(&json::words(value)?) };
+        let Some(value) = number(value) else {
+            return Extract::presets().figure(&json::words(value)?);
+        };
         let known = match self.scale {
             Count::Percent => Some(whole("100")),
             Count::Unit => Some(whole("1")),

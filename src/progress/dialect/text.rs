@@ -14,21 +14,32 @@ use bytes::Bytes;
 use super::fields::number;
 use super::{Dialect, Fields, Report};
 use crate::json;
-use crate::progress::extract::Extract;
+use crate::progress::CallPolicy;
 use crate::progress::meter::Figure;
 use crate::progress::pulse::one_line;
 use crate::progress::verdict::Repair;
 use crate::terminal;
 
-/// Where a server writes for other eyes.
+/// Where a server writes for other eyes than the client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// Its standard error.
     Stderr,
     /// Text among its messages that is none.
     Stdout,
-    /// `notifications/message`.
+    /// `notifications/message`; clients get those all the same.
     Log,
+}
+
+impl Source {
+    /// Its name in route files, flags and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stderr => "stderr",
+            Self::Stdout => "stdout",
+            Self::Log => "log",
+        }
+    }
 }
 
 /// Objects that hold what is of interest in a structured line.
@@ -41,17 +52,16 @@ const WORDS: [&str; 4] = ["msg", "message", "event", "text"];
 pub(in crate::progress) fn read(
     source: Source,
     words: &str,
-    dialects: &[Dialect],
-    extract: &Extract,
+    policy: &CallPolicy,
 ) -> Option<Report> {
     let trimmed = words.trim();
     if trimmed.starts_with('{') && trimmed.ends_with('}') {
         let text = Bytes::copy_from_slice(trimmed.as_bytes());
         if let Some(fields) = Fields::read(&text) {
-            return read_object(source, &text, &fields, dialects, extract);
+            return read_object(source, &text, &fields, policy);
         }
     }
-    read_words(trimmed, extract)
+    read_words(trimmed, policy)
 }
 
 /// Reads the `data` of a log notification: an object, a string, or any other JSON value, which says
@@ -59,30 +69,28 @@ pub(in crate::progress) fn read(
 pub(in crate::progress) fn read_json(
     source: Source,
     data: &Bytes,
-    dialects: &[Dialect],
-    extract: &Extract,
+    policy: &CallPolicy,
 ) -> Option<Report> {
     if let Some(words) = json::words(data) {
-        return read(source, &words, dialects, extract);
+        return read(source, &words, policy);
     }
     let fields = Fields::read(data)?;
-    read_object(source, data, &fields, dialects, extract)
+    read_object(source, data, &fields, policy)
 }
 
 fn read_object(
     source: Source,
     text: &Bytes,
     fields: &Fields,
-    dialects: &[Dialect],
-    extract: &Extract,
+    policy: &CallPolicy,
 ) -> Option<Report> {
-    let own = dialects.iter().filter_map(|dialect| match dialect {
+    let own = policy.dialects.iter().filter_map(|dialect| match dialect {
         Dialect::Own(own) if own.sources.contains(&source) => own.read(text),
         _ => None,
     });
     if let Some(mut report) = own.into_iter().next() {
         let words = report.message.as_ref().and_then(|message| json::words(message));
-        report.message = words.and_then(|words| said(&words));
+        report.message = words.and_then(|words| said(&words, policy));
         return Some(report);
     }
     let inside: Vec<Fields> = INSIDE.iter().filter_map(|name| fields.object(name)).collect();
@@ -91,16 +99,16 @@ fn read_object(
         .and_then(|data| data.words(&["message", "status"]))
         .or_else(|| fields.words(&WORDS))
         .or_else(|| inside.iter().find_map(|inner| inner.words(&WORDS)));
-    let message = words.as_deref().and_then(said);
+    let message = words.as_deref().and_then(|words| said(words, policy));
     let figure = figure(fields)
         .or_else(|| inside.iter().find_map(figure))
-        .or_else(|| extract.figure(words.as_deref()?));
+        .or_else(|| policy.overheard_figure(words.as_deref()?));
     report(message, figure)
 }
 
-fn read_words(words: &str, extract: &Extract) -> Option<Report> {
-    let message = said(words)?;
-    report(Some(message), extract.figure(words))
+fn read_words(words: &str, policy: &CallPolicy) -> Option<Report> {
+    let message = said(words, policy)?;
+    report(Some(message), policy.overheard_figure(words))
 }
 
 fn report(message: Option<Bytes>, figure: Option<Figure>) -> Option<Report> {
@@ -121,10 +129,11 @@ fn figure(fields: &Fields) -> Option<Figure> {
     })
 }
 
-/// Words on one short line as a JSON string; `None` if they are nothing but signs.
-fn said(words: &str) -> Option<Bytes> {
+/// Words on one short line as a JSON string, secrets masked; `None` if they are nothing but signs.
+fn said(words: &str, policy: &CallPolicy) -> Option<Bytes> {
     let shown = terminal::plain(words);
     let shown = shown.trim();
     let tells = shown.chars().any(char::is_alphanumeric);
-    tells.then(|| json::quote(&one_line(shown, "")))
+    // Masked before it is cut: half a secret looks like none.
+    tells.then(|| json::quote(&one_line(&policy.masks.mask(shown), "")))
 }

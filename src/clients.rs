@@ -1,0 +1,234 @@
+//! What is known of clients by what they call themselves (`clientInfo`), and what to advise where
+//! nothing can be told them.
+//!
+//! What is known stands in one table (`table`), a row for each client; `docs/clients.md` is made from
+//! it. What is not known stays unknown there: a wrong advice costs more than none.
+
+mod table;
+
+use std::fmt;
+
+pub use table::CLIENTS;
+
+/// Signs of a client's name, and of its version, that are kept. Real names are shorter; a longer one
+/// would fill the log.
+pub const NAME_MAX: usize = 64;
+
+/// A client as it calls itself, fit for a log: one line of at most [`NAME_MAX`] signs for each part,
+/// without control characters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Client {
+    name: Box<str>,
+    version: Box<str>,
+}
+
+impl Client {
+    /// A client of this name and version; `None` without a name.
+    pub fn new(name: &str, version: &str) -> Option<Self> {
+        let name = fit(name);
+        (!name.is_empty()).then(|| Self { name, version: fit(version) })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its version, which may be empty.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if self.version.is_empty() { Ok(()) } else { write!(f, " {}", self.version) }
+    }
+}
+
+/// What may stand in a log of what a stranger calls himself.
+fn fit(text: &str) -> Box<str> {
+    let text = text.trim();
+    let plain = |sign: char| if is_unprintable(sign) { char::REPLACEMENT_CHARACTER } else { sign };
+    let mut fit: String = text.chars().take(NAME_MAX).map(plain).collect();
+    if text.chars().nth(NAME_MAX).is_some() {
+        fit.pop();
+        fit.push('…');
+    }
+    fit.into()
+}
+
+/// Whether a sign moves or hides other text: control characters, line ends, directions, widths of
+/// nothing.
+fn is_unprintable(sign: char) -> bool {
+    sign.is_control()
+        || matches!(sign, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(sign, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+        || matches!(sign, '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Whether a client does something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fact {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+    /// It depends; on what, in words that complete "it does".
+    If(&'static str),
+    /// Nobody has looked.
+    Unknown,
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::If(when) => when,
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// What is known of one client.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// What people call it.
+    pub client: &'static str,
+    /// What it calls itself: `clientInfo.name`. None for libraries that say what their application
+    /// tells them to.
+    pub names: &'static [&'static str],
+    /// `clientInfo.version`, where the name alone says too little.
+    pub version: Option<&'static str>,
+    /// Whether its `tools/call` has a progress token.
+    pub token: Fact,
+    /// Whether it shows progress to its user.
+    pub shows: Fact,
+    /// Whether progress resets its timer.
+    pub resets: Fact,
+    /// Its limits for one call, as they are unless told otherwise; empty if unknown.
+    pub limits: &'static str,
+    /// Whether it reads a notification and the answer behind it in the order in which they came, and
+    /// so needs no pacing (rule G3). Measured by writing both at once, a few hundred times.
+    pub orderly: bool,
+    /// What to set in it, as a sentence.
+    pub set: &'static str,
+    /// When this was so.
+    pub as_of: &'static str,
+}
+
+/// Whether a client of just this name and version may be written to at once. It has to be the very
+/// name: a relay that appends itself to it reads in its own way.
+pub fn is_orderly(name: &str, version: &str) -> bool {
+    let is =
+        |row: &Row| row.names.contains(&name) && row.version.is_none_or(|only| only == version);
+    CLIENTS.iter().any(|row| row.orderly && is(row))
+}
+
+/// The row of a client: that of its name, or of the longest name of whole words within it, in whatever
+/// spelling. `Visual Studio Code - Insiders` and `claude-code (via mcp-remote 0.1.37)` are found.
+pub fn find(name: &str, version: &str) -> Option<&'static Row> {
+    let own = words(name);
+    let mut best: Option<(usize, &Row)> = None;
+    for row in CLIENTS {
+        for known in row.names.iter().map(|known| words(known)) {
+            let fits = match row.version {
+                Some(only) => known == own && only == version,
+                None => own.contains(&*known),
+            };
+            if fits && best.is_none_or(|(length, _)| known.len() > length) {
+                best = Some((known.len(), row));
+            }
+        }
+    }
+    best.map(|(_, row)| row)
+}
+
+/// The words of a name in lower case, each between spaces: ` visual studio code `.
+fn words(name: &str) -> String {
+    let name = name.to_lowercase();
+    let parts = name.split(|sign: char| !sign.is_alphanumeric()).filter(|part| !part.is_empty());
+    parts.fold(" ".to_owned(), |words, part| words + part + " ")
+}
+
+/// Why someone wants advice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Situation {
+    /// A `tools/call` came without a progress token: nothing may be told of it.
+    NoToken,
+    /// A call was given up although its client was told that it goes on.
+    GivenUp,
+}
+
+/// What a client does and does not do, and what to set in it. Displayed as sentences on one line.
+#[derive(Debug, Clone, Copy)]
+pub struct Advice {
+    row: Option<&'static Row>,
+    situation: Situation,
+}
+
+/// Advice for the user of a client; in general words if nothing is known of it.
+pub fn advice(name: &str, version: &str, situation: Situation) -> Advice {
+    Advice { row: find(name, version), situation }
+}
+
+impl Advice {
+    /// What is known of the client.
+    pub fn row(&self) -> Option<&'static Row> {
+        self.row
+    }
+
+    /// Whether the client is known to wait for a fixed time, whatever progress it is told of.
+    pub fn waits_a_fixed_time(&self) -> bool {
+        self.row.is_some_and(|row| row.resets == Fact::No)
+    }
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(row) = self.row else {
+            return f.write_str(match self.situation {
+                Situation::NoToken => {
+                    "this client has sent no progress token with its call, so nothing may be told it \
+                     of what goes on; look in it for a progress callback, or for its limit of time \
+                     for a tool call"
+                }
+                Situation::GivenUp => {
+                    "this client has given up a call that it was told goes on; look in it for its \
+                     limit of time for a tool call"
+                }
+            });
+        };
+        let client = row.client;
+        match (self.situation, row.token) {
+            (Situation::NoToken, Fact::Yes) => {
+                write!(f, "{client} sends progress tokens, but none with this call")?;
+            }
+            (Situation::NoToken, Fact::No) => write!(f, "{client} sends no progress tokens")?,
+            (Situation::NoToken, Fact::If(when)) => {
+                write!(f, "{client} sends progress tokens {when}; this call has none")?;
+            }
+            (Situation::NoToken, Fact::Unknown) => {
+                write!(f, "{client} has sent no progress token with this call")?;
+            }
+            (Situation::GivenUp, _) => {
+                write!(f, "{client} has given up a call that it was told goes on: ")?;
+                match row.resets {
+                    Fact::Yes => f.write_str("progress resets its timer"),
+                    Fact::No => f.write_str("it waits for a fixed time, whatever it is told"),
+                    Fact::If(when) => write!(f, "progress resets its timer {when}"),
+                    Fact::Unknown => f.write_str("whether progress resets its timer is unknown"),
+                }?;
+            }
+        }
+        if self.situation == Situation::NoToken {
+            f.write_str(", so nothing may be told it of what goes on")?;
+        }
+        if !row.limits.is_empty() {
+            write!(f, "; its limits: {}", row.limits)?;
+        }
+        write!(f, ". {} (As of {}.)", row.set, row.as_of)
+    }
+}
