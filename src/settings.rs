@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::progress::dialect::{self, Count, Dialect};
+use crate::progress::dialect::{self, Count, Dialect, Source};
 use crate::progress::extract::Extract;
 use crate::progress::mask::Masks;
 use crate::progress::{
@@ -74,6 +74,11 @@ impl Word for Messages {
 impl Word for Count {
     const WORDS: &'static [(&'static str, Self)] =
         &[("percent", Self::Percent), ("unit", Self::Unit), ("raw", Self::Raw)];
+}
+
+impl Word for Source {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("stderr", Self::Stderr), ("stdout", Self::Stdout), ("log", Self::Log)];
 }
 
 impl Word for TokenIs {

@@ -136,7 +136,10 @@ fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
 static HINT: LazyLock<Patterns> = LazyLock::new(|| {
     let hints = secret::WORDS.iter().chain(&secret::BEGINNINGS).copied();
     let hints: Vec<String> = hints.map(regex::escape).collect();
-    Patterns::new([format!("(?i-u){}|basic|://|-----begin|signature|[?&](?:sig|code)=", hints.join("|"))])
+    Patterns::new([format!(
+        "(?i-u){}|basic|://|-----begin|signature|[?&](?:sig|code)=",
+        hints.join("|")
+    )])
 });
 
 /// `name=value`, `name: value`, `"name":"value"`, `--name value`.
