@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::progress::ask::{self, Ask, LogLevel, Members, TokenType};
 use crate::progress::dialect::{self, Count, Dialect, Source};
 use crate::progress::extract::Extract;
 use crate::progress::mask::Masks;
@@ -86,6 +87,15 @@ impl Word for TokenIs {
         &[("token", Self::Token), ("request_id", Self::RequestId)];
 }
 
+impl Word for TokenType {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("same", Self::Same), ("string", Self::String), ("integer", Self::Integer)];
+}
+
+impl Word for LogLevel {
+    const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
+}
+
 /// The repairs of answers by name.
 pub const ANSWER_REPAIRS: [&str; 5] =
     ["response-id", "error-shape", "bare-result", "orphan-answer", "missing-id"];
@@ -145,6 +155,29 @@ pub fn scale(text: &str) -> Result<Scale, String> {
     }
 }
 
+/// A level of log messages, or `off`.
+pub fn level_or_off(text: &str) -> Result<Option<LogLevel>, String> {
+    if text == OFF { Ok(None) } else { LogLevel::read(text).map(Some) }
+}
+
+/// Members of an object, as JSON text.
+pub fn members(text: &str) -> Result<Members, String> {
+    serde_json::from_str(text).map_err(|error| format!("a JSON object is expected ({error})"))
+}
+
+/// Members of `_meta`, as JSON text.
+pub fn meta(text: &str) -> Result<Members, String> {
+    checked_meta(members(text)?)
+}
+
+/// What may be put into `_meta`: nothing that is the client's to say.
+pub fn checked_meta(members: Members) -> Result<Members, String> {
+    match members.keys().find(|name| ask::is_clients_own(name)) {
+        Some(name) => Err(format!("{name:?} is for the client to say, and for nobody else")),
+        None => Ok(members),
+    }
+}
+
 /// The dialects of some names: built-in ones, or those of a route file.
 pub fn dialects<'a>(
     names: impl IntoIterator<Item = &'a str>,
@@ -186,6 +219,28 @@ impl From<OsString> for StateDir {
     }
 }
 
+/// What is put into requests, and may differ from tool to tool.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AskSettings {
+    /// Whether the token is copied into the arguments.
+    pub token_in_arguments: Option<bool>,
+    /// The type of tokens.
+    pub token_type: Option<TokenType>,
+    /// Put into `_meta`.
+    pub meta: Option<Members>,
+    /// Put into the arguments.
+    pub arguments: Option<Members>,
+}
+
+impl AskSettings {
+    fn apply(&self, ask: &mut Ask) {
+        put(&mut ask.token_in_arguments, &self.token_in_arguments);
+        put(&mut ask.token_type, &self.token_type);
+        put(&mut ask.meta, &self.meta);
+        put(&mut ask.arguments, &self.arguments);
+    }
+}
+
 /// What may differ from tool to tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallSettings {
@@ -215,6 +270,8 @@ pub struct CallSettings {
     pub call_timeout: Option<Option<Duration>>,
     /// Whether silent calls are measured by those before.
     pub estimate: Option<bool>,
+    /// What is put into requests.
+    pub ask: AskSettings,
 }
 
 /// What may differ from route to route.
@@ -240,6 +297,10 @@ pub struct Settings {
     pub token_is: Option<TokenIs>,
     /// Whether words of ours go into progress of 2024-11-05.
     pub words_in_2024: Option<bool>,
+    /// Put into the capabilities of clients.
+    pub capabilities: Option<Members>,
+    /// The log messages that the server is asked for; `Some(None)`: none.
+    pub log_level: Option<Option<LogLevel>>,
     /// For every tool.
     pub call: CallSettings,
     /// For single tools.
@@ -268,6 +329,7 @@ impl CallSettings {
         policy.scale = self.scale.or(policy.scale);
         put(&mut policy.call_timeout, &self.call_timeout);
         put(&mut policy.estimate, &self.estimate);
+        self.ask.apply(&mut policy.ask);
     }
 }
 
@@ -285,6 +347,8 @@ impl Settings {
         put(&mut policy.coalesce, &self.coalesce);
         put(&mut policy.keep_original, &self.keep_original);
         put(&mut policy.words_in_2024, &self.words_in_2024);
+        put(&mut policy.capabilities, &self.capabilities);
+        put(&mut policy.log_level, &self.log_level);
         policy.token_is = self.token_is.or(policy.token_is);
         self.switch_off(&mut policy.answers);
         self.call.apply(&mut policy.call);

@@ -40,6 +40,7 @@ mod refusal;
 mod session;
 mod site;
 mod stream;
+mod tell;
 mod tool_list;
 pub mod towards;
 mod upstream;
@@ -71,7 +72,7 @@ use headers::{Onward, Passage};
 use places::{Part, Place};
 use site::{Counted, SESSION_ID, Site, Target};
 use stream::{Chunks, EventStream, Judge, Silence};
-use upstream::{Client, UpstreamBody};
+use upstream::UpstreamBody;
 
 pub use body::Body;
 pub use outlet::Outlet;
@@ -387,33 +388,6 @@ impl Proxy {
             ended.end();
         }
         Body::Stream(Box::new(ended))
-    }
-
-    /// How a server is told that nobody waits for a request any more, where that can happen.
-    fn canceller(
-        &self,
-        site: &Site,
-        client: &Arc<Client>,
-        request: &Request<RequestBody>,
-    ) -> Option<exchange::Tell> {
-        if !site.policy.gives_up() {
-            return None;
-        }
-        let client = Arc::clone(client);
-        let (uri, headers) = (request.uri().clone(), request.headers().clone());
-        Some(Box::new(move |payload| {
-            let mut request = Request::new(RequestBody::from(payload.to_bytes()));
-            *request.method_mut() = Method::POST;
-            *request.uri_mut() = uri.clone();
-            *request.headers_mut() = headers.clone();
-            request.headers_mut().remove(header::CONTENT_LENGTH);
-            let client = Arc::clone(&client);
-            tokio::spawn(async move {
-                if let Err(error) = client.send(request).await {
-                    tracing::warn!(error = in_full(&error), "a request could not be cancelled");
-                }
-            });
-        }))
     }
 }
 

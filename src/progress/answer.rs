@@ -94,6 +94,9 @@ impl Filter {
                 JudgedAnswer::stray(message, self.stray(origin))
             };
         };
+        if self.is_answer_to_us(&key) {
+            return JudgedAnswer::withheld(Reason::OwnRequest);
+        }
         let exact = self.ledger.by_id(&key);
         let Some(id) = self.answered_on(origin, &key) else {
             return self.answer_to_nobody(origin, &key, message);
@@ -221,6 +224,7 @@ impl Filter {
         {
             let date = json::member(result, "protocolVersion");
             self.revision = date.and_then(|date| Revision::from_date(&json::words(&date)?));
+            self.meet_server(result);
         }
         if asks_for_task
             && let Some(task) = result.as_ref().and_then(|result| json::member(result, "task"))

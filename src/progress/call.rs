@@ -24,6 +24,20 @@ pub struct CallId(pub(super) u64);
 pub(super) struct Name {
     pub(super) client: Bytes,
     pub(super) server: Key,
+    /// The two are not the same.
+    pub(super) translated: bool,
+}
+
+impl Name {
+    /// What client and server know it by.
+    pub(super) fn same(client: Bytes, server: Key) -> Self {
+        Self { client, server, translated: false }
+    }
+
+    /// Whether `text` means it to both.
+    pub(super) fn is_just(&self, text: &[u8]) -> bool {
+        !self.translated && *self.client == *text
+    }
 }
 
 /// A task of 2025-11-25 that a call has turned into.

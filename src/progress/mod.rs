@@ -21,6 +21,7 @@
 
 mod answer;
 mod arrays;
+pub mod ask;
 mod call;
 mod client;
 mod correlate;
@@ -169,6 +170,7 @@ pub struct Filter {
     pairs: bool,
     /// When a client has last given up a request.
     given_up_at: Option<Instant>,
+    level: ask::Level,
 }
 
 impl Filter {
@@ -197,6 +199,7 @@ impl Filter {
             at_work: None,
             pairs: false,
             given_up_at: None,
+            level: ask::Level::default(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ask::{Ask, LogLevel, Members};
 use super::dialect::{self, Dialect, Source};
 use super::durations::Learned;
 use super::extract::Extract;
@@ -150,6 +151,8 @@ pub struct CallPolicy {
     pub call_timeout: Option<Duration>,
     /// Whether heartbeats of a silent call tell how much of its usual time has passed.
     pub estimate: bool,
+    /// What is put into requests.
+    pub ask: Ask,
 }
 
 impl Default for CallPolicy {
@@ -164,6 +167,7 @@ impl Default for CallPolicy {
             messages: Messages::default(),
             call_timeout: None,
             estimate: false,
+            ask: Ask::default(),
         }
     }
 }
@@ -248,6 +252,11 @@ pub struct Policy {
     pub remap: bool,
     /// What has been learned of this route's tools.
     pub learned: Arc<Learned>,
+    /// Put into the capabilities of clients: of `initialize`, and from 2026-07-28 on of each request.
+    pub capabilities: Members,
+    /// The log messages that a server is asked for where its client does not ask; never from 2026-07-28
+    /// on.
+    pub log_level: Option<LogLevel>,
     /// What holds for tools without settings of their own.
     pub call: CallPolicy,
     /// Settings of single tools.
@@ -269,6 +278,8 @@ impl Default for Policy {
             words_in_2024: false,
             remap: false,
             learned: Arc::default(),
+            capabilities: Members::new(),
+            log_level: None,
             call: CallPolicy::default(),
             tools: BTreeMap::new(),
         }

@@ -201,7 +201,7 @@ impl Filter {
             }
             Some(token) => {
                 let text = report.about.token_text.as_ref();
-                let ours = self.policy.remap.then(|| token.server.to_json());
+                let ours = token.translated.then(|| token.server.to_json());
                 let due = ours.as_ref().unwrap_or(&token.client);
                 let spelled = text.is_some_and(|text| {
                     text == due || (text.starts_with(b"\"") && mended.is_none())

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Route;
+use super::ask::{RouteAsk, ToolAsk};
 use super::file::{Headers, Upstream};
 use super::several::Patterns;
 use super::spelling::{
@@ -114,6 +115,7 @@ macro_rules! with_tool_keys {
         impl $name {
             fn call(&self) -> CallSettings {
                 CallSettings {
+                    ask: self.ask.settings(),
                     on_fall: said(&self.on_fall),
                     scale: said(&self.scale),
                     extract: self.extract.as_ref().map(|patterns| patterns.0.clone()),
@@ -130,7 +132,10 @@ macro_rules! with_tool_keys {
 
 with_tool_keys! {
     /// Settings of one tool, over those of its route.
-    struct Tool {}
+    struct Tool {
+        /// What is put into its calls, for servers that report nothing without it.
+        ask: ToolAsk,
+    }
 }
 
 /// A table with keys of its own and those that may stand in a route and in `[defaults]`.
@@ -168,6 +173,8 @@ macro_rules! with_route_keys {
                 /// Whether words of ours go into progress of 2024-11-05, which has no `message` yet.
                 /// Default: false.
                 words_in_2024: Option<bool>,
+                /// What is put into requests, for servers that report nothing without it.
+                ask: RouteAsk,
                 /// How long connecting to the upstream may take. Default: "10s".
                 connect_timeout: Option<Text<Period>>,
                 /// Time without a byte of an upstream, progress included, after which its stream is given
@@ -211,6 +218,8 @@ macro_rules! with_route_keys {
                     keep_original: self.keep_original,
                     token_is: said(&self.token_is),
                     words_in_2024: self.words_in_2024,
+                    capabilities: self.ask.capabilities(),
+                    log_level: self.ask.log_level(),
                     call: self.call(),
                     tools: self.tools.iter().map(|(name, tool)| (name.clone(), tool.call())).collect(),
                 }

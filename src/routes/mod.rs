@@ -3,6 +3,7 @@
 //! Nothing after loading can fail on configuration; an error names the file, the line, the key and
 //! what would be right.
 
+mod ask;
 mod env;
 mod file;
 mod import;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use url::Url;
 
+use super::ask;
 use super::env::Taken;
 use super::{
     HeaderRules, HttpUpstream, Lifecycle, Route, Routes, Server, ServerInfo, ServerTls,
@@ -314,8 +315,18 @@ impl Page<'_> {
         for (name, value) in call(&policy.call) {
             self.key(name, value);
         }
+        let text = |name: &str, text: &str| quote(&self.discreet(name, text));
+        let route = [
+            format!("capabilities = {}", ask::object(&policy.capabilities, &text)),
+            format!("log_level = {}", ask::log_level(policy.log_level)),
+        ];
+        let asked = table(ask::keys(&policy.call.ask, &text).into_iter().chain(route));
+        self.key("ask", asked);
         for (tool, settings) in &policy.tools {
+            let text = |name: &str, text: &str| quote(&self.discreet(name, text));
+            let ask = table(ask::keys(&settings.ask, &text));
             let keys = call(settings).into_iter().map(|(name, value)| format!("{name} = {value}"));
+            let keys = keys.chain([format!("ask = {ask}")]);
             self.key(&format!("tools.{}", key(tool)), table(keys));
         }
     }
@@ -421,7 +432,7 @@ fn time_or_off(limit: Option<Duration>) -> String {
     limit.map_or_else(|| format!("\"{OFF}\""), time)
 }
 
-fn word<T: Word + PartialEq>(meaning: T) -> String {
+pub(super) fn word<T: Word + PartialEq>(meaning: T) -> String {
     let word = T::WORDS.iter().find(|(_, known)| *known == meaning);
     format!("\"{}\"", word.map_or("", |(word, _)| word))
 }

@@ -4,6 +4,7 @@
 //! # a remark
 //! ! hold=0ms guard=0ms first-after=0ms     settings, as `wrap` has them
 //! ! dialect { name = "acme", ... }         one more dialect, as route files have them
+//! ! ask { ... }                            what is put into requests, as route files have it
 //! > {...}      the client says            >2 on client stream 2
 //!                                         >2@70 and the server speaks of it on its stream 70
 //! ^ {...}      the server gets something else than what the client said, or something besides
@@ -274,6 +275,11 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
         let routes = Routes::parse(Path::new(""), &text, &Environment::default());
         policy.call.dialects.extend_from_slice(routes.unwrap().dialects());
         return;
+    }
+    if let Some(table) = text.strip_prefix("ask ") {
+        let text = format!("[[route]]\npath = \"/r\"\nupstream.demo = true\nask = {table}");
+        let routes = Routes::parse(Path::new(""), &text, &Environment::default());
+        return routes.unwrap().find(None).unwrap().apply(policy);
     }
     for setting in text.split_whitespace() {
         let Some((key, value)) = setting.split_once('=') else { continue };

@@ -75,7 +75,7 @@ fn all_mean(found: &[Candidate]) -> Option<&Candidate> {
         return None;
     }
     let fraction = telling.iter().find(|one| one.decimals.is_none());
-    fraction.or(telling.first()).copied()
+    fraction.or_else(|| telling.first()).copied()
 }
 
 /// Whether two figures say the same, as far as a percentage can.
