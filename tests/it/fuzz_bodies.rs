@@ -8,6 +8,7 @@ use milepost::json;
 use milepost::jsonrpc::{Key, Kind, Message};
 use milepost::lines::{Frame, Lines};
 use milepost::mcp::PROGRESS;
+use milepost::progress::durations::{Durations, Sample};
 use milepost::progress::extract::Extract;
 use milepost::progress::mask::{MASK, Masks};
 use milepost::progress::meter::Figure;
@@ -84,7 +85,7 @@ pub(crate) fn core(data: &[u8]) {
 }
 
 /// `o`bserve, `e`nforce; `i`mmediate pacing; fall `d`rops or `r`ebases; `a`ll dialects; `k`eep the
-/// original; `t`hin all; `m`ap ids for a shared server; `c`all time-out.
+/// original; `t`hin all; `m`ap ids for a shared server; `c`all time-out; e`s`timate.
 fn policy(settings: &[u8]) -> Policy {
     let on = |letter: u8| settings.contains(&letter);
     let mut policy = Policy { keep_original: on(b'k'), remap: on(b'm'), ..Policy::default() };
@@ -108,6 +109,11 @@ fn policy(settings: &[u8]) -> Policy {
         policy.coalesce = Coalesce::All;
     }
     policy.call.call_timeout = on(b'c').then_some(Duration::from_secs(4));
+    if on(b's') {
+        policy.call.estimate = true;
+        let samples = [1000, 3000].map(|millis| Sample { millis, figured: false });
+        policy.learned.remember("scan", &Durations::new(samples, 0, 0));
+    }
     policy
 }
 
