@@ -267,6 +267,8 @@ pub(super) struct Call {
     /// The last words that the server found for this call, if they are others than those that were
     /// said last.
     pub(super) last_message: Option<Bytes>,
+    /// Its messages so far, where they are pieces of one text.
+    pub(super) joined: Option<Bytes>,
     /// The server has said something for this call.
     pub(super) server_spoke: bool,
     /// It has reported a figure.

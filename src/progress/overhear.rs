@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::call::CallId;
+use super::call::{Call, CallId};
 use super::correlate::only;
 use super::dialect::{self, About, Source};
 use super::place::GIVEN_UP;
-use super::server::Arrived;
+use super::server::{Arrived, apply_scale};
 use super::verdict::Reason;
 use super::{Filter, Origin};
 use crate::json;
@@ -79,13 +79,15 @@ impl Filter {
         if let Some(call) = self.sole_call_on(origin) {
             return Ok(call);
         }
-        let named = |logger| only(self.active(|call| call.tool.as_deref() == Some(logger)));
-        if let Some(Ok(call)) = logger.map(named) {
-            return Ok(call);
-        }
         // The server may not have noticed yet that nobody waits any more.
         if self.given_up_at.is_some_and(|at| now < at + GIVEN_UP) {
             return Err(Reason::Ambiguous);
+        }
+        let is_named =
+            |call: &Call, logger| call.tool.as_deref().is_some_and(|tool| names(logger, tool));
+        let named = |logger| only(self.active(|call| is_named(call, logger)));
+        if let Some(Ok(call)) = logger.map(named) {
+            return Ok(call);
         }
         self.guess(&About::default(), origin)
     }
@@ -118,6 +120,7 @@ impl Filter {
         };
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
         report.overheard = true;
+        apply_scale(&mut report, policy.scale);
         if call.counts {
             // Its own figures may count something else.
             report.figure = None;
@@ -144,4 +147,10 @@ impl Filter {
             }
         }
     }
+}
+
+/// Whether a logger has the name of a tool, perhaps behind those of its server or module.
+fn names(logger: &str, tool: &str) -> bool {
+    let before = logger.strip_suffix(tool).filter(|_| !tool.is_empty());
+    before.is_some_and(|before| before.is_empty() || before.ends_with(['.', '/']))
 }

@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use super::call::CallId;
 use super::correlate::Attributed;
-use super::dialect::Fields;
 use super::ledger::Tomb;
 use super::{Filter, Origin, Policy, Reason, StreamId, StreamKind, Verdict};
 use crate::jsonrpc::{Key, Kind, Message};
@@ -71,9 +70,8 @@ impl Filter {
 
     /// The token that progress names.
     fn token_in(&self, message: &Message) -> Option<Key> {
-        let dialect = self.dialect_of(message)?;
-        let params = Fields::read(&message.params()?)?;
-        dialect.read(&message.method()?, message, &params)?.about.token
+        let method = message.method()?;
+        self.policy.reports(&method, message).find_map(|(_, report)| report.about.token)
     }
 
     /// Whether a message is progress of a request that is over, by the client's own token.
@@ -103,17 +101,17 @@ impl Filter {
         let call = match message.kind() {
             Kind::Response => self.ledger.answered_by(&message.id_key()?)?,
             Kind::Notification => {
-                let dialect = self.dialect_of(message)?;
-                let params = Fields::read(&message.params()?)?;
-                let report = dialect.read(&message.method()?, message, &params)?;
-                if exactly {
-                    let token = report.about.token?;
-                    let same = || self.ledger.by_respelled_token(&token).next();
-                    self.ledger.by_token(&token).or_else(same)?
-                } else {
-                    let (call, _): Attributed = self.attribute(&report.about, origin).ok()?;
-                    call
-                }
+                let (policy, method) = (Arc::clone(&self.policy), message.method()?);
+                policy.reports(&method, message).find_map(|(_, report)| {
+                    if exactly {
+                        let token = report.about.token?;
+                        let same = || self.ledger.by_respelled_token(&token).next();
+                        self.ledger.by_token(&token).or_else(same)
+                    } else {
+                        let meant: Result<Attributed, _> = self.attribute(&report.about, origin);
+                        meant.ok().map(|(call, _)| call)
+                    }
+                })?
             }
             _ => return None,
         };
@@ -228,13 +226,15 @@ impl Filter {
             heir.sent_at = call.sent_at;
             heir.said.clone_from(&call.said);
             heir.last_message.clone_from(&call.last_message);
+            heir.joined.clone_from(&call.joined);
             heir.server_spoke = call.server_spoke;
             heir.counts = call.counts;
             heir.figured |= call.figured;
             heir.usual.clone_from(&call.usual);
             heir.last_of = call.last_of.clone();
             heir.account = call.account.clone();
-            let told = call.meter.told();
+            let told = heir.meter.told();
+            heir.meter.clone_from(&call.meter);
             heir.meter.raise_to(told);
         }
     }

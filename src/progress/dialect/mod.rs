@@ -123,6 +123,9 @@ impl Dialect {
     }
 }
 
+/// The name of the dialect of the specification.
+pub const STANDARD: &str = standard::DIALECT.name;
+
 /// Every dialect that is built in.
 pub static ALL: [Dialect; 9] = [
     Dialect::BuiltIn(&standard::DIALECT),
