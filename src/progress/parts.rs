@@ -121,15 +121,15 @@ impl Filter {
     /// The tokens of requests on `stream` that requests of other open streams had before them.
     pub fn tokens_elsewhere(&self, stream: StreamId) -> Vec<Key> {
         let own = self.ledger.iter().filter(|(_, call)| call.stream == stream);
-        let tokens = own.filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone()));
-        let elsewhere = |token: &Key| {
-            let first = self.ledger.by_token(token).and_then(|id| self.ledger.get(id));
+        let elsewhere = |id: &CallId| {
+            let first = self.ledger.holders(*id).first().and_then(|first| self.ledger.get(*first));
             let told = |first: &super::call::Call| {
                 first.stream != stream && self.streams.contains_key(&first.stream)
             };
             first.is_some_and(told)
         };
-        tokens.filter(elsewhere).collect()
+        let told_elsewhere = own.filter(|(id, _)| elsewhere(id));
+        told_elsewhere.filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone())).collect()
     }
 
     /// Another stream tells of these tokens. A client knows progress by its token, whatever request

@@ -18,6 +18,7 @@ mod masks;
 mod over_http;
 mod overheard;
 mod pairs;
+mod per_tool;
 mod plain;
 mod probe;
 mod properties;
