@@ -79,6 +79,9 @@ impl Filter {
         if let Some(call) = self.sole_call_on(origin) {
             return Ok(call);
         }
+        if self.is_spent(origin) {
+            return Err(Reason::Unknown);
+        }
         // The server may not have noticed yet that nobody waits any more.
         if self.given_up_at.is_some_and(|at| now < at + GIVEN_UP) {
             return Err(Reason::Ambiguous);

@@ -104,7 +104,7 @@ fn tools_may_know_tokens_of_different_types() {
     let figures = told.lines().filter(|line| line.starts_with('='));
     let figures: Vec<&str> =
         figures.filter_map(|line| line.split(r#""progress":"#).nth(1)).collect();
-    assert_eq!(figures, ["5}}", r#"5.000000476837158,"message":"y: running"}}"#]);
+    assert_eq!(figures, ["5}}", r#"5.000001,"message":"y: running"}}"#]);
 }
 
 /// What is said of a tool goes before what is said of its route, and that before all defaults.
