@@ -1,7 +1,7 @@
 //! Text that was written for people, taken for progress where the route asks for it: log notifications,
 //! standard error, and lines on standard output that are no messages (rule A5).
 //!
-//! Such text names no request. It is progress of the one call that it can be about, or of none; and
+//! Such text names no request, but where a route says how. It is progress of the one call that it can be about, or of none; and
 //! what a server says as progress comes before it.
 
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::call::{Call, CallId};
-use super::correlate::only;
+use super::correlate::{only, sole};
 use super::dialect::{self, About, Source};
 use super::place::GIVEN_UP;
 use super::server::{Arrived, apply_scale};
 use super::verdict::Reason;
 use super::{Filter, Origin};
 use crate::json;
-use crate::jsonrpc::Message;
+use crate::jsonrpc::{Key, Message};
 use crate::mcp;
 use crate::terminal::Terminal;
 
@@ -95,6 +95,33 @@ impl Filter {
         self.guess(&About::default(), origin)
     }
 
+    /// The call that an object of a structured log names, where a dialect says how; `None` if it names none.
+    fn named_in(&self, source: Source, text: &Text<'_>) -> Option<Result<CallId, Reason>> {
+        let all = self.policy.everywhere().flat_map(|policy| &policy.dialects);
+        let mut naming = all.filter_map(|dialect| dialect.that_names(source)).peekable();
+        naming.peek()?;
+        let object = match text {
+            Text::Line(line) => Bytes::copy_from_slice(line.trim().as_bytes()),
+            Text::Data(data) => json::words(data).map_or_else(
+                || (*data).clone(),
+                |words| Bytes::copy_from_slice(words.trim().as_bytes()),
+            ),
+        };
+        naming.find_map(|own| {
+            let About { token, request, .. } = own.about(&object)?;
+            let by_token = |key: &Key| {
+                let same = || sole(self.ledger.by_respelled_token(key));
+                self.ledger.by_token(key).or_else(same)
+            };
+            let by_id = |key: &Key| {
+                let same = || sole(self.ledger.by_respelled_id(key));
+                self.ledger.by_id(key).or_else(same)
+            };
+            let found = token.as_ref().and_then(by_token).or_else(|| by_id(request.as_ref()?));
+            Some(found.ok_or(Reason::Unknown))
+        })
+    }
+
     fn take_text(
         &mut self,
         now: Instant,
@@ -103,7 +130,7 @@ impl Filter {
         text: Text<'_>,
     ) {
         let policy = Arc::clone(&self.policy);
-        let id = match meant {
+        let id = match self.named_in(source, &text).unwrap_or(meant) {
             Ok(id) => id,
             Err(Reason::Ambiguous) => return self.taken_for_none(source),
             Err(_) => return,

@@ -324,7 +324,7 @@ impl Policy {
     }
 
     /// What holds for tools without settings of their own, then those of single tools.
-    fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
+    pub(super) fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
         std::iter::once(&self.call).chain(self.tools.values())
     }
 
