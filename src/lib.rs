@@ -21,5 +21,7 @@ pub mod telemetry;
 pub mod transport;
 pub mod wrap;
 
+pub mod adopt;
 pub mod check;
 pub mod cli;
+pub mod manual;

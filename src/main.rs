@@ -1,7 +1,7 @@
 //! The command line program: parse arguments, run, exit code.
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::thread;
@@ -10,7 +10,7 @@ use clap::Parser;
 use milepost::cli::{Cli, Command, WrappedServer};
 use milepost::routes::{self, Routes};
 use milepost::transport::child::Program;
-use milepost::{check, demo, serve, telemetry, wrap};
+use milepost::{adopt, check, demo, manual, serve, telemetry, wrap};
 use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
@@ -85,6 +85,24 @@ async fn run(command: Command) -> ExitCode {
         Command::Demo(args) => match demo::run(args.silence).await {
             Ok(code) => ExitCode::from(code),
             Err(error) => report(&error, 1),
+        },
+        Command::Adopt(args) => {
+            let mut answers = io::stdin().lock();
+            let is_asked = answers.is_terminal() && io::stdout().is_terminal();
+            let asked = is_asked.then_some(&mut answers as &mut dyn BufRead);
+            match adopt::run(&args, &mut io::stdout(), asked) {
+                Ok(true) => ExitCode::SUCCESS,
+                Ok(false) => ExitCode::FAILURE,
+                Err(error) => report(&error, 2),
+            }
+        }
+        Command::Completions(args) => tell(&manual::completions(args.shell)),
+        Command::Man(args) => match args.dir {
+            None => tell(&manual::whole()),
+            Some(dir) => match manual::write(&dir) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => report(&error, 1),
+            },
         },
     }
 }

@@ -33,6 +33,7 @@ pub use route::{
     ServerTls, StdioUpstream, Upstream,
 };
 pub use schema::schema;
+pub(crate) use secret::{is_secret, is_secret_value};
 
 /// Why a route file cannot be used.
 #[derive(Debug, thiserror::Error)]

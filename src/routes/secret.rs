@@ -43,7 +43,7 @@ const BEGINNINGS: [&str; 13] = [
 const RUN_MIN: usize = 16;
 
 /// Whether `value`, which goes by `name`, looks like a secret.
-pub(super) fn is_secret(name: &str, value: &str) -> bool {
+pub(crate) fn is_secret(name: &str, value: &str) -> bool {
     is_secret_value(value) || (is_secret_name(name) && !is_plain(value))
 }
 
@@ -61,7 +61,8 @@ fn is_plain(value: &str) -> bool {
     is_word || (value.len() <= 6 && value.chars().all(|c| c.is_ascii_digit()))
 }
 
-pub(super) fn is_secret_value(value: &str) -> bool {
+/// Whether `value` looks like a secret, whatever it is called.
+pub(crate) fn is_secret_value(value: &str) -> bool {
     let has_beginning =
         value.len() >= RUN_MIN && BEGINNINGS.iter().any(|begin| value.starts_with(begin));
     let authority = value.split_once("://").map_or("", |(_, rest)| rest);
