@@ -2,6 +2,7 @@
 pub mod census;
 pub mod clients;
 pub mod demo;
+pub mod durations;
 pub mod guarded;
 pub mod host;
 pub mod http;
@@ -14,10 +15,12 @@ pub mod progress;
 pub mod relay;
 pub mod remote;
 pub mod routes;
+pub mod secret;
 pub mod serve;
 pub mod settings;
 pub mod sse;
 pub mod telemetry;
+pub mod terminal;
 pub mod transport;
 pub mod wrap;
 
@@ -25,3 +28,4 @@ pub mod adopt;
 pub mod check;
 pub mod cli;
 pub mod manual;
+pub mod stats;

@@ -8,10 +8,13 @@ use std::thread;
 
 use clap::Parser;
 use milepost::cli::{Cli, Command, WrappedServer};
+use milepost::durations::{Memory, state_dir};
 use milepost::routes::{self, Routes};
+use milepost::telemetry::LogFormat;
 use milepost::transport::child::Program;
-use milepost::{adopt, check, demo, manual, serve, telemetry, wrap};
+use milepost::{adopt, check, demo, manual, serve, stats, telemetry, wrap};
 use tokio::runtime::Builder;
+use tracing::Level;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -45,11 +48,13 @@ async fn run(command: Command) -> ExitCode {
     match command {
         Command::Wrap(args) => {
             let _log = telemetry::start(args.log.log_level, args.log.log_format);
-            let wrapped = match args.resolve() {
+            let mut wrapped = match args.resolve() {
                 Ok(wrapped) => wrapped,
                 Err(error) => return report(&error, 2),
             };
-            match wrapped.server {
+            let memory = Memory::open(wrapped.state_dir.as_deref());
+            wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
+            let code = match wrapped.server {
                 WrappedServer::Command(stdio) => {
                     let program =
                         Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
@@ -64,7 +69,9 @@ async fn run(command: Command) -> ExitCode {
                         Err(error) => report(&error, 2),
                     }
                 }
-            }
+            };
+            memory.close();
+            code
         }
         Command::Serve(args) => {
             let _log = telemetry::start(args.log.log_level, args.log.log_format);
@@ -72,15 +79,25 @@ async fn run(command: Command) -> ExitCode {
                 Ok(routes) => routes,
                 Err(error) => return report(&error, 2),
             };
-            match serve::serve(&routes).await {
+            let memory = Memory::open(state_dir(None, routes.state()).as_deref());
+            let code = match serve::serve(&routes, &memory).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
-            }
+            };
+            memory.close();
+            code
         }
         Command::Check(args) => match check::run(&args) {
             Ok(text) => tell(&text),
             Err(error) => report(&error, 2),
         },
+        Command::Stats(args) => {
+            let _log = telemetry::start(Level::WARN, LogFormat::Text);
+            match stats::run(&args) {
+                Ok(text) => tell(&text),
+                Err(error) => report(&error, 1),
+            }
+        }
         Command::Schema => tell(&routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {
             Ok(code) => ExitCode::from(code),

@@ -3,9 +3,14 @@
 //! Each is optional: what is not said is left as it is, so that several sources can be laid over
 //! each other and over the defaults of [`Policy`].
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::progress::ask::{self, Ask, LogLevel, Members, TokenType};
 use crate::progress::dialect::{self, Count, Dialect};
+use crate::progress::extract::Extract;
+use crate::progress::mask::Masks;
 use crate::progress::{
     AnswerRepairs, BeatValue, CallPolicy, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs,
 };
@@ -77,6 +82,15 @@ impl Word for TokenIs {
         &[("token", Self::Token), ("request_id", Self::RequestId)];
 }
 
+impl Word for TokenType {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("same", Self::Same), ("string", Self::String), ("integer", Self::Integer)];
+}
+
+impl Word for LogLevel {
+    const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
+}
+
 /// The repairs of answers by name.
 pub const ANSWER_REPAIRS: [&str; 5] =
     ["response-id", "error-shape", "bare-result", "orphan-answer", "missing-id"];
@@ -136,6 +150,29 @@ pub fn scale(text: &str) -> Result<Scale, String> {
     }
 }
 
+/// A level of log messages, or `off`.
+pub fn level_or_off(text: &str) -> Result<Option<LogLevel>, String> {
+    if text == OFF { Ok(None) } else { LogLevel::read(text).map(Some) }
+}
+
+/// Members of an object, as JSON text.
+pub fn members(text: &str) -> Result<Members, String> {
+    serde_json::from_str(text).map_err(|error| format!("a JSON object is expected ({error})"))
+}
+
+/// Members of `_meta`, as JSON text.
+pub fn meta(text: &str) -> Result<Members, String> {
+    checked_meta(members(text)?)
+}
+
+/// What may be put into `_meta`: nothing that is the client's to say.
+pub fn checked_meta(members: Members) -> Result<Members, String> {
+    match members.keys().find(|name| ask::is_clients_own(name)) {
+        Some(name) => Err(format!("{name:?} is for the client to say, and for nobody else")),
+        None => Ok(members),
+    }
+}
+
 /// The dialects of some names: built-in ones, or those of a route file.
 pub fn dialects<'a>(
     names: impl IntoIterator<Item = &'a str>,
@@ -161,9 +198,49 @@ pub fn dialects<'a>(
     Ok(found)
 }
 
+/// Where is kept what is to outlive the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateDir {
+    /// Nowhere.
+    Off,
+    /// In this folder.
+    At(PathBuf),
+}
+
+/// A folder, or `off`.
+impl From<OsString> for StateDir {
+    fn from(text: OsString) -> Self {
+        if text == OFF { Self::Off } else { Self::At(text.into()) }
+    }
+}
+
+/// What is put into requests, and may differ from tool to tool.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AskSettings {
+    /// Whether the token is copied into the arguments.
+    pub token_in_arguments: Option<bool>,
+    /// The type of tokens.
+    pub token_type: Option<TokenType>,
+    /// Put into `_meta`.
+    pub meta: Option<Members>,
+    /// Put into the arguments.
+    pub arguments: Option<Members>,
+}
+
+impl AskSettings {
+    fn apply(&self, ask: &mut Ask) {
+        put(&mut ask.token_in_arguments, &self.token_in_arguments);
+        put(&mut ask.token_type, &self.token_type);
+        put(&mut ask.meta, &self.meta);
+        put(&mut ask.arguments, &self.arguments);
+    }
+}
+
 /// What may differ from tool to tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallSettings {
+    /// The dialects that are understood.
+    pub dialects: Option<Vec<Dialect>>,
     /// Whether silences are broken.
     pub heartbeat: Option<bool>,
     /// Silence before the first heartbeat.
@@ -178,12 +255,18 @@ pub struct CallSettings {
     pub on_fall: Option<OnFall>,
     /// What a bare figure counts.
     pub scale: Option<Scale>,
-    /// Whether figures are read in words.
-    pub figures_in_text: Option<bool>,
+    /// How figures are found in words.
+    pub extract: Option<Extract>,
+    /// What is not shown of text that is overheard.
+    pub masks: Option<Masks>,
     /// How messages follow each other.
     pub messages: Option<Messages>,
     /// Age at which a call is given up; `Some(None)`: never.
     pub call_timeout: Option<Option<Duration>>,
+    /// Whether silent calls are measured by those before.
+    pub estimate: Option<bool>,
+    /// What is put into requests.
+    pub ask: AskSettings,
 }
 
 /// What may differ from route to route.
@@ -201,8 +284,6 @@ pub struct Settings {
     pub min_interval: Option<Duration>,
     /// Which notifications are thinned.
     pub coalesce: Option<Coalesce>,
-    /// The dialects that are understood.
-    pub dialects: Option<Vec<Dialect>>,
     /// Repairs of answers that are not made, by name.
     pub no_repair: Vec<String>,
     /// Whether a translated message is forwarded as well.
@@ -211,6 +292,10 @@ pub struct Settings {
     pub token_is: Option<TokenIs>,
     /// Whether words of ours go into progress of 2024-11-05.
     pub words_in_2024: Option<bool>,
+    /// Put into the capabilities of clients.
+    pub capabilities: Option<Members>,
+    /// The log messages that the server is asked for; `Some(None)`: none.
+    pub log_level: Option<Option<LogLevel>>,
     /// For every tool.
     pub call: CallSettings,
     /// For single tools.
@@ -226,16 +311,20 @@ fn put<T: Clone>(place: &mut T, said: &Option<T>) {
 impl CallSettings {
     /// Lays what is said over `policy`.
     pub fn apply(&self, policy: &mut CallPolicy) {
+        put(&mut policy.dialects, &self.dialects);
         put(&mut policy.heartbeat.enabled, &self.heartbeat);
         put(&mut policy.heartbeat.after, &self.heartbeat_after);
         put(&mut policy.heartbeat.every, &self.heartbeat_every);
         put(&mut policy.heartbeat.max, &self.heartbeat_max);
         put(&mut policy.heartbeat.value, &self.heartbeat_value);
         put(&mut policy.on_fall, &self.on_fall);
-        put(&mut policy.figures_in_text, &self.figures_in_text);
+        policy.extract = self.extract.clone().or_else(|| policy.extract.take());
+        put(&mut policy.masks, &self.masks);
         put(&mut policy.messages, &self.messages);
         policy.scale = self.scale.or(policy.scale);
         put(&mut policy.call_timeout, &self.call_timeout);
+        put(&mut policy.estimate, &self.estimate);
+        self.ask.apply(&mut policy.ask);
     }
 }
 
@@ -251,9 +340,10 @@ impl Settings {
         policy.spare_known_clients &= !paced;
         put(&mut policy.min_interval, &self.min_interval);
         put(&mut policy.coalesce, &self.coalesce);
-        put(&mut policy.dialects, &self.dialects);
         put(&mut policy.keep_original, &self.keep_original);
         put(&mut policy.words_in_2024, &self.words_in_2024);
+        put(&mut policy.capabilities, &self.capabilities);
+        put(&mut policy.log_level, &self.log_level);
         policy.token_is = self.token_is.or(policy.token_is);
         self.switch_off(&mut policy.answers);
         self.call.apply(&mut policy.call);

@@ -145,11 +145,14 @@ fn note_call(call: &Summary) {
     let account = &call.account;
     let outcome = match call.outcome {
         Outcome::Result => "result",
+        Outcome::ToolError => "tool error",
+        Outcome::Interim => "interim result",
         Outcome::Error => "error",
         Outcome::Cancelled => "cancelled",
         Outcome::TimedOut => "timed out",
         Outcome::ServerGone => "server gone",
         Outcome::TaskEnded => "task ended",
+        Outcome::Settled => "settled",
     };
     let token = call.token.as_ref().map(|token| String::from_utf8_lossy(token).into_owned());
     macro_rules! line {
@@ -160,6 +163,7 @@ fn note_call(call: &Summary) {
                 took_ms = call.ended.saturating_duration_since(call.opened).as_millis() as u64,
                 outcome,
                 progress_in = account.received,
+                overheard = account.overheard,
                 progress_out = account.sent,
                 repaired = counts(&account.repaired, |repair| repair.name()),
                 dropped = counts(&account.withheld, |reason| reason.name()),

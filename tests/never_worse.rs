@@ -357,7 +357,7 @@ impl Side {
                 let server = Server::start(row.server, row.options);
                 let url = server.url().to_owned();
                 if with && row.over == Called {
-                    let wrap = [MILEPOST, "wrap", &url].map(str::to_owned);
+                    let wrap = [MILEPOST, "wrap", "--state-dir", "off", &url].map(str::to_owned);
                     client(name, &options, &wrap)
                 } else {
                     let proxy = with.then(|| Proxy::to(&url, ""));

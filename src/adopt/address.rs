@@ -10,7 +10,7 @@ use url::{Host, Url};
 
 use super::document::Edit;
 use super::entry::{Alone, Server, WRAP, quote, range};
-use crate::routes::{is_secret, is_secret_value};
+use crate::secret::{is_secret, is_secret_value};
 
 /// What a client's file calls the transports that `wrap` speaks to servers at an address.
 pub(super) const TRANSPORTS: [&str; 4] = ["http", "sse", "streamable-http", "streamableHttp"];

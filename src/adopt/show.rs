@@ -10,7 +10,7 @@ use similar::{ChangeTag, TextDiff};
 
 use super::address::HEADER_VARIABLE;
 use super::document::{self, Edit, Entry};
-use crate::routes::{is_secret, is_secret_value};
+use crate::secret::{is_secret, is_secret_value};
 
 /// Lines around a change. Only lines of the entry itself are shown.
 const CONTEXT: usize = 3;

@@ -7,12 +7,13 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::dialect::{Dialect, Report};
+use super::durations::Usual;
 use super::meter::Meter;
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
 use crate::clients::Client;
 use crate::jsonrpc::{Framing, Key};
-use crate::mcp::{Revision, TOOLS_CALL};
+use crate::mcp::{LISTEN, Revision, TOOLS_CALL};
 
 /// Names one call of a filter; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +24,20 @@ pub struct CallId(pub(super) u64);
 pub(super) struct Name {
     pub(super) client: Bytes,
     pub(super) server: Key,
+    /// The two are not the same.
+    pub(super) translated: bool,
+}
+
+impl Name {
+    /// What client and server know it by.
+    pub(super) fn same(client: Bytes, server: Key) -> Self {
+        Self { client, server, translated: false }
+    }
+
+    /// Whether `text` means it to both.
+    pub(super) fn is_just(&self, text: &[u8]) -> bool {
+        !self.translated && *self.client == *text
+    }
 }
 
 /// A task of 2025-11-25 that a call has turned into.
@@ -139,6 +154,8 @@ impl Said {
 pub struct Account {
     /// Notifications of the server that were about this call.
     pub received: u64,
+    /// Lines of text and logs that could be taken for progress of this call.
+    pub overheard: u64,
     /// Notifications that the client was sent, heartbeats included.
     pub sent: u64,
     /// Heartbeats among them.
@@ -166,6 +183,10 @@ impl Account {
 pub enum Outcome {
     /// With a result.
     Result,
+    /// With a result that says that the tool has failed.
+    ToolError,
+    /// With a result that is not the last word: the client is asked for more, or a task goes on.
+    Interim,
     /// With an error.
     Error,
     /// The client gave it up.
@@ -176,6 +197,15 @@ pub enum Outcome {
     ServerGone,
     /// The task that it had turned into ended or ran out.
     TaskEnded,
+    /// In a way that was not read.
+    Settled,
+}
+
+impl Outcome {
+    /// Whether the server has answered.
+    pub(super) fn is_answer(self) -> bool {
+        matches!(self, Self::Result | Self::ToolError | Self::Interim | Self::Error | Self::Settled)
+    }
 }
 
 /// One call as the operator is told of it when it ends.
@@ -199,6 +229,8 @@ pub struct Summary {
     pub ended: Instant,
     /// How it ended.
     pub outcome: Outcome,
+    /// The server reported a figure.
+    pub figured: bool,
     /// What came and went.
     pub account: Account,
 }
@@ -237,6 +269,12 @@ pub(super) struct Call {
     pub(super) last_message: Option<Bytes>,
     /// The server has said something for this call.
     pub(super) server_spoke: bool,
+    /// It has reported a figure.
+    pub(super) figured: bool,
+    /// It has reported figures as progress, and not only in text.
+    pub(super) counts: bool,
+    /// How long such calls usually take, where a silent one is measured by that.
+    pub(super) usual: Option<Usual>,
     /// The dialect in which the server has marked its last notification.
     pub(super) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.
@@ -251,6 +289,10 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn is_tool_call(&self) -> bool {
         &*self.method == TOOLS_CALL
+    }
+
+    pub(super) fn is_subscription(&self) -> bool {
+        &*self.method == LISTEN
     }
 
     /// Keeps what was said last. Words stay when it has none.
@@ -286,6 +328,7 @@ impl Call {
             opened: self.opened,
             ended,
             outcome,
+            figured: self.figured,
             account: self.account,
         }
     }

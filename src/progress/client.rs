@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::ask::tool_of;
 use super::call::{Call, CallId, Name, Outcome};
+use super::durations::Usual;
 use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
 use super::stream::{Payload, StreamId};
@@ -38,14 +40,15 @@ impl Filter {
                 let elements = message.elements();
                 let sent = elements.map(|one| self.client_message(now, stream, &one));
                 let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
-                if self.policy.remap {
-                    let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
-                    if sent.is_empty() {
-                        return Payload::default();
-                    }
-                    let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
-                    return Bytes::from(text).into();
+                if !self.policy.remap {
+                    return self.as_asked(message);
                 }
+                let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
+                if sent.is_empty() {
+                    return Payload::default();
+                }
+                let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
+                return Bytes::from(text).into();
             }
             Kind::Opaque | Kind::Noise if self.policy.remap => {
                 return self.not_passed_on(stream, message);
@@ -72,7 +75,7 @@ impl Filter {
             return;
         };
         let opening = Opening {
-            id: Name { client: key.to_json(), server: key },
+            id: Name::same(key.to_json(), key),
             token: None,
             revision: None,
             // It may have one: it was not read.
@@ -97,15 +100,14 @@ impl Filter {
         }
         let params = message.params().unwrap_or_default();
         let meta = json::member(&params, "_meta").unwrap_or_default();
-        let text = json::member(&meta, "progressToken");
         let is_tool_call = message.method().as_deref() == Some(mcp::TOOLS_CALL);
-        let lacks_token = is_tool_call && text.is_none();
-        let token = text.and_then(|text| Some(Name { server: Key::read(&text)?, client: text }));
+        let lacks_token = is_tool_call && json::member(&meta, "progressToken").is_none();
         let date = json::member(&meta, mcp::META_REVISION);
         let method = message.method().unwrap_or_default().into_owned();
+        let tool = tool_of(&method, &params);
         let opening = Opening {
-            id: Name { client: id, server: key },
-            token,
+            id: Name::same(id, key),
+            token: self.policy.token_in(tool.as_deref(), &params),
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
             lacks_token,
             client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
@@ -118,16 +120,19 @@ impl Filter {
         };
         if method == mcp::INITIALIZE {
             self.meet_client(stream, &params);
+        } else if method == mcp::SET_LEVEL {
+            self.client_asks_for_logs();
         }
-        let tool = is_tool_call
-            .then(|| json::member(&params, "name"))
-            .flatten()
-            .and_then(|name| Some(json::words(&name)?.into_owned()));
         if self.policy.remap {
             return self.remapped(now, stream, message, &method, tool, opening);
         }
         self.enter(now, stream, &method, tool, opening);
-        message.raw().clone().into()
+        self.as_asked(message)
+    }
+
+    /// A message with what its server must be asked for.
+    fn as_asked(&self, message: &Message) -> Payload {
+        self.policy.asked(message).unwrap_or_else(|| message.raw().clone()).into()
     }
 
     pub(super) fn enter(
@@ -141,7 +146,11 @@ impl Filter {
         let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
         // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
         let own = |name: Name| Name { client: Bytes::copy_from_slice(&name.client), ..name };
+        let token = opening.token.as_ref();
+        let copy = self.policy.copy_of(method, tool.as_deref(), token);
+        let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
         let shadow = self.part == super::parts::Part::Session;
+        let usual = self.usual(tool.as_deref().filter(|_| opening.token.is_some() && !shadow));
         let id = self.ledger.open(Call {
             shadow,
             stream,
@@ -164,14 +173,26 @@ impl Filter {
             beaten: None,
             last_message: None,
             server_spoke: false,
+            counts: false,
+            figured: false,
+            usual,
             last_of: None,
             bare_results: false,
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
             account: super::Account::default(),
         })?;
+        if let Some(copy) = copy {
+            self.ledger.learn(&copy, id);
+        }
         self.schedule(id);
         Some(id)
+    }
+
+    /// How long calls of a tool usually take, where that is told of.
+    fn usual(&self, tool: Option<&str>) -> Option<Usual> {
+        let wanted = self.policy.mode == Mode::Full && self.policy.of(tool).estimate;
+        tool.filter(|_| wanted).and_then(|tool| self.policy.learned.usual(tool))
     }
 
     /// Learns from `initialize` who the client is.
@@ -215,7 +236,11 @@ impl Filter {
         message: &Message,
     ) -> Payload {
         let untouched: Payload = message.raw().clone().into();
-        if message.method().as_deref() != Some(mcp::CANCELLED) {
+        let method = message.method();
+        if method.as_deref() != Some(mcp::CANCELLED) {
+            if method.as_deref() == Some(mcp::INITIALIZED) {
+                self.ask_for_logs();
+            }
             return untouched;
         }
         let params = message.params().unwrap_or_default();

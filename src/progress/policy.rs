@@ -1,9 +1,15 @@
 //! What a route wants: every rule that changes, delays or withholds, with its default.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::dialect::{self, Dialect};
+use super::ask::{Ask, LogLevel, Members};
+use super::dialect::{self, Dialect, Source};
+use super::durations::Learned;
+use super::extract::Extract;
+use super::mask::Masks;
+use super::meter::Figure;
 
 /// How much the filter does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,20 +130,61 @@ pub enum Messages {
 }
 
 /// What can differ from tool to tool.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CallPolicy {
+    /// The ways of saying progress that are understood.
+    pub dialects: Vec<Dialect>,
     /// Silence.
     pub heartbeat: Heartbeat,
     /// Figures that repeat or fall.
     pub on_fall: OnFall,
     /// What a bare figure counts.
     pub scale: Option<Scale>,
-    /// Look for "45%" and "234/520" in the words of a notification that has no number.
-    pub figures_in_text: bool,
+    /// How figures are found in words. `None`: in text that is overheard as [`Extract::presets`] say,
+    /// in messages not at all.
+    pub extract: Option<Extract>,
+    /// What is not shown of text that is overheard.
+    pub masks: Masks,
     /// How messages follow each other.
     pub messages: Messages,
     /// Age at which a call is answered with an error and cancelled; off by default.
     pub call_timeout: Option<Duration>,
+    /// Whether heartbeats of a silent call tell how much of its usual time has passed.
+    pub estimate: bool,
+    /// What is put into requests.
+    pub ask: Ask,
+}
+
+impl Default for CallPolicy {
+    fn default() -> Self {
+        Self {
+            dialects: dialect::defaults().collect(),
+            heartbeat: Heartbeat::default(),
+            on_fall: OnFall::default(),
+            scale: None,
+            extract: None,
+            masks: Masks::default(),
+            messages: Messages::default(),
+            call_timeout: None,
+            estimate: false,
+            ask: Ask::default(),
+        }
+    }
+}
+
+impl CallPolicy {
+    /// Whether text of `source` is taken for progress (rule A5).
+    pub fn listens_to(&self, source: Source) -> bool {
+        self.dialects.iter().any(|dialect| dialect.listens_to(source))
+    }
+
+    /// The figure in a text that is overheard.
+    pub(super) fn overheard_figure(&self, words: &str) -> Option<Figure> {
+        match &self.extract {
+            Some(extract) => extract.figure(words),
+            None => Extract::presets().figure(words),
+        }
+    }
 }
 
 /// Repairs of answers that a client's SDK cannot accept, each with its switch.
@@ -190,8 +237,6 @@ pub struct Policy {
     pub min_interval: Duration,
     /// Which notifications are thinned.
     pub coalesce: Coalesce,
-    /// The ways of saying progress that are understood.
-    pub dialects: Vec<Dialect>,
     /// Repairs of answers.
     pub answers: AnswerRepairs,
     /// Tool results of this upstream are bare payloads, whatever its dialect.
@@ -205,6 +250,13 @@ pub struct Policy {
     pub words_in_2024: bool,
     /// Give every request an id and a token of our own towards the server: several clients share it.
     pub remap: bool,
+    /// What has been learned of this route's tools.
+    pub learned: Arc<Learned>,
+    /// Put into the capabilities of clients: of `initialize`, and from 2026-07-28 on of each request.
+    pub capabilities: Members,
+    /// The log messages that a server is asked for where its client does not ask; never from 2026-07-28
+    /// on.
+    pub log_level: Option<LogLevel>,
     /// What holds for tools without settings of their own.
     pub call: CallPolicy,
     /// Settings of single tools.
@@ -219,13 +271,15 @@ impl Default for Policy {
             spare_known_clients: true,
             min_interval: Duration::from_millis(100),
             coalesce: Coalesce::Repaired,
-            dialects: dialect::defaults().collect(),
             answers: AnswerRepairs::default(),
             bare_results: false,
             keep_original: false,
             token_is: None,
             words_in_2024: false,
             remap: false,
+            learned: Arc::default(),
+            capabilities: Members::new(),
+            log_level: None,
             call: CallPolicy::default(),
             tools: BTreeMap::new(),
         }
@@ -233,9 +287,20 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The dialect that claims a method.
+    /// The dialect of any tool that claims a method: whose progress it is, is known later.
     pub fn dialect_of(&self, method: &str) -> Option<&Dialect> {
-        self.dialects.iter().find(|dialect| dialect.claims(method))
+        let mut all = self.everywhere().flat_map(|policy| &policy.dialects);
+        all.find(|dialect| dialect.claims(method))
+    }
+
+    /// Whether text of `source` is taken for progress of any tool.
+    pub fn listens_to(&self, source: Source) -> bool {
+        self.mode == Mode::Full && self.everywhere().any(|policy| policy.listens_to(source))
+    }
+
+    /// What holds for tools without settings of their own, then those of single tools.
+    fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
+        std::iter::once(&self.call).chain(self.tools.values())
     }
 
     /// Whether a dialect claims a method.
@@ -245,8 +310,12 @@ impl Policy {
 
     /// Whether any call is given up after a time.
     pub fn gives_up(&self) -> bool {
-        let mut all = self.tools.values().chain([&self.call]);
-        all.any(|policy| policy.call_timeout.is_some())
+        self.everywhere().any(|policy| policy.call_timeout.is_some())
+    }
+
+    /// Whether silent calls of any tool are measured by what has been learned.
+    pub fn estimates(&self) -> bool {
+        self.everywhere().any(|policy| policy.estimate)
     }
 
     /// The settings of a tool.

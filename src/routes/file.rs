@@ -23,6 +23,8 @@ pub(super) struct File {
     pub(super) server: Server,
     /// Where operators look. Without this table there is no admin listener.
     pub(super) admin: Option<Admin>,
+    /// Where is kept what is to outlive the process.
+    pub(super) state: State,
     /// What holds for every route unless it says otherwise.
     pub(super) defaults: Defaults,
     /// The routes, each with a path and an upstream.
@@ -82,6 +84,16 @@ pub(super) struct Admin {
     /// The address. Default: "127.0.0.1:7333".
     #[schemars(with = "Option<Text<Address>>")]
     pub(super) listen: Option<Spanned<Text<Address>>>,
+}
+
+/// Where is kept what is to outlive the process: how long tools took.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct State {
+    /// The folder, relative to this file, or "off". Default: $XDG_STATE_HOME/milepost or
+    /// ~/.local/state/milepost.
+    #[schemars(with = "Option<String>")]
+    pub(super) dir: Option<Spanned<String>>,
 }
 
 /// What stands behind a route.

@@ -8,15 +8,17 @@ use std::time::Duration;
 use http::HeaderValue;
 use url::Url;
 
+use super::ask;
 use super::env::Taken;
-use super::secret::{is_secret, is_secret_value};
 use super::{
     HeaderRules, HttpUpstream, Lifecycle, Route, Routes, Server, ServerInfo, ServerTls,
     StdioUpstream, Upstream,
 };
 use crate::progress::dialect::{Dialect, Own, Pointer};
+use crate::progress::extract::Extract;
 use crate::progress::{CallPolicy, Policy, Scale};
-use crate::settings::{ANSWER_REPAIRS, OFF, Word};
+use crate::secret::{is_secret, is_secret_value};
+use crate::settings::{ANSWER_REPAIRS, OFF, StateDir, Word};
 
 /// What is shown of a secret.
 const HIDDEN: &str = "***";
@@ -32,6 +34,16 @@ impl Routes {
         if let Some(listen) = self.admin.listen {
             page.table("[admin]");
             page.key("listen", quote(&listen.to_string()));
+        }
+        if let Some(state) = &self.state {
+            page.table("[state]");
+            page.key(
+                "dir",
+                match state {
+                    StateDir::Off => quote(OFF),
+                    StateDir::At(folder) => path(folder),
+                },
+            );
         }
         for dialect in &self.dialects {
             if let Dialect::Own(dialect) = dialect {
@@ -266,8 +278,6 @@ impl Page<'_> {
 
     fn policy(&mut self, policy: &Policy) {
         self.key("mode", word(policy.mode));
-        let names = policy.dialects.iter().map(|dialect| quote(dialect.name()));
-        self.key("dialects", list(names));
         let pacing = policy.pacing;
         let (first_after, hold, guard) =
             (time(pacing.first_after), time(pacing.hold), time(pacing.guard));
@@ -301,8 +311,18 @@ impl Page<'_> {
         for (name, value) in call(&policy.call) {
             self.key(name, value);
         }
+        let text = |name: &str, text: &str| quote(&self.discreet(name, text));
+        let route = [
+            format!("capabilities = {}", ask::object(&policy.capabilities, &text)),
+            format!("log_level = {}", ask::log_level(policy.log_level)),
+        ];
+        let asked = table(ask::keys(&policy.call.ask, &text).into_iter().chain(route));
+        self.key("ask", asked);
         for (tool, settings) in &policy.tools {
+            let text = |name: &str, text: &str| quote(&self.discreet(name, text));
+            let ask = table(ask::keys(&settings.ask, &text));
             let keys = call(settings).into_iter().map(|(name, value)| format!("{name} = {value}"));
+            let keys = keys.chain([format!("ask = {ask}")]);
             self.key(&format!("tools.{}", key(tool)), table(keys));
         }
     }
@@ -355,13 +375,18 @@ fn call(policy: &CallPolicy) -> Vec<(&'static str, String)> {
         Scale::Unit => "\"unit\"".to_owned(),
         Scale::Of(total) => format!("\"{total}\""),
     });
+    let dialects = policy.dialects.iter().map(|dialect| quote(dialect.name()));
+    let patterns = |extract: &Extract| list(extract.patterns().map(quote));
     let keys = [
+        ("dialects", Some(list(dialects))),
+        ("extract", policy.extract.as_ref().map(patterns)),
+        ("mask", Some(list(policy.masks.patterns().map(quote)))),
         ("heartbeat", Some(heartbeat)),
         ("on_fall", Some(word(policy.on_fall))),
         ("scale", scale),
-        ("figures_in_text", Some(policy.figures_in_text.to_string())),
         ("messages", Some(word(policy.messages))),
         ("call_timeout", Some(time_or_off(policy.call_timeout))),
+        ("estimate", Some(policy.estimate.to_string())),
     ];
     keys.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
@@ -403,7 +428,7 @@ fn time_or_off(limit: Option<Duration>) -> String {
     limit.map_or_else(|| format!("\"{OFF}\""), time)
 }
 
-fn word<T: Word + PartialEq>(meaning: T) -> String {
+pub(super) fn word<T: Word + PartialEq>(meaning: T) -> String {
     let word = T::WORDS.iter().find(|(_, known)| *known == meaning);
     format!("\"{}\"", word.map_or("", |(word, _)| word))
 }

@@ -1,17 +1,20 @@
 //! One test binary: what Milepost does, as facts.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod asked;
 mod check;
 mod checker;
 mod child;
 mod clients;
 mod demo;
+mod durations;
 mod extremes;
 mod fuzz;
 mod fuzz_bodies;
 mod legacy;
 mod lines;
 mod over_http;
+mod overheard;
 mod pairs;
 mod plain;
 mod probe;

@@ -11,13 +11,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("clients", &[]),
     ("lines", &[]),
     ("sse", &[]),
+    ("terminal", &[]),
+    ("secret", &[]),
     ("jsonrpc", &["json"]),
-    ("progress", &["clients", "json", "jsonrpc", "mcp"]),
+    ("progress", &["clients", "json", "jsonrpc", "mcp", "secret", "terminal"]),
     ("transport", &[]),
     ("census", &["clients"]),
     ("telemetry", &["census", "clients", "progress"]),
     ("guarded", &["jsonrpc", "progress"]),
-    ("relay", &["guarded", "jsonrpc", "lines", "progress", "transport"]),
+    ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport"]),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
     ("host", &["lines", "probe", "relay", "telemetry", "transport"]),
     ("remote", &["relay", "telemetry"]),
@@ -27,13 +29,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
-    ("routes", &["json", "progress", "settings"]),
+    ("routes", &["json", "progress", "secret", "settings"]),
+    ("durations", &["progress", "settings"]),
+    ("stats", &["durations", "settings"]),
     ("check", &["cli", "routes"]),
     (
         "http",
         &[
             "clients",
             "demo",
+            "durations",
             "guarded",
             "host",
             "json",
@@ -50,12 +55,13 @@ const LAYERS: &[(&str, &[&str])] = &[
             "transport",
         ],
     ),
-    ("serve", &["http", "json", "routes", "transport"]),
-    ("cli", &["progress", "routes", "settings", "telemetry"]),
+    ("serve", &["durations", "http", "json", "routes", "transport"]),
+    ("cli", &["durations", "progress", "routes", "settings", "stats", "telemetry"]),
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 6] = ["clients", "json", "jsonrpc", "mcp", "progress", "sse"];
+const CORE: [&str; 8] =
+    ["clients", "json", "jsonrpc", "mcp", "progress", "secret", "sse", "terminal"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [
