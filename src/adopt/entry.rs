@@ -163,6 +163,9 @@ impl<'a> Server<'a> {
             (Some((_, command)), None) if command.value.trim().is_empty() => {
                 Err(Alone::new(command.start(), "its command is empty"))
             }
+            (Some((_, command)), None) if command.value.starts_with('-') => {
+                Err(Alone::new(command.start(), "its command begins with `-`"))
+            }
             (Some((_, command)), None) if is_milepost(&command.value) => {
                 Err(Alone::new(command.start(), "it is Milepost itself"))
             }
@@ -192,9 +195,7 @@ impl<'a> Server<'a> {
             },
             // Without `--`, which shows that there were no arguments.
             None => {
-                let dashes = command.value.starts_with('-').then_some("\"--\"");
-                let words = [Some(&*quote(WRAP)), dashes, Some(self.raw(command))];
-                let words: Vec<&str> = words.into_iter().flatten().collect();
+                let words = [&quote(WRAP), self.raw(command)];
                 Edit::insert(command.end(), self.args_member(member, &words))
             }
         });

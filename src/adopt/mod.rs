@@ -9,6 +9,8 @@ mod document;
 mod entry;
 mod file;
 mod show;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};

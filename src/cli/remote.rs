@@ -24,7 +24,7 @@ pub(super) struct RemoteArgs {
     #[arg(long, value_name = "VAR")]
     bearer_env: Option<String>,
     /// A header whose value is that of an environment variable, as it is; repeat for more
-    #[arg(long = "header-env", value_name = "NAME=VAR")]
+    #[arg(long = "header-env", value_name = "NAME=VAR", allow_hyphen_values = true)]
     header_env: Vec<String>,
     /// What the server speaks: http (Streamable HTTP) or sse (HTTP+SSE) [default: found out]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "TRANSPORT")]
