@@ -11,6 +11,7 @@ use similar::{ChangeTag, TextDiff};
 use super::address::HEADER_VARIABLE;
 use super::document::{self, Edit, Entry};
 use crate::secret::{is_secret, is_secret_value};
+use crate::terminal;
 
 /// Lines around a change. Only lines of the entry itself are shown.
 const CONTEXT: usize = 3;
@@ -48,11 +49,11 @@ pub(super) fn diff(old: (&str, &Entry<'_>), new: (&str, &Entry<'_>)) -> String {
     out
 }
 
-/// Text that a terminal shows as it is and in reasonable length.
+/// Text that a terminal shows as it is, in reasonable length.
 pub(super) fn plain(line: &str) -> String {
-    let shown = |c: char| if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
-    let mut text: String = line.chars().take(LINE_MAX).map(shown).collect();
-    if text.len() < line.len() && line.chars().nth(LINE_MAX).is_some() {
+    let mut text = terminal::plain(line);
+    if let Some((end, _)) = text.char_indices().nth(LINE_MAX) {
+        text.truncate(end);
         text.push('…');
     }
     text

@@ -1,6 +1,7 @@
 //! One test binary: what Milepost does, as facts.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod adopt;
 mod asked;
 mod check;
 mod checker;
