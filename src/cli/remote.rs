@@ -93,13 +93,14 @@ impl RemoteArgs {
             set(name, value);
         }
         for pair in &self.header_env {
-            // A value such as a client has filled in: it is not looked at for variables again.
-            let wrong = |why: String| WrapError::HeaderEnv(format!("{pair}: {why}"));
-            let form = || wrong("`NAME=VAR` is expected".to_owned());
+            let form = || WrapError::HeaderEnv("`NAME=VAR` is expected".to_owned());
             let (name, variable) = pair.split_once('=').ok_or_else(form)?;
-            let name = name.trim().parse().map_err(|_| form())?;
-            let value = environment.get(variable).map_err(wrong)?.trim().parse();
-            set(name, value.map_err(|_| wrong("no header can hold its value".to_owned()))?);
+            let wrong = |why: &str| WrapError::HeaderEnv(format!("{name}: {why}"));
+            let header = name.trim().parse().map_err(|_| form())?;
+            // Its client has filled it in: what looks like a variable in it is none of ours.
+            let value = environment.get(variable).map_err(|why| wrong(&why))?;
+            let value = value.trim().parse();
+            set(header, value.map_err(|_| wrong("no header can hold its value"))?);
         }
         if let Some(name) = &self.bearer_env {
             let token = environment.get(name).map_err(WrapError::Bearer)?;

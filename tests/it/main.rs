@@ -16,6 +16,7 @@ mod legacy;
 mod lines;
 mod over_http;
 mod overheard;
+mod packages;
 mod pairs;
 mod plain;
 mod probe;
