@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::progress::ask::{self, Ask, LogLevel, Members, TokenType};
-use crate::progress::dialect::{self, Count, Dialect};
+use crate::progress::dialect::{self, Count, Dialect, Source};
 use crate::progress::extract::Extract;
 use crate::progress::mask::Masks;
 use crate::progress::{
@@ -75,6 +75,11 @@ impl Word for Messages {
 impl Word for Count {
     const WORDS: &'static [(&'static str, Self)] =
         &[("percent", Self::Percent), ("unit", Self::Unit), ("raw", Self::Raw)];
+}
+
+impl Word for Source {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("stderr", Self::Stderr), ("stdout", Self::Stdout), ("log", Self::Log)];
 }
 
 impl Word for TokenIs {

@@ -216,7 +216,7 @@ mod tests {
         let expected = "\
 ROUTE         TOOL        CALLS  MEDIAN    P90  LONGEST  ERRORS  CANCELLED    SEEN  FIGURES
 /reports      run_report      3   42.5s  1h01m    1h01m       2          1  5m ago     none
-npx#3fa2b1c0  e\u{fffd}[2Jcho       2     4ms    8ms      8ms       2          1  5m ago  its own
+npx#3fa2b1c0  e\u{fffd}[2Jcho        2     4ms    8ms      8ms       2          1  5m ago  its own
 ";
         assert_eq!(table(&rows, 1300), expected);
     }

@@ -28,8 +28,8 @@ pub const FILE: &str = "durations.redb";
 const VERSION: u64 = 1;
 
 /// Tools of all routes that are kept. Beyond it those that were used longest ago go, a tenth at once; a
-/// file of so many has about 2 MB.
-const ENTRIES_MAX: u64 = 4000;
+/// file of so many has about 4 MB.
+const ENTRIES_MAX: u64 = 2000;
 
 /// How long another process is waited for; each holds the file for some milliseconds.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -344,4 +344,141 @@ fn evict(
         !goes
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::durations::{Ended, REMEMBERED};
+    use tempfile::TempDir;
+
+    fn store() -> (TempDir, Store) {
+        let folder = TempDir::new().unwrap();
+        let store = Store::new(folder.path());
+        (folder, store)
+    }
+
+    fn calls(tools: &[(&str, &[u32])]) -> Added {
+        let durations = |millis: &[u32]| {
+            let sample = |millis: &u32| Sample { millis: *millis, figured: false };
+            Durations::new(millis.iter().map(sample), 0, 0)
+        };
+        let tools = tools.iter().map(|(tool, millis)| ((*tool).into(), durations(millis)));
+        Added::from([("/r".into(), tools.collect())])
+    }
+
+    fn millis(store: &mut Store) -> Vec<(String, Vec<u32>)> {
+        let entries = store.read().unwrap().into_iter();
+        let took = |entry: &Entry| entry.durations.samples().map(|sample| sample.millis).collect();
+        entries.map(|entry| (entry.tool.clone(), took(&entry))).collect()
+    }
+
+    #[test]
+    fn what_is_added_comes_after_what_is_there() {
+        let (folder, mut store) = store();
+        assert_eq!(store.read().unwrap(), []);
+        assert!(!store.path.exists());
+        store.add(&calls(&[("a", &[1, 2]), ("b", &[9])])).unwrap();
+        let mut other = Store::new(folder.path());
+        other.add(&calls(&[("a", &[3])])).unwrap();
+        assert_eq!(millis(&mut store), [("a".into(), vec![1, 2, 3]), ("b".into(), vec![9])]);
+        store.add(&calls(&[("a", &[7; REMEMBERED - 1])])).unwrap();
+        let all = millis(&mut store);
+        assert_eq!((all[0].1.len(), &all[0].1[..2]), (REMEMBERED, &[3, 7][..]));
+        assert_eq!(store.forget("/r", Some("a")).unwrap(), 1);
+        assert_eq!(store.forget("/s", None).unwrap(), 0);
+        assert_eq!(millis(&mut other), [("b".into(), vec![9])]);
+    }
+
+    #[test]
+    fn errors_count_for_tools_that_are_known() {
+        let (_folder, mut store) = store();
+        let mut failed = Durations::default();
+        failed.note(Ended::Failed);
+        failed.note(Ended::GivenUp);
+        let failed = Added::from([("/r".into(), BTreeMap::from([("a".into(), failed)]))]);
+        store.add(&failed).unwrap();
+        assert_eq!(store.read().unwrap(), []);
+        store.add(&calls(&[("a", &[1])])).unwrap();
+        store.add(&failed).unwrap();
+        let known = store.read().unwrap().remove(0).durations;
+        assert_eq!((known.errors, known.given_up, known.samples().len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn the_file_of_a_newer_version_is_left_alone() {
+        let (folder, mut store) = store();
+        store.add(&calls(&[("a", &[1])])).unwrap();
+        let database = Database::create(&store.path).unwrap();
+        let to = database.begin_write().unwrap();
+        to.open_table(META).unwrap().insert("version", VERSION + 1).unwrap();
+        to.commit().unwrap();
+        drop(database);
+        assert!(matches!(store.add(&calls(&[("a", &[2])])), Err(StoreError::Newer { .. })));
+        assert!(matches!(store.read(), Err(StoreError::Newer { .. })));
+        assert!(matches!(store.forget("/r", None), Err(StoreError::Newer { .. })));
+        let database = Database::create(&store.path).unwrap();
+        let entries = database.begin_read().unwrap().open_table(ENTRIES).unwrap();
+        let kept = entries.get(("/r", "a")).unwrap().unwrap();
+        assert!(kept.value().starts_with(b"{\"took\":[[1,false]]"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_database_of_something_else_is_set_aside() {
+        const OTHER: TableDefinition<'_, u64, u64> = TableDefinition::new("durations");
+        let (folder, mut store) = store();
+        let database = Database::create(&store.path).unwrap();
+        let to = database.begin_write().unwrap();
+        to.open_table(OTHER).unwrap().insert(1, 1).unwrap();
+        to.commit().unwrap();
+        drop(database);
+        store.add(&calls(&[("a", &[1])])).unwrap();
+        assert_eq!(millis(&mut store), [("a".into(), vec![1])]);
+        assert!(folder.path().join("durations.redb.bad-1").exists());
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_is_begun_anew() {
+        let (_folder, mut store) = store();
+        store.add(&calls(&[("a", &[1]), ("b", &[1])])).unwrap();
+        let database = Database::create(&store.path).unwrap();
+        let to = database.begin_write().unwrap();
+        to.open_table(ENTRIES).unwrap().insert(("/r", "a"), &b"{"[..]).unwrap();
+        to.commit().unwrap();
+        drop(database);
+        assert_eq!(millis(&mut store), [("b".into(), vec![1])]);
+        store.add(&calls(&[("a", &[2])])).unwrap();
+        assert_eq!(millis(&mut store)[0], ("a".into(), vec![2]));
+    }
+
+    #[test]
+    fn the_number_of_tools_is_bounded_and_the_oldest_go() {
+        let (_folder, mut store) = store();
+        let names: Vec<String> = (0..ENTRIES_MAX).map(|number| format!("t{number}")).collect();
+        let tools: Vec<(&str, &[u32])> = names.iter().map(|name| (&**name, &[1][..])).collect();
+        store.add(&calls(&tools)).unwrap();
+        assert_eq!(store.read().unwrap().len() as u64, ENTRIES_MAX);
+        // Of the same second all are of the same age.
+        thread::sleep(Duration::from_millis(1100));
+        store.add(&calls(&[("new", &[1]), ("t7", &[2])])).unwrap();
+        let left = millis(&mut store);
+        assert_eq!(left.len() as u64, ENTRIES_MAX - ENTRIES_MAX / 10);
+        let has = |name: &str| left.iter().any(|(tool, _)| tool == name);
+        assert!(has("new") && has("t7"));
+    }
+
+    #[test]
+    fn whoever_has_the_file_is_waited_for() {
+        let (_folder, mut store) = store();
+        store.add(&calls(&[("a", &[1])])).unwrap();
+        let database = Database::create(&store.path).unwrap();
+        let waits = thread::spawn(move || {
+            store.add(&calls(&[("a", &[2])])).unwrap();
+            millis(&mut store)
+        });
+        thread::sleep(Duration::from_millis(50));
+        drop(database);
+        assert_eq!(waits.join().unwrap(), [("a".into(), vec![1, 2])]);
+    }
 }

@@ -27,14 +27,14 @@ const INTEGER_MAX: i64 = (1 << 53) - 1;
 /// What a server is told in the place of an empty string, which many take for no token.
 const NO_EMPTY_TOKEN: &[u8] = b"milepost";
 
+/// The id of our only request. No client has it by chance.
+const SET_LEVEL_ID: &[u8] = b"milepost:logging/setLevel";
+
 /// Whether a member of `_meta` is a client's to say: its token, and what the specification has there,
 /// such as the log messages that it wants (rule M-07).
 pub fn is_clients_own(name: &str) -> bool {
     name == "progressToken" || name.starts_with(mcp::META_PREFIX)
 }
-
-/// The id of our only request. No client has it by chance.
-const SET_LEVEL_ID: &[u8] = b"milepost:logging/setLevel";
 
 /// The JSON type of the tokens that a server is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -147,13 +147,13 @@ impl Policy {
     }
 
     /// The token of a request: as its client knows it, and as its server will.
-    pub(super) fn token_in(&self, tool: Option<&str>, params: &Bytes) -> Option<Name> {
-        let client = json::member(&json::member(params, "_meta")?, "progressToken")?;
+    pub(super) fn token_in(&self, request: &Message, tool: Option<&str>) -> Option<Name> {
+        let params = request.params()?;
+        let client = json::member(&json::member(&params, "_meta")?, "progressToken")?;
         let key = Key::read(&client)?;
         // One that stands there twice stays: we could change the one that is not read.
-        let is_sole =
-            || sole_member(params, "_meta").and_then(|meta| sole_member(&meta, "progressToken"));
-        let ask = self.ask_of(tool).filter(|_| is_sole().is_some());
+        let sole = || sole_member(&sole_member(&params, "_meta")?, "progressToken");
+        let ask = self.ask_of(tool).filter(|_| !request.repeats_a_key() && sole().is_some());
         Some(match ask.and_then(|ask| ask.token(&key)) {
             Some(server) => Name { client, server, translated: true },
             None => Name::same(client, key),
@@ -193,21 +193,20 @@ impl Policy {
             Kind::Request => self.splices(message),
             Kind::Batch => {
                 let elements = message.elements().filter(|one| one.kind() == Kind::Request);
-                let asked = elements.filter_map(|one| {
-                    let start = within(message.raw(), one.raw())?.start;
-                    Some((start, self.splices(&one)))
-                });
-                asked
-                    .flat_map(|(start, splices)| {
-                        splices
-                            .into_iter()
-                            .map(move |(place, new)| (place.start + start..place.end + start, new))
-                    })
-                    .collect()
+                elements.flat_map(|one| self.splices_within(message, &one)).collect()
             }
             _ => Vec::new(),
         };
         (!splices.is_empty()).then(|| spliced(message, splices).to_bytes())
+    }
+
+    /// What is put into an element of an array, by its places there.
+    fn splices_within(&self, array: &Message, element: &Message) -> Vec<(Range<usize>, Bytes)> {
+        let Some(Range { start, .. }) = within(array.raw(), element.raw()) else {
+            return Vec::new();
+        };
+        let moved = |(place, new): (Range<usize>, _)| (place.start + start..place.end + start, new);
+        self.splices(element).into_iter().map(moved).collect()
     }
 
     fn splices(&self, request: &Message) -> Vec<(Range<usize>, Bytes)> {
@@ -217,7 +216,7 @@ impl Policy {
         let method = request.method().unwrap_or_default();
         let params = request.params().unwrap_or_default();
         let tool = tool_of(&method, &params);
-        let token = self.token_in(tool.as_deref(), &params);
+        let token = self.token_in(request, tool.as_deref());
         let mut splices = self.members_for(request, tool.as_deref(), token.as_ref());
         let renamed = token.filter(|token| token.translated);
         splices.extend(renamed.and_then(|token| {

@@ -100,16 +100,15 @@ impl Filter {
         }
         let params = message.params().unwrap_or_default();
         let meta = json::member(&params, "_meta").unwrap_or_default();
-        let is_tool_call = message.method().as_deref() == Some(mcp::TOOLS_CALL);
-        let lacks_token = is_tool_call && json::member(&meta, "progressToken").is_none();
         let date = json::member(&meta, mcp::META_REVISION);
         let method = message.method().unwrap_or_default().into_owned();
+        let is_tool_call = method == mcp::TOOLS_CALL;
         let tool = tool_of(&method, &params);
         let opening = Opening {
             id: Name::same(id, key),
-            token: self.policy.token_in(tool.as_deref(), &params),
+            token: self.policy.token_in(message, tool.as_deref()),
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
-            lacks_token,
+            lacks_token: is_tool_call && json::member(&meta, "progressToken").is_none(),
             client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
             asks_for_task: json::member(&params, "task").is_some(),
             about_task: method

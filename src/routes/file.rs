@@ -9,7 +9,7 @@ use toml::Spanned;
 use crate::progress::dialect;
 
 use super::keys::{Defaults, RouteTable};
-use super::several::{Final, OneOrMore};
+use super::several::{Final, OneOrMore, Sources};
 use super::spelling::{
     Address, AnyTime, Count, Endpoint, Hidden, HostName, JsonPointer, OneOf, Origin, Period,
     Reference, Text, TimeOrOff,
@@ -237,9 +237,14 @@ pub(super) struct DialectTable {
     /// Its name, for `dialects` of routes.
     #[schemars(with = "String")]
     pub(super) name: Spanned<String>,
-    /// The method of its notifications, or several.
-    #[schemars(with = "OneOrMore")]
-    pub(super) method: Spanned<OneOrMore>,
+    /// The method of its notifications, or several. Either this or `source` is there.
+    #[schemars(with = "Option<OneOrMore>")]
+    pub(super) method: Option<Spanned<OneOrMore>>,
+    /// Where the server writes lines that are JSON objects: on its standard error (stderr), among its
+    /// messages (stdout), or in the `data` of log notifications (log); or several of these. The pointers
+    /// then begin at the object.
+    #[schemars(with = "Option<Sources>")]
+    pub(super) source: Option<Spanned<Sources>>,
     /// The id of the request that a message is about.
     pub(super) request_id: Option<Text<JsonPointer>>,
     /// What stands where the progress token belongs.

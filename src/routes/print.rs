@@ -115,7 +115,11 @@ impl Page<'_> {
     fn dialect(&mut self, dialect: &Own) {
         self.table("[[dialect]]");
         self.key("name", quote(&dialect.name));
-        self.key("method", self.texts(&dialect.methods));
+        if dialect.sources.is_empty() {
+            self.key("method", self.texts(&dialect.methods));
+        } else {
+            self.key("source", list(dialect.sources.iter().map(|source| word(*source))));
+        }
         let pointers = [
             ("request_id", &dialect.request_id),
             ("token", &dialect.token),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use milepost::jsonrpc::{Kind, Message};
 use milepost::progress::ask::TokenType;
+use milepost::progress::durations::{Durations, Sample};
 use milepost::progress::extract::Extract;
 use milepost::progress::{
     Coalesce, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict,
@@ -24,7 +25,7 @@ fn policies() -> impl Strategy<Value = Policy> {
         2 => Just(OnFall::Lift), 1 => Just(OnFall::Rebase), 1 => Just(OnFall::Drop)
     ];
     let pacing = prop_oneof![Just(Pacing::PACED), Just(Pacing::IMMEDIATE)];
-    (on_fall, pacing, any::<[bool; 9]>()).prop_map(|(on_fall, pacing, dice)| {
+    (on_fall, pacing, any::<[bool; 10]>()).prop_map(|(on_fall, pacing, dice)| {
         let mut policy = Policy { pacing, ..Policy::default() };
         policy.call.on_fall = on_fall;
         policy.call.extract = dice[0].then(Extract::default);
@@ -45,8 +46,22 @@ fn policies() -> impl Strategy<Value = Policy> {
             policy.call.ask.token_type =
                 if dice[8] { TokenType::String } else { TokenType::Integer };
         }
+        if dice[9] {
+            estimate(&mut policy);
+        }
         policy
     })
+}
+
+/// Silent calls are measured: a tool takes either no time or long, another is not known well.
+fn estimate(policy: &mut Policy) {
+    policy.call.estimate = true;
+    policy.call.heartbeat.after = Duration::from_millis(200);
+    policy.call.heartbeat.every = Duration::from_millis(300);
+    for (tool, took) in [("scan", &[300, 2000, 9000][..]), ("fix", &[1000])] {
+        let samples = took.iter().map(|millis| Sample { millis: *millis, figured: false });
+        policy.learned.remember(tool, &Durations::new(samples, 0, 0));
+    }
 }
 
 /// Plays a conversation. `said` hears what the client says, just before the filter does.

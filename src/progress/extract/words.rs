@@ -40,7 +40,7 @@ static MEASURES: Words = LazyLock::new(|| {
     margin max maximum min minimum more most occupied off opacity overhead packet passed \
     precision probability quality quota rate ratio recall reduced reduction saved savings \
     score similar similarity slower smaller sparsity speedup success sure target tax than \
-    threshold up uptime usage used utilization utilized volume width zoom"
+    threshold up uptime usage used utilization utilized volume wait width zoom"
         .split_whitespace()
         .collect()
 });
@@ -54,7 +54,7 @@ static STORES: Words = LazyLock::new(|| {
 
 /// What stands before two numbers that are no progress.
 static PAIRS: Words = LazyLock::new(|| {
-    "acc accuracy active aspect attempt attempts battery budget code connections core cores cpu \
+    "acc accuracy active aspect auc attempt confidence found hit hits matched precision ready recall relevance similarity attempts battery budget code connections core cores cpu \
     cpus credits disk errors exit failed failures get gid gpu gpus grade heap http ip limit \
     load loss mem memory need odds php pool port ports priority python quota ram rank rated \
     rating ratio retries retry scale score severity slots ssl status swap tcp threads tls udp \
@@ -65,7 +65,7 @@ static PAIRS: Words = LazyLock::new(|| {
 
 /// What stands behind two numbers that are no progress.
 static OUTCOMES: Words = LazyLock::new(|| {
-    "active attempts available busy chance core cores cpu cpus cup cups error errors failed \
+    "active attempts available bit bits broken busy correct deprecated expired fps incorrect mah mph outdated rpm stale unused vulnerable wrong chance core cores cpu cpus cup cups error errors failed \
     failing failure failures free full gpu gpus healthy hour hours idle inch inches invalid \
     majority memory missing offline online passed passing pending points queued ram ready \
     rejected retries skipped slots stars threads tries unavailable unhealthy unreachable used \
@@ -108,7 +108,9 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
         if bracketed && ["passed", "failed", "error"].contains(&name.as_str()) {
             continue;
         }
-        let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works);
+        // "Setting up 45%"
+        let is_particle = works && ["down", "off", "up"].contains(&name.as_str());
+        let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works) && !is_particle;
         if is_measure || (STORES.contains(name.as_str()) && !works) {
             return Role::Other;
         }
@@ -137,7 +139,13 @@ pub(super) fn role_of_fraction(before: &str, after: &str) -> Role {
     if ahead.iter().any(|word| OUTCOMES.contains(word.as_str())) {
         return Role::Other;
     }
-    if ahead.iter().any(|word| is_left(word)) { Role::Left } else { Role::Done }
+    let left = ahead.iter().any(|word| is_left(word));
+    let allowed = ["calls", "credits", "quota", "requests", "tokens"];
+    match left {
+        true if ahead.iter().any(|word| allowed.contains(&word.as_str())) => Role::Other,
+        true => Role::Left,
+        false => Role::Done,
+    }
 }
 
 fn is_left(word: &str) -> bool {

@@ -227,3 +227,67 @@ async fn a_server_that_cannot_be_asked_is_not() {
         assert!(rig.try_asked().await.is_none(), "{keys} {revision} {status}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_child_of_a_session_is_asked_as_well() {
+    let keys =
+        "ask = { token_type = \"string\", log_level = \"error\", capabilities = { x = {} } }";
+    let (rig, mut servers) = Rig::of_lines(keys);
+    let answer = rig.post(&[], initialize("2025-06-18"));
+    settle().await;
+    let mut server = servers.try_recv().unwrap();
+    let with = |text: String| text.replace(r#""capabilities":{}"#, r#""capabilities":{"x":{}}"#);
+    assert_eq!(server.line().await, with(initialize("2025-06-18")));
+    let logs = super::bridge::agreed("2025-06-18").replace(":{},", r#":{"logging":{}},"#);
+    server.say(&logs);
+    settle().await;
+    assert_eq!(answer.text(), logs);
+    let session = format!("Mcp-Session-Id: {}", answer.header("mcp-session-id").unwrap());
+    let _ready = rig.post(&[&session], READY);
+    let level = ASK_LEVEL.replace("info", "error");
+    assert_eq!(server.told().await, [READY, &level]);
+    server.say(
+        r#"{"jsonrpc":"2.0","id":"milepost:logging/setLevel","error":{"code":-1,"message":"no"}}"#,
+    );
+    let called = rig.post(&[&session], call("1", "7"));
+    assert_eq!(server.line().await, call("1", "\"7\""));
+    server.say(progress("\"7\"", "1"));
+    server.say(ok("1"));
+    settle().await;
+    assert_eq!(called.messages(), [progress("7", "1"), ok("1")]);
+    check([&called]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_share_a_child_have_their_own_tokens_back() {
+    let keys = "ask = { token_type = \"string\", token_in_arguments = true, log_level = \"info\" }";
+    let (rig, mut servers) = Rig::of_lines(keys);
+    let headers = ["MCP-Protocol-Version: 2026-07-28"];
+    let call = |token: &str| {
+        let meta = r#""_meta":{"io.modelcontextprotocol/clientCapabilities":{},"#;
+        modern("5", token).replace(r#""_meta":{"#, meta)
+    };
+    let one = rig.post(&headers, call("0"));
+    settle().await;
+    let mut server = servers.try_recv().unwrap();
+    let first = server.line().await;
+    let two = rig.post(&headers, call("\"a\""));
+    let second = server.line().await;
+    // It knows each by an id of ours, and by the same as a string.
+    let [first, second] = [first, second].map(|line| {
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let token = line["params"]["_meta"]["progressToken"].clone();
+        assert_eq!(token, line["id"].to_string());
+        assert_eq!(line["params"]["arguments"]["_meta"]["progressToken"], token);
+        line["id"].to_string()
+    });
+    server.say(progress(&format!("\"{second}\""), "1"));
+    server.say(progress(&format!("\"{first}\""), "2"));
+    server.say(ok(&first));
+    server.say(progress(&format!("\"{first}\""), "3"));
+    server.say(ok(&second));
+    settle().await;
+    assert_eq!(one.messages(), [progress("0", "2"), ok("5")]);
+    assert_eq!(two.messages(), [progress("\"a\"", "1"), ok("5")]);
+    assert!(server.told().await.is_empty());
+}

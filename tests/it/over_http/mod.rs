@@ -10,6 +10,7 @@ mod bridge_wires;
 mod chain;
 mod conversations;
 mod held_streams;
+mod learned;
 mod lifecycle;
 mod requests;
 pub(crate) mod rig;

@@ -30,6 +30,8 @@ pub(crate) struct Start<'a> {
     pub(crate) options: &'a [&'a str],
     /// `MILEPOST_LOG`.
     pub(crate) log: Option<&'a str>,
+    /// `MILEPOST_STATE_DIR`; `off` otherwise.
+    pub(crate) state: Option<&'a str>,
     /// Keys of `[server]`.
     pub(crate) server: &'a str,
     /// Keys of `[defaults]`.
@@ -71,6 +73,9 @@ impl Proxy {
         std::fs::write(&path, file).unwrap();
         let mut command = milepost();
         command.arg("serve").arg(path).args(start.options).env_remove("MILEPOST_LOG");
+        if let Some(folder) = start.state {
+            command.env("MILEPOST_STATE_DIR", folder);
+        }
         if let Some(log) = start.log {
             command.env("MILEPOST_LOG", log);
         }
