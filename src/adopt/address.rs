@@ -48,15 +48,16 @@ impl Server<'_> {
             edits.push(Edit::replace(range(kind), quote("stdio")));
         }
         let headers = self.headers()?;
-        if let Some((key, headers)) = &headers {
-            edits.push(Edit::replace(key.clone(), quote("env")));
-            for header in headers {
+        if let Some(headers) = &headers {
+            edits.push(Edit::replace(headers.key.clone(), quote("env")));
+            for header in &headers.all {
                 let pair = format!("{}={}", header.name, header.variable);
                 words.extend([quote("--header-env"), quote(&pair)]);
                 edits.push(Edit::replace(header.key.clone(), quote(&header.variable)));
             }
         }
-        let has_key = headers.is_some_and(|(_, headers)| headers.iter().any(|h| h.is_secret));
+        let has_key =
+            headers.is_some_and(|headers| headers.all.iter().any(|header| header.is_secret));
         if !(has_key || is_named || is_loopback(&host)) {
             let why = "it may ask for a sign-in (OAuth), which only the client can do; \
                 `--server NAME` wraps it all the same";
@@ -70,8 +71,8 @@ impl Server<'_> {
         Ok(edits)
     }
 
-    /// Where the key of the headers stands, and the headers, each with the variable for its value.
-    fn headers(&self) -> Result<Option<(Range<usize>, Vec<Header>)>, Alone> {
+    /// The headers, each with the variable for its value.
+    fn headers(&self) -> Result<Option<Headers>, Alone> {
         let Some(member) = self.member("headers")? else { return Ok(None) };
         let expected = || Alone::new(member.value.start(), "\"headers\" is no object");
         let mut headers: Vec<Header> = Vec::new();
@@ -98,7 +99,7 @@ impl Server<'_> {
                 is_secret: is_secret(name, &value.value),
             });
         }
-        Ok(Some((range(&member.name), headers)))
+        Ok(Some(Headers { key: range(&member.name), all: headers }))
     }
 
     /// `options` are those that `wrap` has before the address, `target`.
@@ -147,7 +148,14 @@ impl Server<'_> {
     }
 }
 
-/// A header of a server at an address.
+/// The headers of a server at an address.
+struct Headers {
+    /// The key that they stand at.
+    key: Range<usize>,
+    all: Vec<Header>,
+}
+
+/// One of them.
 struct Header {
     key: Range<usize>,
     name: String,

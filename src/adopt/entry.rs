@@ -213,14 +213,8 @@ impl<'a> Server<'a> {
         }
         let ours = words.get(at + 1..).unwrap_or_default();
         let arguments = ["milepost", WRAP].into_iter().chain(ours.iter().map(String::as_str));
-        let parsed = match Cli::try_parse_from(arguments) {
-            Ok(Cli { command: Command::Wrap(parsed) }) => parsed,
-            _ => {
-                return Err(Alone::new(
-                    args.start(),
-                    "`milepost wrap` does not know its arguments",
-                ));
-            }
+        let Ok(Cli { command: Command::Wrap(parsed) }) = Cli::try_parse_from(arguments) else {
+            return Err(Alone::new(args.start(), "`milepost wrap` does not know its arguments"));
         };
         if parsed.command.is_empty() {
             return Err(Alone::new(args.start(), "its server is in a route file"));
@@ -236,7 +230,7 @@ impl<'a> Server<'a> {
             return self.unwrap_address(member, command, target, options);
         }
         let mut edits = vec![Edit::replace(range(command), self.raw(target))];
-        let start = args.elements.first().map_or(target.start(), Ranged::start);
+        let start = args.elements.first().map_or_else(|| target.start(), Ranged::start);
         edits.extend(match args.elements.get(first + 1) {
             Some(next) => Some(Edit::remove(start..next.start())),
             None if (at, first) == (0, 1) && self.follows("args", "command")? => {

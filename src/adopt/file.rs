@@ -54,7 +54,7 @@ impl ClientFile {
     /// Puts `text` in the place of what was read, and keeps that beside it: where.
     pub(super) fn write(&self, text: &str) -> Result<PathBuf, AdoptError> {
         let failed = |source| AdoptError::Unwritable { path: self.place.clone(), source };
-        let folder = self.place.parent().unwrap_or(Path::new("/"));
+        let folder = self.place.parent().unwrap_or_else(|| Path::new("/"));
         let known = fs::metadata(&self.place).map_err(failed)?;
         let mut new = NamedTempFile::new_in(folder).map_err(failed)?;
         if self.has_mark {
