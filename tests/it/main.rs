@@ -1,6 +1,7 @@
 //! One test binary: what Milepost does, as facts.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod adopt;
 mod asked;
 mod check;
 mod checker;
@@ -17,6 +18,7 @@ mod lines;
 mod masks;
 mod over_http;
 mod overheard;
+mod packages;
 mod pairs;
 mod per_tool;
 mod plain;
