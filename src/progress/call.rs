@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::dialect::{Dialect, Report};
-use super::meter::{Figure, Meter};
+use super::meter::Meter;
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
 use crate::clients::Client;
@@ -148,6 +148,14 @@ impl Said {
     }
 }
 
+/// What was last heard of a counter in text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counter {
+    pub(super) value: f64,
+    pub(super) total: Option<f64>,
+    pub(super) heard: Instant,
+}
+
 /// What came and went for one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Account {
@@ -274,8 +282,8 @@ pub(super) struct Call {
     pub(super) figured: bool,
     /// It has reported figures as progress, and not only in text.
     pub(super) counts: bool,
-    /// The counter that is followed in text, and when it was heard last.
-    pub(super) counter: Option<(Figure, Instant)>,
+    /// The counter that is followed in text.
+    pub(super) counter: Option<Counter>,
     /// The dialect in which the server has marked its last notification.
     pub(super) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId};
+use super::call::{Call, CallId, Counter};
 use super::correlate::{only, sole};
 use super::dialect::{self, About, Source};
 use super::meter::Figure;
@@ -35,14 +35,14 @@ const COUNTER_KEPT: Duration = Duration::from_secs(10);
 
 /// Whether a figure is one of the counter that is followed, or begins the next one: a program that shows
 /// files and bytes in turn has one bar for both, and that is moved by one of them.
-fn follows(counter: &mut Option<(Figure, Instant)>, now: Instant, figure: &Figure) -> bool {
-    let total = |figure: &Figure| figure.total.as_ref().map(|total| total.value);
-    let is_other = counter.as_ref().is_some_and(|(last, heard)| {
-        let is_done = total(last).is_some_and(|total| last.value.value >= total);
-        total(last) != total(figure) && !is_done && now < *heard + COUNTER_KEPT
+fn follows(counter: &mut Option<Counter>, heard: Instant, figure: &Figure) -> bool {
+    let total = figure.total.as_ref().map(|total| total.value);
+    let is_other = counter.as_ref().is_some_and(|last| {
+        let is_done = last.total.is_some_and(|total| last.value >= total);
+        last.total != total && !is_done && heard < last.heard + COUNTER_KEPT
     });
     if !is_other {
-        *counter = Some((figure.clone(), now));
+        *counter = Some(Counter { value: figure.value.value, total, heard });
     }
     !is_other
 }

@@ -230,6 +230,7 @@ impl Filter {
             heir.server_spoke = call.server_spoke;
             heir.counts = call.counts;
             heir.figured |= call.figured;
+            heir.counter = call.counter;
             heir.last_of = call.last_of.clone();
             heir.account = call.account.clone();
             let told = heir.meter.told();

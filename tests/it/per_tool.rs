@@ -7,9 +7,20 @@ use milepost::routes::{Environment, Routes};
 
 use crate::script::Player;
 
-/// The policy of the one route of a file.
-fn policy(text: &str) -> Policy {
-    let routes = Routes::parse(Path::new(""), text, &Environment::default()).unwrap();
+const ROUTE: &str = r#"
+    [[route]]
+    path = "/r"
+    upstream.demo = true
+    heartbeat = { enabled = false }
+    first_after = "0"
+    hold = "0"
+    guard = "0"
+"#;
+
+/// The policy of a route where nothing waits, with these dialects and settings of tools.
+fn policy(dialects: &str, tools: &str) -> Policy {
+    let text = [dialects, ROUTE, tools].concat();
+    let routes = Routes::parse(Path::new(""), &text, &Environment::default()).unwrap();
     routes.policy(routes.find(None).unwrap())
 }
 
@@ -41,19 +52,13 @@ fn tools_may_have_different_dialects_of_one_method() {
         request_id = "/params/b"
         progress = "/params/pct"
         scale = "percent"
-
-        [[route]]
-        path = "/r"
-        upstream.demo = true
-        heartbeat = { enabled = false }
-        first_after = "0"
-        hold = "0"
-        guard = "0"
+    "#;
+    let tools = r#"
         tools.x = { dialects = ["one"] }
         tools.y = { dialects = ["other"] }
     "#;
     let told = played(
-        policy(file),
+        policy(file, tools),
         &[
             &call(1, "x"),
             &call(2, "y"),
@@ -76,23 +81,13 @@ fn tools_may_have_different_dialects_of_one_method() {
 
 #[test]
 fn tools_may_know_tokens_of_different_types() {
-    let file = r#"
-        [[route]]
-        path = "/r"
-        upstream.demo = true
-        heartbeat = { enabled = false }
-        first_after = "0"
-        hold = "0"
-        guard = "0"
-        tools.x = { ask = { token_type = "string" } }
-    "#;
     let progress = |token: &str, figure: u8| {
         format!(
             r#"< {{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{figure}}}}}"#
         )
     };
     let told = played(
-        policy(file),
+        policy("", r#"tools.x = { ask = { token_type = "string" } }"#),
         &[
             &call(7, "x"),
             &call(8, "y").replace("progressToken\":8", "progressToken\":7"),
