@@ -13,6 +13,8 @@ use tracing::Level;
 use url::Url;
 
 use crate::progress::dialect::Dialect;
+use crate::progress::extract::Extract;
+use crate::progress::mask::Masks;
 use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs};
 use crate::routes::{
     Environment, HeaderRules, HttpUpstream, Route, Routes, RoutesError, StdioUpstream, Upstream,
@@ -148,7 +150,7 @@ struct PolicyArgs {
     mode: Option<Mode>,
     /// A way of saying progress that is understood; repeat for more. Replaces the defaults, unless
     /// one of them is `defaults`. There are standard, tools-progress, tool-notifications (those are
-    /// the defaults), text-chunk, lsp, tasks-progress, and those of the file
+    /// the defaults), text-chunk, lsp, tasks-progress, log, stderr, stdout, and those of the file
     #[arg(long = "dialect", value_name = "NAME", value_delimiter = ',')]
     dialects: Vec<String>,
     #[command(flatten, next_help_heading = "Silence")]
@@ -216,9 +218,15 @@ struct FigureArgs {
     /// What a figure without total counts: percent, unit (parts of 1), or a total such as 250
     #[arg(long, value_name = "SCALE", value_parser = scale)]
     scale: Option<Scale>,
-    /// Read "45%" and "234/520" in the words of notifications that have no number
-    #[arg(long)]
-    figures_in_text: bool,
+    /// How figures are found in words: `{progress}/{total}`, `{percent}%`, a regular expression with
+    /// groups of these names, or `presets` for those that are known; repeat for more [default: presets
+    /// in text of log, stderr and stdout, none in messages]
+    #[arg(long, value_name = "PATTERN")]
+    extract: Vec<String>,
+    /// A regular expression of what is not shown of text of log, stderr and stdout, besides what looks
+    /// like a secret; repeat for more
+    #[arg(long, value_name = "REGEX")]
+    mask: Vec<String>,
     /// replace: each message stands for itself; append: they are pieces of one text
     /// [default: replace]
     #[arg(long, value_name = "HOW", value_parser = words::<Messages>())]
@@ -436,12 +444,12 @@ impl PolicyArgs {
             guard: timing.guard,
             min_interval: timing.min_interval,
             coalesce: timing.coalesce,
-            dialects: (!dialects.is_empty()).then_some(dialects),
             no_repair: self.answers.no_repair.clone(),
             keep_original: on(figures.keep_original),
             token_is: figures.token_is,
             words_in_2024: on(figures.words_in_2024),
             call: CallSettings {
+                dialects: (!dialects.is_empty()).then_some(dialects),
                 heartbeat: beats.no_heartbeat.then_some(false),
                 heartbeat_after: beats.heartbeat_after,
                 heartbeat_every: beats.heartbeat_every,
@@ -449,11 +457,23 @@ impl PolicyArgs {
                 heartbeat_value: beats.heartbeat_value,
                 on_fall: figures.on_fall,
                 scale: figures.scale,
-                figures_in_text: on(figures.figures_in_text),
+                extract: read_some(&figures.extract, |patterns| Extract::read(patterns))?,
+                masks: read_some(&figures.mask, |patterns| Masks::read(patterns))?,
                 messages: figures.messages,
                 call_timeout: beats.call_timeout.map(Some),
             },
             tools: Vec::new(),
         })
     }
+}
+
+/// What a flag that may be repeated says, if it is there.
+fn read_some<'a, T>(
+    said: &'a [String],
+    read: impl FnOnce(&mut dyn Iterator<Item = &'a str>) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    if said.is_empty() {
+        return Ok(None);
+    }
+    read(&mut said.iter().map(|one| &**one)).map(Some)
 }

@@ -14,10 +14,12 @@ pub mod progress;
 pub mod relay;
 pub mod remote;
 pub mod routes;
+pub mod secret;
 pub mod serve;
 pub mod settings;
 pub mod sse;
 pub mod telemetry;
+pub mod terminal;
 pub mod transport;
 pub mod wrap;
 

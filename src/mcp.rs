@@ -45,6 +45,8 @@ pub const TOOLS_LIST: &str = "tools/list";
 pub const TOOLS_CALL: &str = "tools/call";
 /// Progress as the specification has it.
 pub const PROGRESS: &str = "notifications/progress";
+/// What a server has to say to people.
+pub const LOG: &str = "notifications/message";
 /// A requester gives up one of its requests.
 pub const CANCELLED: &str = "notifications/cancelled";
 /// A task of 2025-11-25 has changed its status.

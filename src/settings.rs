@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use crate::progress::dialect::{self, Count, Dialect};
+use crate::progress::extract::Extract;
+use crate::progress::mask::Masks;
 use crate::progress::{
     AnswerRepairs, BeatValue, CallPolicy, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs,
 };
@@ -164,6 +166,8 @@ pub fn dialects<'a>(
 /// What may differ from tool to tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallSettings {
+    /// The dialects that are understood.
+    pub dialects: Option<Vec<Dialect>>,
     /// Whether silences are broken.
     pub heartbeat: Option<bool>,
     /// Silence before the first heartbeat.
@@ -178,8 +182,10 @@ pub struct CallSettings {
     pub on_fall: Option<OnFall>,
     /// What a bare figure counts.
     pub scale: Option<Scale>,
-    /// Whether figures are read in words.
-    pub figures_in_text: Option<bool>,
+    /// How figures are found in words.
+    pub extract: Option<Extract>,
+    /// What is not shown of text that is overheard.
+    pub masks: Option<Masks>,
     /// How messages follow each other.
     pub messages: Option<Messages>,
     /// Age at which a call is given up; `Some(None)`: never.
@@ -201,8 +207,6 @@ pub struct Settings {
     pub min_interval: Option<Duration>,
     /// Which notifications are thinned.
     pub coalesce: Option<Coalesce>,
-    /// The dialects that are understood.
-    pub dialects: Option<Vec<Dialect>>,
     /// Repairs of answers that are not made, by name.
     pub no_repair: Vec<String>,
     /// Whether a translated message is forwarded as well.
@@ -226,13 +230,15 @@ fn put<T: Clone>(place: &mut T, said: &Option<T>) {
 impl CallSettings {
     /// Lays what is said over `policy`.
     pub fn apply(&self, policy: &mut CallPolicy) {
+        put(&mut policy.dialects, &self.dialects);
         put(&mut policy.heartbeat.enabled, &self.heartbeat);
         put(&mut policy.heartbeat.after, &self.heartbeat_after);
         put(&mut policy.heartbeat.every, &self.heartbeat_every);
         put(&mut policy.heartbeat.max, &self.heartbeat_max);
         put(&mut policy.heartbeat.value, &self.heartbeat_value);
         put(&mut policy.on_fall, &self.on_fall);
-        put(&mut policy.figures_in_text, &self.figures_in_text);
+        policy.extract = self.extract.clone().or_else(|| policy.extract.take());
+        put(&mut policy.masks, &self.masks);
         put(&mut policy.messages, &self.messages);
         policy.scale = self.scale.or(policy.scale);
         put(&mut policy.call_timeout, &self.call_timeout);
@@ -251,7 +257,6 @@ impl Settings {
         policy.spare_known_clients &= !paced;
         put(&mut policy.min_interval, &self.min_interval);
         put(&mut policy.coalesce, &self.coalesce);
-        put(&mut policy.dialects, &self.dialects);
         put(&mut policy.keep_original, &self.keep_original);
         put(&mut policy.words_in_2024, &self.words_in_2024);
         policy.token_is = self.token_is.or(policy.token_is);

@@ -160,6 +160,7 @@ fn note_call(call: &Summary) {
                 took_ms = call.ended.saturating_duration_since(call.opened).as_millis() as u64,
                 outcome,
                 progress_in = account.received,
+                overheard = account.overheard,
                 progress_out = account.sent,
                 repaired = counts(&account.repaired, |repair| repair.name()),
                 dropped = counts(&account.withheld, |reason| reason.name()),

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::call::Pending;
 use super::dialect::Dialect;
+use super::server::Unread;
 use super::stream::{Guard, Item, ItemKind, Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{Filter, Origin};
@@ -164,7 +165,13 @@ impl Filter {
     ) -> Element {
         let (id, report) = match self.read_report(origin, message, dialect) {
             Ok(found) => found,
-            Err((_, reason)) => return Element::withheld(reason),
+            Err(Unread::Withheld(_, reason)) => return Element::withheld(reason),
+            Err(Unread::NotTaken(id, about)) => {
+                let call = self.ledger.get(id);
+                let payload = call.map(|call| self.in_clients_words(call, message, &about));
+                let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
+                return Element { stream, payload, guard: None, verdict };
+            }
         };
         // What waits would be written later and would have to say more.
         while let Some(old) = self.ledger.get_mut(id).and_then(|call| call.pending.pop_front()) {

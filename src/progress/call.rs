@@ -12,7 +12,7 @@ use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
 use crate::clients::Client;
 use crate::jsonrpc::{Framing, Key};
-use crate::mcp::{Revision, TOOLS_CALL};
+use crate::mcp::{LISTEN, Revision, TOOLS_CALL};
 
 /// Names one call of a filter; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,6 +139,8 @@ impl Said {
 pub struct Account {
     /// Notifications of the server that were about this call.
     pub received: u64,
+    /// Lines of text and logs that could be taken for progress of this call.
+    pub overheard: u64,
     /// Notifications that the client was sent, heartbeats included.
     pub sent: u64,
     /// Heartbeats among them.
@@ -237,6 +239,8 @@ pub(super) struct Call {
     pub(super) last_message: Option<Bytes>,
     /// The server has said something for this call.
     pub(super) server_spoke: bool,
+    /// It has given figures for it.
+    pub(super) counts: bool,
     /// The dialect in which the server has marked its last notification.
     pub(super) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.
@@ -251,6 +255,10 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn is_tool_call(&self) -> bool {
         &*self.method == TOOLS_CALL
+    }
+
+    pub(super) fn is_subscription(&self) -> bool {
+        &*self.method == LISTEN
     }
 
     /// Keeps what was said last. Words stay when it has none.

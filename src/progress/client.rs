@@ -164,6 +164,7 @@ impl Filter {
             beaten: None,
             last_message: None,
             server_spoke: false,
+            counts: false,
             last_of: None,
             bare_results: false,
             wake: None,

@@ -129,7 +129,7 @@ impl Filter {
         Some(call)
     }
 
-    fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
+    pub(super) fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
         if self.is_spent(origin) {
             return Err(Reason::Unknown);
         }

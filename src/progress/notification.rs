@@ -114,32 +114,6 @@ pub(super) fn join(first: &Bytes, second: &Bytes) -> Bytes {
     json::quote(&format!("…{}", &all[start..]))
 }
 
-/// Terminal control sequences (colours, cursor movements, titles) removed.
-pub(super) fn strip_controls(words: &str) -> String {
-    let mut out = String::with_capacity(words.len());
-    let mut rest = words.chars().peekable();
-    while let Some(c) = rest.next() {
-        match (c, rest.peek()) {
-            ('\u{1b}', Some('[')) => {
-                rest.next();
-                // CSI: parameters and intermediates, then one final byte.
-                while rest.next_if(|c| matches!(c, ' '..='?')).is_some() {}
-                rest.next_if(|c| matches!(c, '@'..='~'));
-            }
-            ('\u{1b}', Some(']')) => {
-                // OSC: up to BEL or ESC \.
-                while rest.next_if(|c| !matches!(c, '\u{7}' | '\u{1b}')).is_some() {}
-                if rest.next_if_eq(&'\u{1b}').is_some() {
-                    rest.next_if_eq(&'\\');
-                }
-            }
-            _ => out.push(c),
-        }
-    }
-    out.retain(|c| !c.is_control() || matches!(c, '\n' | '\t'));
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,10 +150,5 @@ mod tests {
         assert!(json::words(&cut).unwrap().ends_with("é…"));
         let lone = Bytes::from_static(br#""abc\ud83d""#);
         assert_eq!(message(&lone), lone);
-    }
-
-    #[test]
-    fn control_sequences_are_removed() {
-        assert_eq!(strip_controls("\u{1b}[31mred\u{1b}[0m\u{0} \u{1b}]0;t\u{7}x\n"), "red x\n");
     }
 }

@@ -229,6 +229,7 @@ impl Filter {
             heir.said.clone_from(&call.said);
             heir.last_message.clone_from(&call.last_message);
             heir.server_spoke = call.server_spoke;
+            heir.counts = call.counts;
             heir.last_of = call.last_of.clone();
             heir.account = call.account.clone();
             let told = call.meter.told();

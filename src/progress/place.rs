@@ -22,7 +22,7 @@ use crate::mcp;
 
 /// How long a server that different clients share may go on with a request that its client has given
 /// up: what names nobody may be about that one. Servers look for cancellations between their steps.
-const GIVEN_UP: Duration = Duration::from_secs(10);
+pub(super) const GIVEN_UP: Duration = Duration::from_secs(10);
 
 /// The stream that a message goes to, none for nowhere, and what its client gets of it; or why it
 /// must not go anywhere.

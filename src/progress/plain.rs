@@ -89,6 +89,7 @@ impl Call {
         self.account.received += 1;
         self.account.sent += 1;
         self.server_spoke = true;
+        self.counts = true;
         self.sent_at = Some(now);
         let said = Said {
             value: Some(plain.progress),

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::dialect::{self, Dialect};
+use super::dialect::{self, Dialect, Source};
+use super::extract::Extract;
+use super::mask::Masks;
+use super::meter::Figure;
 
 /// How much the filter does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,20 +127,55 @@ pub enum Messages {
 }
 
 /// What can differ from tool to tool.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CallPolicy {
+    /// The ways of saying progress that are understood.
+    pub dialects: Vec<Dialect>,
     /// Silence.
     pub heartbeat: Heartbeat,
     /// Figures that repeat or fall.
     pub on_fall: OnFall,
     /// What a bare figure counts.
     pub scale: Option<Scale>,
-    /// Look for "45%" and "234/520" in the words of a notification that has no number.
-    pub figures_in_text: bool,
+    /// How figures are found in words. `None`: in text that is overheard as [`Extract::presets`] say,
+    /// in messages not at all.
+    pub extract: Option<Extract>,
+    /// What is not shown of text that is overheard.
+    pub masks: Masks,
     /// How messages follow each other.
     pub messages: Messages,
     /// Age at which a call is answered with an error and cancelled; off by default.
     pub call_timeout: Option<Duration>,
+}
+
+impl Default for CallPolicy {
+    fn default() -> Self {
+        Self {
+            dialects: dialect::defaults().collect(),
+            heartbeat: Heartbeat::default(),
+            on_fall: OnFall::default(),
+            scale: None,
+            extract: None,
+            masks: Masks::default(),
+            messages: Messages::default(),
+            call_timeout: None,
+        }
+    }
+}
+
+impl CallPolicy {
+    /// Whether text of `source` is taken for progress (rule A5).
+    pub fn listens_to(&self, source: Source) -> bool {
+        self.dialects.iter().any(|dialect| dialect.listens_to(source))
+    }
+
+    /// The figure in a text that is overheard.
+    pub(super) fn overheard_figure(&self, words: &str) -> Option<Figure> {
+        match &self.extract {
+            Some(extract) => extract.figure(words),
+            None => Extract::presets().figure(words),
+        }
+    }
 }
 
 /// Repairs of answers that a client's SDK cannot accept, each with its switch.
@@ -190,8 +228,6 @@ pub struct Policy {
     pub min_interval: Duration,
     /// Which notifications are thinned.
     pub coalesce: Coalesce,
-    /// The ways of saying progress that are understood.
-    pub dialects: Vec<Dialect>,
     /// Repairs of answers.
     pub answers: AnswerRepairs,
     /// Tool results of this upstream are bare payloads, whatever its dialect.
@@ -219,7 +255,6 @@ impl Default for Policy {
             spare_known_clients: true,
             min_interval: Duration::from_millis(100),
             coalesce: Coalesce::Repaired,
-            dialects: dialect::defaults().collect(),
             answers: AnswerRepairs::default(),
             bare_results: false,
             keep_original: false,
@@ -233,9 +268,20 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The dialect that claims a method.
+    /// The dialect of any tool that claims a method: whose progress it is, is known later.
     pub fn dialect_of(&self, method: &str) -> Option<&Dialect> {
-        self.dialects.iter().find(|dialect| dialect.claims(method))
+        let mut all = self.everywhere().flat_map(|policy| &policy.dialects);
+        all.find(|dialect| dialect.claims(method))
+    }
+
+    /// Whether text of `source` is taken for progress of any tool.
+    pub fn listens_to(&self, source: Source) -> bool {
+        self.mode == Mode::Full && self.everywhere().any(|policy| policy.listens_to(source))
+    }
+
+    /// What holds for tools without settings of their own, then those of single tools.
+    fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
+        std::iter::once(&self.call).chain(self.tools.values())
     }
 
     /// Whether a dialect claims a method.
@@ -245,8 +291,7 @@ impl Policy {
 
     /// Whether any call is given up after a time.
     pub fn gives_up(&self) -> bool {
-        let mut all = self.tools.values().chain([&self.call]);
-        all.any(|policy| policy.call_timeout.is_some())
+        self.everywhere().any(|policy| policy.call_timeout.is_some())
     }
 
     /// The settings of a tool.

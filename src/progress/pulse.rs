@@ -52,7 +52,7 @@ pub(super) fn words(
 }
 
 /// `text` and then `tail` on one line of at most [`WORDS_MAX`] characters; `tail` is kept whole.
-fn one_line(text: &str, tail: &str) -> String {
+pub(super) fn one_line(text: &str, tail: &str) -> String {
     let room = WORDS_MAX.saturating_sub(tail.chars().count());
     let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut line: String = clean.clone().take(room).collect();

@@ -5,18 +5,38 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::call::{CallId, Pending};
-use super::dialect::{Dialect, Fields, Report, figure_in_words};
+use super::dialect::{About, Dialect, Fields, Report};
 use super::place::Placed;
 use super::policy::{Coalesce, Scale};
-use super::stream::{Item, ItemKind};
+use super::stream::{Item, ItemKind, Payload};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{Fate, Filter, Mode, Origin, notification};
 use crate::json;
-use crate::jsonrpc::{Key, Kind, Message};
+use crate::jsonrpc::{Framing, Key, Kind, Message};
 use crate::mcp;
 
 /// Places in a line of text where an answer is looked for.
 const BRACES_MAX: usize = 16;
+
+/// Why nothing comes of a message that a dialect claims.
+pub(super) enum Unread {
+    /// The client does not get it.
+    Withheld(Option<CallId>, Reason),
+    /// It is about a call of a tool that does not go by this dialect: to it the message means nothing.
+    NotTaken(CallId, Box<About>),
+}
+
+/// What a report came in.
+#[derive(Debug, Default)]
+pub(super) struct Arrived {
+    /// Its number, unless it has its verdict already.
+    pub(super) number: Option<u64>,
+    /// The message as the client may be told it, if it needs no repair.
+    pub(super) raw: Option<Payload>,
+    pub(super) framing: Framing,
+    /// Its length.
+    pub(super) bytes: usize,
+}
 
 impl Filter {
     /// Takes a message of the server.
@@ -63,6 +83,7 @@ impl Filter {
         match message.kind() {
             Kind::Noise => {
                 self.record(number, None, Verdict::Withheld(Reason::Noise));
+                self.overhear_noise(now, origin, message.raw());
                 return Fate::Noise(message.raw().clone());
             }
             Kind::Response => self.answer(now, origin, message, number, done),
@@ -73,6 +94,7 @@ impl Filter {
                     let placed = self.placed(origin, message);
                     self.server_notification(now, message);
                     self.forward(placed, number, ItemKind::Other, done);
+                    self.overhear_log(now, origin, message);
                 }
             },
             Kind::Request => {
@@ -143,21 +165,26 @@ impl Filter {
         }
     }
 
-    /// Reads a report and finds its call; `Err` says why nothing comes of it.
+    /// Reads a report and finds its call; `Err` says what becomes of the message instead.
     pub(super) fn read_report(
         &mut self,
         origin: Origin,
         message: &Message,
         dialect: &Dialect,
-    ) -> Result<(CallId, Report), (Option<CallId>, Reason)> {
+    ) -> Result<(CallId, Report), Unread> {
         let method = message.method().unwrap_or_default();
-        let unreadable = (None, Reason::Unreadable);
-        let params = message.params().as_ref().and_then(Fields::read).ok_or(unreadable)?;
-        let mut report = dialect.read(&method, message, &params).ok_or(unreadable)?;
-        let (id, mended) =
-            self.attribute(&report.about, origin).map_err(|reason| (None, reason))?;
+        let unreadable = || Unread::Withheld(None, Reason::Unreadable);
+        let params = message.params().as_ref().and_then(Fields::read).ok_or_else(unreadable)?;
+        let mut report = dialect.read(&method, message, &params).ok_or_else(unreadable)?;
+        let meant = self.attribute(&report.about, origin);
+        let (id, mended) = meant.map_err(|reason| Unread::Withheld(None, reason))?;
         self.speaks_on(origin, id);
-        let Some(call) = self.ledger.get_mut(id) else { return Err((None, Reason::Unknown)) };
+        let Some(call) = self.ledger.get_mut(id) else {
+            return Err(Unread::Withheld(None, Reason::Unknown));
+        };
+        if !self.policy.of(call.tool.as_deref()).dialects.contains(dialect) {
+            return Err(Unread::NotTaken(id, Box::new(report.about)));
+        }
         call.account.received += 1;
         call.server_spoke = true;
         call.bare_results |= dialect.has_bare_results();
@@ -186,17 +213,18 @@ impl Filter {
         };
         if let Some(reason) = withheld {
             call.account.withheld(reason);
-            return Err((Some(id), reason));
+            return Err(Unread::Withheld(Some(id), reason));
         }
         if report.last {
             call.last_of = Some(dialect.clone());
         }
         let policy = self.policy.of(call.tool.as_deref());
         apply_scale(&mut report, policy.scale);
-        if policy.figures_in_text && report.figure.is_none() {
+        if let Some(extract) = policy.extract.as_ref().filter(|_| report.figure.is_none()) {
             let said = params.string("progress").into_iter().chain(&report.message);
-            report.figure = said.filter_map(|text| figure_in_words(&json::words(text)?)).next();
+            report.figure = said.filter_map(|text| extract.figure(&json::words(text)?)).next();
         }
+        call.counts |= report.figure.is_some();
         Ok((id, report))
     }
 
@@ -209,40 +237,48 @@ impl Filter {
         dialect: &Dialect,
         done: Repairs,
     ) {
-        let keep = self.policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let report = self.read_report(origin, message, dialect);
+        let keep = self.policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
+        let passes = match &report {
+            Ok((id, report)) if keep => Some((*id, &report.about)),
+            Err(Unread::NotTaken(id, about)) => Some((*id, &**about)),
+            _ => None,
+        };
         // Nobody gets what may be another client's.
-        let keep = keep && (report.is_ok() || !self.policy.remap);
+        let keep = keep && !self.policy.remap || passes.is_some();
         if keep {
-            let call = report.as_ref().ok().and_then(|(id, report)| {
-                let call = self.ledger.get(*id)?;
-                Some((Some(call.stream), self.in_clients_words(call, message, &report.about)))
+            let call = passes.and_then(|(id, about)| {
+                let call = self.ledger.get(id)?;
+                Some((Some(call.stream), self.in_clients_words(call, message, about)))
             });
             let placed = call.map_or_else(|| self.placed(origin, message), Ok);
             self.forward(placed, number, ItemKind::Other, Repairs::default());
         }
         match report {
-            Err((call, reason)) if !keep => self.record(number, call, Verdict::Withheld(reason)),
+            Err(Unread::Withheld(call, reason)) if !keep => {
+                self.record(number, call, Verdict::Withheld(reason));
+            }
             Err(_) => {}
             Ok((id, report)) => {
                 self.at_work = None;
                 if let Some(call) = self.ledger.get_mut(id) {
                     call.account.repaired(done);
                 }
-                self.hold(now, id, (!keep).then_some(number), message, report);
+                let call = self.ledger.get(id);
+                let arrived = Arrived {
+                    number: (!keep).then_some(number),
+                    raw: call.and_then(|call| self.as_told(call, message, &report)),
+                    framing: message.framing().clone(),
+                    bytes: message.raw().len(),
+                };
+                self.hold(now, id, arrived, report);
             }
         }
     }
 
     /// Puts a report among what waits for its moment (rules G3, G4).
-    fn hold(
-        &mut self,
-        now: Instant,
-        id: CallId,
-        number: Option<u64>,
-        message: &Message,
-        mut report: Report,
-    ) {
+    pub(super) fn hold(&mut self, now: Instant, id: CallId, arrived: Arrived, mut report: Report) {
+        let Arrived { number, raw, framing, bytes } = arrived;
         let order = self.next_order();
         let min_interval = self.min_interval();
         let Some(call) = self.ledger.get_mut(id) else { return };
@@ -272,6 +308,10 @@ impl Filter {
             && let Some(old) = call.pending.pop_back()
         {
             due = if thin { due.min(old.due) } else { due };
+            if report.overheard && report.figure.is_none() {
+                // Words follow words faster than anyone reads; the figure among them still holds.
+                report.figure.clone_from(&old.report.figure);
+            }
             if report.chunk && old.report.chunk {
                 report.message = match (&old.report.message, &report.message) {
                     (Some(first), Some(second)) => Some(notification::join(first, second)),
@@ -280,10 +320,7 @@ impl Filter {
             }
             gone.push(old);
         }
-        let raw = self.ledger.get(id).and_then(|call| self.as_told(call, message, &report));
         let Some(call) = self.ledger.get_mut(id) else { return };
-        let bytes = message.raw().len();
-        let framing = message.framing().clone();
         let pending = Pending { message: number, order, due, thin, raw, framing, report, bytes };
         gone.extend(call.pending.push(pending));
         for old in gone {

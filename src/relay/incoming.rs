@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::apart::Apart;
 use super::legs::{Clients, FromClient, FromServer, Headers, Server};
 use super::{Relay, Step, now};
-use crate::jsonrpc::{Message, Scan};
+use crate::jsonrpc::{Kind, Message, Scan};
 use crate::progress::{Fate, Filter, Origin, Part, StreamId, Transmit};
 
 impl<C: Clients, S: Server> Relay<C, S> {
@@ -57,6 +57,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     fn client_message(&mut self, stream: StreamId, message: &Message, headers: &Headers) {
+        if matches!(message.kind(), Kind::Request | Kind::Batch) {
+            // What the server has written before is not about this.
+            self.aside.catch_up();
+            self.overhear();
+        }
         let payload = self.filter.client_message(now(), stream, message);
         if payload.is_empty() {
             return;

@@ -24,6 +24,7 @@ use tokio::time::{Sleep, sleep_until, timeout};
 
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Message, Scan};
+use crate::progress::dialect::Source;
 use crate::progress::{Filter, Mode, Pacing, Policy, Record, StreamId, StreamKind};
 use crate::transport::stdio::Reader;
 use apart::Pieces;
@@ -113,9 +114,12 @@ impl<C: Clients, S: Server> Relay<C, S> {
         policy: impl Into<Arc<Policy>>,
         mut clients: C,
         mut server: S,
-        aside: Aside,
+        mut aside: Aside,
     ) -> Self {
         let policy = policy.into();
+        if policy.listens_to(Source::Stderr) {
+            aside.listen();
+        }
         let observes = policy.mode == Mode::Observe;
         // Only clients on a pipe have a server that passes bytes: to ask them first would have them pass
         // what no server takes.
@@ -137,6 +141,14 @@ impl<C: Clients, S: Server> Relay<C, S> {
             server_first: false,
             timer: Box::pin(sleep_until(tokio::time::Instant::now())),
             takers: Vec::new(),
+        }
+    }
+
+    /// What the server has written on its standard error may be progress.
+    fn overhear(&mut self) {
+        let now = now();
+        for line in self.aside.lines() {
+            self.filter.ask(|filter| filter.overheard(now, Source::Stderr, &line));
         }
     }
 
@@ -165,6 +177,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
             Ready::Aside(moved) => {
                 if matches!(moved, Moved::Heard) {
                     self.server.heard_aside();
+                    self.overhear();
                 }
                 Step::Moved
             }

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use super::RoutesError;
 use super::print::{key, list, quote, table};
-use super::secret::{is_secret, is_secret_value};
 use super::spelling::{RoutePath, Spelling};
 use super::wrong::Wrong;
+use crate::secret::{is_secret, is_secret_value};
 
 /// Where clients keep their servers, by the keys that lead there.
 const PLACES: [&[&str]; 5] =

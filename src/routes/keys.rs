@@ -8,10 +8,13 @@ use toml::Spanned;
 
 use super::Route;
 use super::file::{Headers, Upstream};
+use super::several::Patterns;
 use super::spelling::{
     AnswerRepair, AnyScale, AnyTime, Count, OneOf, OriginOrAny, Period, RoutePath, Spelling, Text,
     TimeOrOff,
 };
+use crate::progress::extract::Extract;
+use crate::progress::mask::Masks;
 use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, TokenIs};
 use crate::settings::{CallSettings, Settings};
 
@@ -76,6 +79,19 @@ macro_rules! with_tool_keys {
         $(#[$attribute])*
         pub(super) struct $name {
             $($own)*
+            /// Which ways of saying "progress" are understood, by name; "defaults" stands for
+            /// "standard", "tools-progress" and "tool-notifications". "log", "stderr" and "stdout" take
+            /// log notifications, standard error, and lines on standard output that are no messages
+            /// for progress of the one call that is active. Default: ["defaults"].
+            #[schemars(with = "Option<Vec<String>>")]
+            pub(super) dialects: Option<Vec<Spanned<String>>>,
+            /// How figures are found in words: "{progress}/{total}", "{percent}%", or regular
+            /// expressions with groups of these names; "presets" stands for those that are known.
+            /// Default: ["presets"] in text of "log", "stderr" and "stdout", none in messages.
+            extract: Option<Patterns<Extract>>,
+            /// Regular expressions of what is not shown of such text, besides what looks like a
+            /// secret; of a match the group "secret", if there is one. Default: none.
+            mask: Option<Patterns<Masks>>,
             /// When silences of a call are broken.
             heartbeat: Heartbeat,
             /// What becomes of a figure that repeats or falls: it is set just above the last one
@@ -84,9 +100,6 @@ macro_rules! with_tool_keys {
             /// What a figure without total counts: "percent", "unit" or a total. Default: nothing
             /// known.
             scale: Option<Text<AnyScale>>,
-            /// Whether "45%" and "234/520" are read in the words of notifications that have no
-            /// number. Default: false.
-            figures_in_text: Option<bool>,
             /// How the messages of a call follow each other: each stands for itself (replace), or
             /// they are pieces of one text (append). Default: "replace".
             messages: Option<Text<OneOf<Messages>>>,
@@ -99,7 +112,8 @@ macro_rules! with_tool_keys {
                 CallSettings {
                     on_fall: said(&self.on_fall),
                     scale: said(&self.scale),
-                    figures_in_text: self.figures_in_text,
+                    extract: self.extract.as_ref().map(|patterns| patterns.0.clone()),
+                    masks: self.mask.as_ref().map(|patterns| patterns.0.clone()),
                     messages: said(&self.messages),
                     call_timeout: said(&self.call_timeout),
                     ..self.heartbeat.settings()
@@ -124,10 +138,6 @@ macro_rules! with_route_keys {
                 /// How much is done: report only (observe), repair and withhold (enforce), or also
                 /// break silences (full). Default: "full".
                 mode: Option<Text<OneOf<Mode>>>,
-                /// Which ways of saying "progress" are understood, by name; "defaults" stands for
-                /// "standard", "tools-progress" and "tool-notifications". Default: ["defaults"].
-                #[schemars(with = "Option<Vec<String>>")]
-                pub(super) dialects: Option<Vec<Spanned<String>>>,
                 /// No progress before its call is this old. Default: "150ms" on stdio and HTTP+SSE, "0"
                 /// on Streamable HTTP and for clients that are known not to need it.
                 first_after: Option<Text<AnyTime>>,
@@ -192,7 +202,6 @@ macro_rules! with_route_keys {
                     guard: said(&self.guard),
                     min_interval: said(&self.min_interval),
                     coalesce: said(&self.coalesce),
-                    dialects: None,
                     no_repair: repairs.map(|name| name.0.clone()).collect(),
                     keep_original: self.keep_original,
                     token_is: said(&self.token_is),
@@ -200,6 +209,13 @@ macro_rules! with_route_keys {
                     call: self.call(),
                     tools: self.tools.iter().map(|(name, tool)| (name.clone(), tool.call())).collect(),
                 }
+            }
+
+            /// The names of dialects: the table's own, and those of single tools.
+            pub(super) fn dialects(&self) -> impl Iterator<Item = (Option<&str>, &[Spanned<String>])> {
+                let tools = self.tools.iter().map(|(name, tool)| (Some(&**name), &tool.dialects));
+                let all = std::iter::once((None, &self.dialects)).chain(tools);
+                all.filter_map(|(tool, names)| Some((tool, names.as_deref()?)))
             }
 
             /// Lays what is said about connections and limits over `route`.

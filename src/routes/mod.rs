@@ -11,7 +11,6 @@ mod meant;
 mod print;
 mod route;
 mod schema;
-mod secret;
 mod several;
 mod spelling;
 mod wrong;

@@ -9,13 +9,14 @@ use http::HeaderValue;
 use url::Url;
 
 use super::env::Taken;
-use super::secret::{is_secret, is_secret_value};
 use super::{
     HeaderRules, HttpUpstream, Lifecycle, Route, Routes, Server, ServerInfo, ServerTls,
     StdioUpstream, Upstream,
 };
 use crate::progress::dialect::{Dialect, Own, Pointer};
+use crate::progress::extract::Extract;
 use crate::progress::{CallPolicy, Policy, Scale};
+use crate::secret::{is_secret, is_secret_value};
 use crate::settings::{ANSWER_REPAIRS, OFF, Word};
 
 /// What is shown of a secret.
@@ -266,8 +267,6 @@ impl Page<'_> {
 
     fn policy(&mut self, policy: &Policy) {
         self.key("mode", word(policy.mode));
-        let names = policy.dialects.iter().map(|dialect| quote(dialect.name()));
-        self.key("dialects", list(names));
         let pacing = policy.pacing;
         let (first_after, hold, guard) =
             (time(pacing.first_after), time(pacing.hold), time(pacing.guard));
@@ -355,11 +354,15 @@ fn call(policy: &CallPolicy) -> Vec<(&'static str, String)> {
         Scale::Unit => "\"unit\"".to_owned(),
         Scale::Of(total) => format!("\"{total}\""),
     });
+    let dialects = policy.dialects.iter().map(|dialect| quote(dialect.name()));
+    let patterns = |extract: &Extract| list(extract.patterns().map(quote));
     let keys = [
+        ("dialects", Some(list(dialects))),
+        ("extract", policy.extract.as_ref().map(patterns)),
+        ("mask", Some(list(policy.masks.patterns().map(quote)))),
         ("heartbeat", Some(heartbeat)),
         ("on_fall", Some(word(policy.on_fall))),
         ("scale", scale),
-        ("figures_in_text", Some(policy.figures_in_text.to_string())),
         ("messages", Some(word(policy.messages))),
         ("call_timeout", Some(time_or_off(policy.call_timeout))),
     ];

@@ -11,6 +11,8 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 
 use super::spelling::{JsonPointer, Spelling, Text, or_variable};
 use crate::json;
+use crate::progress::extract::Extract;
+use crate::progress::mask::Masks;
 
 /// A string, or a list of strings.
 pub(super) struct OneOrMore(pub(super) Vec<String>);
@@ -49,6 +51,48 @@ impl JsonSchema for OneOrMore {
             "items": { "type": "string" },
             "minItems": 1,
         })
+    }
+}
+
+/// A list of patterns, read together.
+pub(super) struct Patterns<T>(pub(super) T);
+
+/// What a list of patterns is read into.
+pub(super) trait FromPatterns: Sized {
+    /// Reads them, or says which is wrong and what would be right.
+    fn read(patterns: &[String]) -> Result<Self, String>;
+}
+
+impl FromPatterns for Extract {
+    fn read(patterns: &[String]) -> Result<Self, String> {
+        Self::read(patterns.iter().map(|pattern| &**pattern))
+    }
+}
+
+impl FromPatterns for Masks {
+    fn read(patterns: &[String]) -> Result<Self, String> {
+        Self::read(patterns.iter().map(|pattern| &**pattern))
+    }
+}
+
+impl<'de, T: FromPatterns> Deserialize<'de> for Patterns<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let patterns = Vec::<String>::deserialize(from)?;
+        T::read(&patterns).map(Self).map_err(D::Error::custom)
+    }
+}
+
+impl<T> JsonSchema for Patterns<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Patterns".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "array", "items": { "type": "string" } })
     }
 }
 

@@ -98,7 +98,7 @@ fn policy(settings: &[u8]) -> Policy {
         policy.call.on_fall = OnFall::Rebase;
     }
     if on(b'a') {
-        policy.dialects = dialects();
+        policy.call.dialects = dialects();
     }
     if on(b't') {
         policy.coalesce = Coalesce::All;

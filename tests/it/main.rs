@@ -12,6 +12,7 @@ mod fuzz_bodies;
 mod legacy;
 mod lines;
 mod over_http;
+mod overheard;
 mod pairs;
 mod plain;
 mod probe;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use milepost::jsonrpc::{Kind, Message};
+use milepost::progress::extract::Extract;
 use milepost::progress::{
     Coalesce, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict,
 };
@@ -25,9 +26,9 @@ fn policies() -> impl Strategy<Value = Policy> {
     (on_fall, pacing, any::<[bool; 6]>()).prop_map(|(on_fall, pacing, dice)| {
         let mut policy = Policy { pacing, ..Policy::default() };
         policy.call.on_fall = on_fall;
-        policy.call.figures_in_text = dice[0];
+        policy.call.extract = dice[0].then(Extract::default);
         if dice[1] {
-            policy.dialects = dialects();
+            policy.call.dialects = dialects();
         }
         if dice[2] && dice[3] {
             policy.mode = Mode::Enforce;

@@ -18,6 +18,7 @@ struct Ends {
     client: DuplexStream,
     server: DuplexStream,
     noise: DuplexStream,
+    errors: DuplexStream,
     tell: mpsc::UnboundedSender<String>,
     task: JoinHandle<()>,
 }
@@ -29,11 +30,12 @@ fn start(policy: Policy) -> Ends {
     let (client, near_client) = duplex(ROOM);
     let (server, near_server) = duplex(ROOM);
     let (noise, near_noise) = duplex(ROOM);
+    let (errors, near_errors) = duplex(ROOM);
     let (client_in, client_out) = tokio::io::split(near_client);
     let (server_in, server_out) = tokio::io::split(near_server);
     let client_leg = Pipe::new(Box::new(client_in), Box::new(client_out));
     let server_leg = Pipe::new(Box::new(server_in), Box::new(server_out));
-    let aside = Aside::new(Box::new(near_noise), None);
+    let aside = Aside::new(Box::new(near_noise), Some(Box::new(near_errors)));
     let mut relay = Relay::with_wire(policy, client_leg, server_leg, aside);
     let (tell, mut gone) = mpsc::unbounded_channel::<String>();
     let task = tokio::spawn(async move {
@@ -48,7 +50,7 @@ fn start(policy: Policy) -> Ends {
         }
         relay.finish(Duration::from_secs(1)).await;
     });
-    Ends { client, server, noise, tell, task }
+    Ends { client, server, noise, errors, tell, task }
 }
 
 /// Lets every task do what it can at this moment.
@@ -89,6 +91,7 @@ async fn play(text: &str) -> (Vec<String>, Vec<String>) {
         match sign {
             "> " => ends.client.write_all(&message()).await.unwrap(),
             "< " => ends.server.write_all(&message()).await.unwrap(),
+            "2 " => ends.errors.write_all(&message()).await.unwrap(),
             "+ " => tokio::time::sleep(duration(rest)).await,
             "! " if rest.starts_with("gone ") => ends.tell.send(rest[5..].to_owned()).unwrap(),
             _ => continue,
@@ -116,7 +119,14 @@ async fn transcripts_come_out_the_same_through_the_relay() {
         }
         let (told, noise) = play(&text).await;
         assert_eq!(told, expected(&text, "= "), "{}", path.display());
-        assert_eq!(noise, expected(&text, "e "), "{}", path.display());
+        let aside = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("e ").or_else(|| line.strip_prefix("2 ")));
+        let aside = aside.flat_map(|line| {
+            let bytes = unprintable(line.trim_end());
+            String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect::<Vec<_>>()
+        });
+        assert_eq!(noise, aside.collect::<Vec<_>>(), "{}", path.display());
         count += 1;
     }
     assert!(count > 1);
@@ -133,7 +143,8 @@ static FAULTY: BuiltIn = BuiltIn {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_the_filter_leaves_the_connection_forwarding_without_progress() {
-    let policy = Policy { dialects: vec![Dialect::BuiltIn(&FAULTY)], ..Policy::default() };
+    let mut policy = Policy::default();
+    policy.call.dialects = vec![Dialect::BuiltIn(&FAULTY)];
     let mut ends = start(policy);
     let ask =
         br#"{"id":1,"method":"tools/call","params":{"_meta":{"progressToken":1},"name":"a"}}"#;

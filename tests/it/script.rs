@@ -9,6 +9,7 @@
 //! ^ {...}      the server gets something else than what the client said, or something besides
 //! < {...}      the server says            <2 on the upstream stream that pairs with client stream 2,
 //!                                         <70 on its stream 70
+//! 2 text       the server writes a line on its standard error (`\x0D` and such for what is no text)
 //! = {...}      the client is told         =2 on client stream 2
 //! x reason     a message of the server was withheld
 //! e text       a line that is no message went to standard error
@@ -25,17 +26,21 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use milepost::jsonrpc::{Key, Message};
+use milepost::progress::dialect::Source;
+use milepost::progress::extract::Extract;
 use milepost::progress::{
     Coalesce, Fate, Filter, Messages, Mode, OnFall, Origin, Pacing, Policy, Reason, Record, Scale,
     StreamId, StreamKind, TokenIs, Verdict, dialect,
 };
 use milepost::routes::{Environment, Routes};
+use milepost::terminal::Terminal;
 
 use crate::checker::Checker;
 
 /// A filter, its clients and a clock that stands still unless told otherwise.
 pub(crate) struct Player {
     filter: Filter,
+    terminal: Terminal,
     start: Instant,
     now: Duration,
     checkers: BTreeMap<u64, Checker>,
@@ -56,6 +61,7 @@ impl Player {
         let checkers = BTreeMap::from([(0, Checker::default())]);
         Self {
             filter,
+            terminal: Terminal::default(),
             start: Instant::now(),
             now: Duration::ZERO,
             checkers,
@@ -96,6 +102,12 @@ impl Player {
                 if let Fate::Noise(bytes) = fate {
                     let _ = writeln!(self.out, "e {}", String::from_utf8_lossy(&bytes).trim_end());
                 }
+            }
+            "2" => {
+                let text = [&unprintable(text)[..], b"\n"].concat();
+                let (filter, now) = (&mut self.filter, self.start + self.now);
+                let overheard = &mut |line: &str| filter.overheard(now, Source::Stderr, line);
+                self.terminal.feed(&text, overheard);
             }
             "+" => return self.pass(duration(text.trim())),
             "!" => self.command(text),
@@ -200,9 +212,13 @@ impl Player {
                         account.repaired.iter().map(|(r, n)| format!("{} {n}", r.name())).collect();
                     let withheld: Vec<String> =
                         account.withheld.iter().map(|(r, n)| format!("{} {n}", r.name())).collect();
+                    let overheard = match account.overheard {
+                        0 => String::new(),
+                        lines => format!(" overheard {lines}"),
+                    };
                     let _ = writeln!(
                         self.out,
-                        "~ {:?} in {} out {} beats {} repaired [{}] withheld [{}]",
+                        "~ {:?} in {}{overheard} out {} beats {} repaired [{}] withheld [{}]",
                         call.outcome,
                         account.received,
                         account.sent,
@@ -248,7 +264,7 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
     if let Some(table) = text.strip_prefix("dialect ") {
         let text = format!("dialect = [{table}]");
         let routes = Routes::parse(Path::new(""), &text, &Environment::default());
-        policy.dialects.extend_from_slice(routes.unwrap().dialects());
+        policy.call.dialects.extend_from_slice(routes.unwrap().dialects());
         return;
     }
     for setting in text.split_whitespace() {
@@ -280,7 +296,7 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
                 }
             }
             "dialects" => {
-                policy.dialects =
+                policy.call.dialects =
                     value.split(',').map(|name| dialect::named(name).unwrap()).collect();
             }
             "messages" => policy.call.messages = Messages::Append,
@@ -291,7 +307,7 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
                     total => Scale::Of(total.parse().unwrap()),
                 });
             }
-            "figures-in-text" => policy.call.figures_in_text = on,
+            "extract" => policy.call.extract = Some(Extract::read([value]).unwrap()),
             "call-timeout" => policy.call.call_timeout = Some(duration(value)),
             "keep-original" => policy.keep_original = on,
             "words-in-2024" => policy.words_in_2024 = on,

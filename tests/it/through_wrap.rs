@@ -28,7 +28,7 @@ fn flags(text: &str) -> Option<Vec<String>> {
             let (key, value) = setting.split_once('=')?;
             match (key, value) {
                 ("heartbeat", "off") => flags.push("--no-heartbeat".to_owned()),
-                ("keep-original" | "words-in-2024" | "figures-in-text", "on") => {
+                ("keep-original" | "words-in-2024", "on") => {
                     flags.push(format!("--{key}"));
                 }
                 ("dialects", names) => {
@@ -38,7 +38,7 @@ fn flags(text: &str) -> Option<Vec<String>> {
                 }
                 (
                     "mode" | "hold" | "guard" | "first-after" | "min-interval" | "on-fall"
-                    | "scale",
+                    | "scale" | "extract",
                     value,
                 ) => {
                     flags.extend([format!("--{key}"), value.to_owned()]);
@@ -66,7 +66,9 @@ fn is_robust(text: &str) -> bool {
         text.contains("heartbeat=off") || times.iter().sum::<Duration>() < Duration::from_secs(1);
     // Whatever follows at once must not depend on which line the proxy reads first.
     let unpaced = !text.contains("guard=0ms") || times.is_empty();
-    short && coarse && quiet && unpaced
+    // Standard error and standard output come in no order.
+    let alone = !text.contains("\n2 ");
+    alone && short && coarse && quiet && unpaced
 }
 
 /// Lines as they come out of a pipe.

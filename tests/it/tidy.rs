@@ -11,13 +11,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("clients", &[]),
     ("lines", &[]),
     ("sse", &[]),
+    ("terminal", &[]),
+    ("secret", &[]),
     ("jsonrpc", &["json"]),
-    ("progress", &["clients", "json", "jsonrpc", "mcp"]),
+    ("progress", &["clients", "json", "jsonrpc", "mcp", "secret", "terminal"]),
     ("transport", &[]),
     ("census", &["clients"]),
     ("telemetry", &["census", "clients", "progress"]),
     ("guarded", &["jsonrpc", "progress"]),
-    ("relay", &["guarded", "jsonrpc", "lines", "progress", "transport"]),
+    ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport"]),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
     ("host", &["lines", "probe", "relay", "telemetry", "transport"]),
     ("remote", &["relay", "telemetry"]),
@@ -27,7 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
-    ("routes", &["json", "progress", "settings"]),
+    ("routes", &["json", "progress", "secret", "settings"]),
     ("check", &["cli", "routes"]),
     (
         "http",
@@ -55,7 +57,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 6] = ["clients", "json", "jsonrpc", "mcp", "progress", "sse"];
+const CORE: [&str; 8] =
+    ["clients", "json", "jsonrpc", "mcp", "progress", "secret", "sse", "terminal"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [

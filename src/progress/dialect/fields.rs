@@ -7,8 +7,8 @@ use serde::de::IgnoredAny;
 
 use crate::json::{self, Members};
 use crate::jsonrpc::Key;
-use crate::progress::meter::{Figure, Number, spell};
-use crate::progress::notification::strip_controls;
+use crate::progress::meter::{Figure, Number};
+use crate::terminal;
 
 /// Members of one object. Real progress has about ten; more than this is not read.
 const MEMBERS_MAX: usize = 256;
@@ -137,32 +137,10 @@ pub(super) fn whole(text: &'static str) -> Number {
     Number { value: text.parse().unwrap_or(1.0), text: Bytes::from_static(text.as_bytes()) }
 }
 
-/// "45%" or "234/520" among words.
-pub fn figure_in_words(words: &str) -> Option<Figure> {
-    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | '/' | '%' | ',');
-    words.split(|c: char| !is_part(c)).find_map(|token| {
-        let token = token.trim_matches([',', '.']);
-        let number = |text: &str| {
-            let value = json::number(text.as_bytes())?;
-            Some(Number { value, text: spell(value) })
-        };
-        if let Some(percent) = token.strip_suffix('%') {
-            return Some(Figure { value: number(percent)?, total: Some(whole("100")) });
-        }
-        let (value, total) = token.split_once('/')?;
-        let figure = Figure { value: number(value)?, total: Some(number(total)?) };
-        figure
-            .total
-            .as_ref()
-            .is_some_and(|total| figure.value.value <= total.value)
-            .then_some(figure)
-    })
-}
-
 /// Words that a server did not write as a progress message: without terminal control sequences;
 /// `None` if nothing is left.
 pub(super) fn clean(words: &str) -> Option<Bytes> {
-    let words = strip_controls(words);
+    let words = terminal::plain(words);
     (!words.trim().is_empty()).then(|| json::quote(words.trim_end_matches('\n')))
 }
 

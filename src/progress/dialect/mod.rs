@@ -9,11 +9,13 @@ mod lsp;
 mod own;
 mod standard;
 mod tasks_progress;
+mod text;
 mod text_chunk;
 mod tool_notifications;
 mod tools_progress;
 
 use std::sync::Arc;
+use std::{fmt, slice};
 
 use bytes::Bytes;
 
@@ -21,16 +23,29 @@ use super::meter::Figure;
 use super::verdict::Repairs;
 use crate::jsonrpc::{Key, Message};
 
-pub use fields::{Fields, figure_in_words};
+pub use fields::Fields;
 pub use own::{Count, Final, Own, Pointer};
+pub use text::Source;
+pub(in crate::progress) use text::{read as read_text, read_json};
 
 /// One way of saying "progress".
-#[derive(Debug, Clone)]
+#[derive(Clone, PartialEq)]
 pub enum Dialect {
     /// One that Milepost knows.
     BuiltIn(&'static BuiltIn),
     /// One that a route file describes.
     Own(Arc<Own>),
+    /// Text that was written for people (rule A5).
+    Text(Source),
+}
+
+impl fmt::Debug for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn(_) | Self::Text(_) => f.write_str(self.name()),
+            Self::Own(dialect) => dialect.fmt(f),
+        }
+    }
 }
 
 /// A dialect that Milepost knows.
@@ -48,13 +63,25 @@ pub struct BuiltIn {
     pub read: fn(method: &str, message: &Message, params: &Fields) -> Option<Report>,
 }
 
+impl PartialEq for BuiltIn {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
 impl Dialect {
     /// Its name in route files, flags and logs.
     pub fn name(&self) -> &str {
         match self {
             Self::BuiltIn(dialect) => dialect.name,
             Self::Own(dialect) => &dialect.name,
+            Self::Text(source) => source.name(),
         }
+    }
+
+    /// Whether it takes text of `source` for progress.
+    pub fn listens_to(&self, source: Source) -> bool {
+        self.sources().contains(&source)
     }
 
     /// The notification methods that it claims.
@@ -62,6 +89,7 @@ impl Dialect {
         let (known, own) = match self {
             Self::BuiltIn(dialect) => (dialect.methods, &[][..]),
             Self::Own(dialect) => (&[][..], &dialect.methods[..]),
+            Self::Text(_) => (&[][..], &[][..]),
         };
         known.iter().copied().chain(own.iter().map(String::as_str))
     }
@@ -69,6 +97,15 @@ impl Dialect {
     /// Whether it claims a notification method.
     pub fn claims(&self, method: &str) -> bool {
         self.methods().any(|claimed| claimed == method)
+    }
+
+    /// The sources of text that it reads besides messages.
+    pub fn sources(&self) -> &[Source] {
+        match self {
+            Self::BuiltIn(_) => &[],
+            Self::Own(dialect) => &dialect.sources,
+            Self::Text(source) => slice::from_ref(source),
+        }
     }
 
     /// Whether its servers answer tool calls with bare results.
@@ -80,19 +117,23 @@ impl Dialect {
     pub(super) fn read(&self, method: &str, message: &Message, params: &Fields) -> Option<Report> {
         match self {
             Self::BuiltIn(dialect) => (dialect.read)(method, message, params),
-            Self::Own(dialect) => dialect.read(message),
+            Self::Own(dialect) => dialect.read(message.raw()),
+            Self::Text(_) => None,
         }
     }
 }
 
 /// Every dialect that is built in.
-pub static ALL: [Dialect; 6] = [
+pub static ALL: [Dialect; 9] = [
     Dialect::BuiltIn(&standard::DIALECT),
     Dialect::BuiltIn(&tools_progress::DIALECT),
     Dialect::BuiltIn(&tool_notifications::DIALECT),
     Dialect::BuiltIn(&text_chunk::DIALECT),
     Dialect::BuiltIn(&lsp::DIALECT),
     Dialect::BuiltIn(&tasks_progress::DIALECT),
+    Dialect::Text(Source::Log),
+    Dialect::Text(Source::Stderr),
+    Dialect::Text(Source::Stdout),
 ];
 
 /// Those that are understood unless a route says otherwise.
@@ -134,6 +175,8 @@ pub struct Report {
     pub message: Option<Bytes>,
     /// The words continue those of the last report.
     pub chunk: bool,
+    /// It was read in text that was not meant as progress.
+    pub overheard: bool,
     /// The server says that this is the last one.
     pub last: bool,
     /// Members that the specification does not know, each `"key":value`.

@@ -1,4 +1,5 @@
-//! A dialect that a route file describes: methods, and pointers to what their messages say.
+//! A dialect that a route file describes: methods, and pointers to what their messages say; or places
+//! where a server writes JSON objects for other eyes, and pointers into those.
 //!
 //! ```json
 //! {"jsonrpc":"2.0","method":"acme/status","params":{"callId":7,"pct":15,"text":"m","state":"running"}}
@@ -7,10 +8,11 @@
 
 use bytes::Bytes;
 
-use super::fields::{figure_in_words, is_valid, number, whole};
-use super::{About, Report};
+use super::fields::{is_valid, number, whole};
+use super::{About, Report, Source};
 use crate::json;
-use crate::jsonrpc::{Key, Message};
+use crate::jsonrpc::Key;
+use crate::progress::extract::Extract;
 use crate::progress::meter::Figure;
 use crate::progress::verdict::Repair;
 
@@ -31,8 +33,10 @@ pub enum Count {
 pub struct Own {
     /// Its name in route files, flags and logs.
     pub name: String,
-    /// The notification methods that it claims.
+    /// The notification methods that it claims; none if it has sources.
     pub methods: Vec<String>,
+    /// The sources whose JSON objects it reads, with pointers relative to those; none if it has methods.
+    pub sources: Vec<Source>,
     /// The id of the request.
     pub request_id: Option<Pointer>,
     /// What stands where the token belongs.
@@ -50,9 +54,8 @@ pub struct Own {
 }
 
 impl Own {
-    /// Reads a message; `None` if nothing is where it is looked for.
-    pub(super) fn read(&self, message: &Message) -> Option<Report> {
-        let text = message.raw();
+    /// Reads a message or an object of a source; `None` if nothing is where it is looked for.
+    pub(super) fn read(&self, text: &Bytes) -> Option<Report> {
         let find = |pointer: &Option<Pointer>| {
             let found = pointer.as_ref().and_then(|pointer| pointer.find(text));
             found.filter(|found| **found != *b"null")
@@ -83,7 +86,9 @@ impl Own {
     }
 
     fn figure(&self, value: &Bytes, total: Option<Bytes>) -> Option<Figure> {
-        let Some(value) = number(value) else { return figure_in_words(&json::words(value)?) };
+        let Some(value) = number(value) else {
+            return Extract::presets().figure(&json::words(value)?);
+        };
         let known = match self.scale {
             Count::Percent => Some(whole("100")),
             Count::Unit => Some(whole("1")),

@@ -51,6 +51,7 @@ fn describe(table: &Spanned<DialectTable>) -> Result<Own, Wrong> {
     let dialect = Own {
         name: name.get_ref().clone(),
         methods: methods.get_ref().0.clone(),
+        sources: Vec::new(),
         request_id: said(&said_here.request_id),
         token: said(&said_here.token),
         progress: said(&said_here.progress),
@@ -71,13 +72,27 @@ fn describe(table: &Spanned<DialectTable>) -> Result<Own, Wrong> {
     Ok(dialect)
 }
 
-/// `settings` with the dialects of some names.
-pub(super) fn choose(
-    settings: Settings,
-    names: Option<&[Spanned<String>]>,
+/// `settings` with the dialects that are named for all tools and for single ones.
+pub(super) fn choose<'a>(
+    mut settings: Settings,
+    named: impl Iterator<Item = (Option<&'a str>, &'a [Spanned<String>])>,
     own: &[Dialect],
 ) -> Result<Settings, Wrong> {
-    let Some(names) = names else { return Ok(settings) };
+    for (tool, names) in named {
+        let chosen = Some(chosen(names, own)?);
+        match tool {
+            None => settings.call.dialects = chosen,
+            Some(tool) => {
+                let known = settings.tools.iter_mut().find(|(name, _)| name == tool);
+                known.into_iter().for_each(|(_, call)| call.dialects.clone_from(&chosen));
+            }
+        }
+    }
+    Ok(settings)
+}
+
+/// The dialects of some names.
+fn chosen(names: &[Spanned<String>], own: &[Dialect]) -> Result<Vec<Dialect>, Wrong> {
     let mut chosen: Vec<Dialect> = Vec::new();
     for name in names {
         let named = dialects([&**name.get_ref()], own);
@@ -99,5 +114,5 @@ pub(super) fn choose(
             chosen.push(dialect);
         }
     }
-    Ok(Settings { dialects: Some(chosen), ..settings })
+    Ok(chosen)
 }

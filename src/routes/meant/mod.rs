@@ -51,8 +51,7 @@ fn meant(file: &File, folder: &Path, taken: &mut Taken) -> Result<Meant, Wrong> 
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
-    let names = file.defaults.dialects.as_deref();
-    let defaults = dialects::choose(file.defaults.settings(), names, &own)?;
+    let defaults = dialects::choose(file.defaults.settings(), file.defaults.dialects(), &own)?;
     Ok(Meant { server, admin, defaults, routes, dialects: own, taken: Taken::default() })
 }
 
@@ -86,6 +85,6 @@ fn route(
     }
     route.request_headers = headers::read(&said.headers.request, taken)?;
     route.response_headers = headers::read(&said.headers.response, taken)?;
-    route.settings = dialects::choose(said.settings(), said.dialects.as_deref(), own)?;
+    route.settings = dialects::choose(said.settings(), said.dialects(), own)?;
     Ok(route)
 }

@@ -8,9 +8,10 @@ use super::rig::{Answer, Asked, Rig, check, pass, settle};
 use crate::script::{duration, transcripts_of_one_client, unprintable};
 
 /// Transcripts that have no meaning over HTTP+SSE, and why.
-const NOT_ON_A_WIRE: [(&str, &str); 4] = [
+const NOT_ON_A_WIRE: [(&str, &str); 5] = [
     ("edge-cases/ec-36-37-clients-of-one-child", "a wire has one client"),
     ("rules/shared-child", "a wire has one client"),
+    ("text/noise", "a server over HTTP has no standard output"),
     ("rules/client-leaves", "only a client on stdio can say that it says no more"),
     (
         "rules/text-before-the-answer",
@@ -50,7 +51,7 @@ fn keys(text: &str) -> String {
                     heartbeat
                         .push(format!("{} = \"{value}\"", key.trim_start_matches("heartbeat-")));
                 }
-                ("keep-original" | "words-in-2024" | "figures-in-text", value) => {
+                ("keep-original" | "words-in-2024", value) => {
                     writeln!(keys, "{name} = {}", value == "on").unwrap();
                 }
                 ("dialects", names) => {
@@ -61,6 +62,7 @@ fn keys(text: &str) -> String {
                     "response-id" | "error-shape" | "bare-result" | "orphan-answer" | "missing-id",
                     "off",
                 ) => no_repair.push(key),
+                ("extract", value) => writeln!(keys, "extract = [{value:?}]").unwrap(),
                 ("token-is", _) => keys += "token_is = \"request_id\"\n",
                 ("messages", _) => keys += "messages = \"append\"\n",
                 ("coalesce", _) => keys += "coalesce = \"all\"\n",
@@ -159,8 +161,8 @@ async fn transcripts_come_out_the_same_and_at_the_same_times_on_an_http_sse_stre
             skipped.insert(*skip);
             continue;
         }
-        // Those with several client streams are played below.
-        if text.lines().any(|line| line.starts_with("! open")) {
+        // Those with several client streams are played below; a server over HTTP has no standard error.
+        if text.lines().any(|line| line.starts_with("! open") || line.starts_with("2 ")) {
             continue;
         }
         // Comments do not belong to any transcript.

@@ -7,9 +7,10 @@ use super::*;
 use crate::support::{runs, until};
 
 /// A stdio server: it has started another process in a session of its own, says so and its own number
-/// on its standard error, and answers every request at once; a `slow` call gets progress only.
+/// on its standard error, and answers every request at once; a `slow` call gets progress only, a `loud`
+/// one is talked of on standard error and answered a moment later.
 const SERVER: &str = r#"
-import json, os, subprocess, sys
+import json, os, subprocess, sys, time
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
 print("pids", os.getpid(), child.pid, "end\x1b[31m", file=sys.stderr, flush=True)
 def say(message):
@@ -23,6 +24,10 @@ for line in sys.stdin:
              "params": {"progressToken": token, "progress": 1}})
     elif said.get("method") == "tools/call" and params["name"] == "die":
         os._exit(3)
+    elif said.get("method") == "tools/call" and params["name"] == "loud":
+        print("copied 3 of 7 files", file=sys.stderr, flush=True)
+        time.sleep(0.5)
+        say({"jsonrpc": "2.0", "id": said["id"], "result": {}})
     elif "id" in said and "method" in said:
         version = params.get("protocolVersion")
         result = {"protocolVersion": version, "capabilities": {},
@@ -92,6 +97,16 @@ fn a_session_has_a_child_whose_standard_error_is_in_the_log() {
     assert!(stream.rest().contains("the session has ended"));
     are_gone(&pids(&proxy, 1));
     assert_eq!(ask(&proxy, &session, &tool("fast", 2)).status(), 404);
+}
+
+#[test]
+fn what_a_child_writes_on_standard_error_can_be_progress() {
+    let proxy = serving("tools.loud = { dialects = [\"stderr\"] }");
+    let session = begin(&proxy);
+    let told = ask(&proxy, &session, &tool("loud", 1)).rest();
+    let progress = r#""progressToken":1,"progress":3,"total":7,"message":"copied 3 of 7 files""#;
+    assert!(told.contains(progress), "{told}");
+    proxy.logged(&["copied 3 of 7 files"]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! What looks like a secret, so that it is not shown. Better one too many than one too few.
+//! What looks like a secret, so that it is not shown, in settings and in text. Better one too many than
+//! one too few.
 
 /// Words in a name whose value is one.
-const WORDS: [&str; 18] = [
+pub const WORDS: [&str; 18] = [
     "apikey",
     "auth",
     "authorization",
@@ -23,13 +24,15 @@ const WORDS: [&str; 18] = [
 ];
 
 /// What keys of well-known services begin with.
-const BEGINNINGS: [&str; 13] = [
+pub const BEGINNINGS: [&str; 15] = [
     "AIza",
     "AKIA",
     "eyJ",
     "ghp_",
     "gho_",
+    "ghr_",
     "ghs_",
+    "ghu_",
     "github_pat_",
     "glpat-",
     "hf_",
@@ -43,11 +46,12 @@ const BEGINNINGS: [&str; 13] = [
 const RUN_MIN: usize = 16;
 
 /// Whether `value`, which goes by `name`, looks like a secret.
-pub(super) fn is_secret(name: &str, value: &str) -> bool {
+pub fn is_secret(name: &str, value: &str) -> bool {
     is_secret_value(value) || (is_secret_name(name) && !is_plain(value))
 }
 
-fn is_secret_name(name: &str) -> bool {
+/// Whether what goes by `name` is a secret.
+pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_lowercase();
     let mut words = name.split(|c: char| !c.is_alphanumeric());
     // Also `apiKey` and `accessToken`, which have no other sign between their words.
@@ -56,12 +60,13 @@ fn is_secret_name(name: &str) -> bool {
 }
 
 /// A switch or a small number is no secret, whatever its name.
-fn is_plain(value: &str) -> bool {
+pub fn is_plain(value: &str) -> bool {
     let is_word = ["", "true", "false", "yes", "no", "on", "off", "none"].contains(&value);
     is_word || (value.len() <= 6 && value.chars().all(|c| c.is_ascii_digit()))
 }
 
-pub(super) fn is_secret_value(value: &str) -> bool {
+/// Whether `value` looks like a secret, whatever it goes by.
+pub fn is_secret_value(value: &str) -> bool {
     let has_beginning =
         value.len() >= RUN_MIN && BEGINNINGS.iter().any(|begin| value.starts_with(begin));
     let authority = value.split_once("://").map_or("", |(_, rest)| rest);

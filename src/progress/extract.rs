@@ -1,0 +1,293 @@
+//! Figures in text: patterns that find `45%` and `234/520` among words.
+//!
+//! Text is ambiguous. What may mean something else (a date, a path, the load of a machine) stays text:
+//! a figure that is missed costs little, and one that is made up misleads.
+
+mod number;
+mod presets;
+mod words;
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use regex::{Captures, Regex, RegexBuilder};
+
+use super::meter::Figure;
+use number::{figure, hundredths, spelled};
+
+/// Patterns of one route or tool. Each is tried on each line that has none of the figures before it.
+pub const PATTERNS_MAX: usize = 32;
+
+/// The longest pattern, in bytes.
+pub const PATTERN_MAX: usize = 1 << 10;
+
+/// Bytes of a line that are looked at. Bars and counters stand within the width of a screen.
+const LOOKED_AT: usize = 1 << 10;
+
+/// Memory of one compiled pattern, and of what it remembers while it runs, in bytes.
+const COMPILED_MAX: usize = 1 << 20;
+
+/// Places of a line at which a template is tried.
+const TRIES_MAX: usize = 16;
+
+/// The word that stands for the patterns that are built in.
+pub const PRESETS: &str = "presets";
+
+/// What a pattern finds.
+const NAMES: [&str; 3] = ["progress", "total", "percent"];
+
+/// A number in a template: thousands may be separated.
+const NUMBER: &str =
+    r"[0-9]{1,3}(?:[,_'\u{a0}\u{2009}\u{202f}][0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?";
+
+/// The patterns by which figures are found in words.
+#[derive(Clone)]
+pub struct Extract(Arc<[Pattern]>);
+
+/// One pattern.
+struct Pattern {
+    written: String,
+    meant: Meant,
+}
+
+enum Meant {
+    Presets,
+    /// A regular expression as it is.
+    Expression(Regex),
+    /// What a template stands for, and whether a number stands at its beginning and at its end.
+    Template {
+        expression: Regex,
+        opens: bool,
+        closes: bool,
+    },
+}
+
+impl Default for Extract {
+    fn default() -> Self {
+        Self::presets()
+    }
+}
+
+impl PartialEq for Extract {
+    fn eq(&self, other: &Self) -> bool {
+        self.patterns().eq(other.patterns())
+    }
+}
+
+impl fmt::Debug for Extract {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.patterns()).finish()
+    }
+}
+
+impl Extract {
+    /// The patterns that are built in.
+    pub fn presets() -> Self {
+        static PATTERNS: LazyLock<Arc<[Pattern]>> = LazyLock::new(|| {
+            Arc::new([Pattern { written: PRESETS.to_owned(), meant: Meant::Presets }])
+        });
+        Self(Arc::clone(&PATTERNS))
+    }
+
+    /// No patterns: no figure is ever found.
+    pub fn none() -> Self {
+        Self(Arc::new([]))
+    }
+
+    /// Reads patterns: templates such as `{progress}/{total}`, regular expressions with groups of the
+    /// names `progress`, `total` and `percent`, or [`PRESETS`]. The error says what would be right.
+    pub fn read<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut read: Vec<Pattern> = Vec::new();
+        for written in patterns {
+            if read.iter().any(|known| known.written == written) {
+                return Err(format!("{written:?} is there twice"));
+            }
+            if read.len() == PATTERNS_MAX {
+                return Err(format!("at most {PATTERNS_MAX} patterns are expected"));
+            }
+            read.push(Pattern { written: written.to_owned(), meant: Meant::read(written)? });
+        }
+        Ok(Self(read.into()))
+    }
+
+    /// The patterns as they are written.
+    pub fn patterns(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|pattern| &*pattern.written)
+    }
+
+    /// The figure in a line: of the first pattern that finds one. It is at least 0, and at most its
+    /// total.
+    pub fn figure(&self, words: &str) -> Option<Figure> {
+        if self.0.is_empty() || !words.bytes().any(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let words = head(words);
+        self.0.iter().find_map(|pattern| match &pattern.meant {
+            Meant::Presets => presets::figure_of(words),
+            Meant::Expression(expression) => {
+                expression.captures_iter(words).take(TRIES_MAX).find_map(|found| captured(&found))
+            }
+            Meant::Template { expression, opens, closes } => {
+                in_template(expression, *opens, *closes, words)
+            }
+        })
+    }
+}
+
+/// As much of a line as is looked at, without a word that is cut.
+fn head(words: &str) -> &str {
+    if words.len() <= LOOKED_AT {
+        return words;
+    }
+    let end = (0..=LOOKED_AT).rev().find(|&at| words.is_char_boundary(at)).unwrap_or(0);
+    let (head, _) = words.split_at(end);
+    head.rfind(char::is_whitespace).map_or("", |at| head.split_at(at).0)
+}
+
+impl Meant {
+    fn read(written: &str) -> Result<Self, String> {
+        if written == PRESETS {
+            return Ok(Self::Presets);
+        }
+        if written.len() > PATTERN_MAX {
+            return Err(format!("a pattern of at most {PATTERN_MAX} bytes is expected"));
+        }
+        if NAMES.iter().any(|name| written.contains(&format!("{{{name}}}"))) {
+            return Self::template(written);
+        }
+        let Ok(expression) = compile(written) else {
+            return Err(match compile_error(written) {
+                Some(why) if written.contains("(?") => {
+                    format!("{written:?} is no regular expression: {why}")
+                }
+                _ => no_pattern(written),
+            });
+        };
+        let names: Vec<&str> = expression.capture_names().flatten().collect();
+        if !names.iter().any(|name| NAMES.contains(name)) {
+            return Err(no_pattern(written));
+        }
+        agree(written, |name| names.contains(&name))?;
+        Ok(Self::Expression(expression))
+    }
+
+    fn template(written: &str) -> Result<Self, String> {
+        let mut expression = String::new();
+        let mut found: Vec<&str> = Vec::new();
+        let mut rest = written.trim();
+        let opens = rest.starts_with('{');
+        let closes = rest.ends_with('}');
+        while !rest.is_empty() {
+            let named = NAMES.iter().find_map(|name| {
+                let after = rest.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}')?;
+                Some((*name, after))
+            });
+            if let Some((name, after)) = named {
+                if found.contains(&name) {
+                    return Err(format!("{written:?} has {{{name}}} twice"));
+                }
+                found.push(name);
+                expression.push_str(&format!("(?<{name}>{NUMBER})"));
+                rest = after;
+                continue;
+            }
+            let blanks = rest.len() - rest.trim_start().len();
+            if blanks > 0 {
+                expression.push_str(r"\s+");
+                rest = rest.split_at(blanks).1;
+                continue;
+            }
+            let next = rest.chars().next().map_or(rest.len(), char::len_utf8);
+            let (literal, after) = rest.split_at(next);
+            expression.push_str(&regex::escape(literal));
+            rest = after;
+        }
+        agree(written, |name| found.contains(&name))?;
+        let expression = compile(&expression)
+            .map_err(|_| format!("{written:?} is too large; a shorter pattern is expected"))?;
+        Ok(Self::Template { expression, opens, closes })
+    }
+}
+
+/// Whether what a pattern finds makes a figure.
+fn agree(written: &str, has: impl Fn(&str) -> bool) -> Result<(), String> {
+    match (has("progress"), has("total"), has("percent")) {
+        (true, _, true) | (false, true, true) => Err(format!(
+            "{written:?} has `percent` beside other figures; either `percent` or `progress` with or \
+             without `total` is expected"
+        )),
+        (false, true, false) => Err(format!("{written:?} has `total` without `progress`")),
+        _ => Ok(()),
+    }
+}
+
+fn compile(pattern: &str) -> Result<Regex, regex::Error> {
+    let mut builder = RegexBuilder::new(pattern);
+    builder.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).build()
+}
+
+/// The reason in few words: the last line of what the compiler says.
+fn compile_error(pattern: &str) -> Option<String> {
+    let said = compile(pattern).err()?.to_string();
+    let last = said.lines().last().unwrap_or_default();
+    Some(last.trim_start_matches("error: ").to_owned())
+}
+
+fn no_pattern(written: &str) -> String {
+    if strsim::jaro_winkler(written, PRESETS) > 0.8 || written == "defaults" {
+        return format!("{written:?} is no pattern; did you mean {PRESETS:?}?");
+    }
+    let part = written.split(['{', '<']).nth(1).and_then(|rest| rest.split(['}', '>']).next());
+    let near =
+        part.and_then(|part| NAMES.into_iter().find(|name| strsim::jaro_winkler(part, name) > 0.8));
+    if let (Some(part), Some(near)) = (part, near) {
+        let meant = written.replacen(part, near, 1);
+        return format!("{written:?} is no pattern; did you mean {meant:?}?");
+    }
+    format!(
+        "{written:?} finds no figure; {{progress}}, {{total}} or {{percent}} is expected in it, such as \
+         \"{{progress}}/{{total}}\", or a group such as (?<percent>[0-9]+)"
+    )
+}
+
+/// What a template finds where no number is part of a longer word or number.
+fn in_template(expression: &Regex, opens: bool, closes: bool, words: &str) -> Option<Figure> {
+    let mut from = 0;
+    for _ in 0..TRIES_MAX {
+        let found = expression.captures_at(words, from)?;
+        let whole = found.get(0)?;
+        let before = words.split_at(whole.start()).0.chars().next_back();
+        let mut after = words.split_at(whole.end()).1.chars();
+        let (next, second) = (after.next(), after.next());
+        let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '/');
+        let joined_before = opens && before.is_some_and(|c| is_word(c) || c == '.');
+        let joined_after = closes
+            && next.is_some_and(|c| {
+                is_word(c) || (matches!(c, '.' | ',') && second.is_some_and(|c| c.is_ascii_digit()))
+            });
+        if !joined_before
+            && !joined_after
+            && let Some(figure) = captured(&found)
+        {
+            return Some(figure);
+        }
+        from = whole.end().max(from + 1);
+        if !words.is_char_boundary(from) {
+            return None;
+        }
+    }
+    None
+}
+
+/// The figure of what a pattern has found.
+fn captured(found: &Captures<'_>) -> Option<Figure> {
+    let number = |name| found.name(name).and_then(|text| spelled(text.as_str()));
+    if found.name("percent").is_some() {
+        return hundredths(number("percent")?);
+    }
+    let total = match found.name("total") {
+        Some(_) => Some(number("total")?),
+        None => None,
+    };
+    figure(number("progress")?, total)
+}

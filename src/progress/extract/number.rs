@@ -1,0 +1,73 @@
+//! Numbers as people write them.
+
+use bytes::Bytes;
+
+use crate::json;
+use crate::progress::meter::{Figure, Number, spell};
+
+/// Digits of a number. More are an id.
+const DIGITS_MAX: usize = 15;
+
+/// A number, separators of thousands taken out; `None` if it is none, or below 0.
+pub(super) fn spelled(text: &str) -> Option<Number> {
+    let is_separator = |c: char| matches!(c, ',' | '_' | '\'') || c.is_whitespace();
+    let digits: String = text.trim().chars().filter(|c| !is_separator(*c)).collect();
+    if digits.len() > DIGITS_MAX + 1 {
+        return None;
+    }
+    let kept = digits.trim_start_matches('0');
+    let spelled = match kept.chars().next() {
+        Some('0'..='9') => kept.to_owned(),
+        _ if kept.len() == digits.len() => return None,
+        _ => format!("0{kept}"),
+    };
+    let value = json::number(spelled.as_bytes()).filter(|value| *value >= 0.0)?;
+    Some(Number { value, text: Bytes::from(spelled) })
+}
+
+/// A figure, if it can be one.
+pub(super) fn figure(value: Number, total: Option<Number>) -> Option<Figure> {
+    let fits = total.as_ref().is_none_or(|total| total.value > 0.0 && value.value <= total.value);
+    fits.then_some(Figure { value, total })
+}
+
+/// Parts of a hundred.
+pub(super) fn hundredths(value: Number) -> Option<Figure> {
+    figure(value, Some(Number { value: 100.0, text: Bytes::from_static(b"100") }))
+}
+
+/// What is left of a total.
+pub(super) fn remainder(left: &Number, total: Number) -> Option<Figure> {
+    figure(rounded(total.value - left.value)?, Some(total))
+}
+
+/// How many of a unit of bytes make one of another: `kB`, `MiB`, `M`. Without a unit there is none.
+pub(super) fn factor(unit: &str) -> Option<f64> {
+    let (prefix, rest) = unit.split_at_checked(1)?;
+    let power = match prefix {
+        "B" | "b" if rest.is_empty() || rest == "ytes" => 0,
+        "k" | "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        _ => return None,
+    };
+    match rest {
+        "" | "B" | "b" | "ytes" => Some(1000_f64.powi(power)),
+        "i" | "iB" => Some(1024_f64.powi(power)),
+        _ => None,
+    }
+}
+
+/// A number of one unit in another.
+pub(super) fn converted(number: Number, from: f64, to: f64) -> Option<Number> {
+    if from == to {
+        return Some(number);
+    }
+    rounded(number.value * from / to)
+}
+
+/// Six decimals tell more than any tool counts.
+fn rounded(value: f64) -> Option<Number> {
+    spelled(&String::from_utf8_lossy(&spell((value * 1e6).round() / 1e6)))
+}

@@ -1,0 +1,345 @@
+//! The figures that tools print: `45%`, `234/520`, `3 of 7`, and what about them tells that they are
+//! progress.
+
+use memchr::{memchr_iter, memchr2, memmem};
+
+use super::number::{converted, factor, figure, hundredths, remainder, spelled};
+use super::words::{self, Role};
+use crate::progress::meter::{Figure, Number};
+
+/// Candidates of one line. A line with more is a table.
+const CANDIDATES_MAX: usize = 8;
+
+/// Blanks between the parts of a fraction: some tools align them.
+const GAP_MAX: usize = 6;
+
+/// A figure and where it stands.
+struct Candidate {
+    start: usize,
+    end: usize,
+    figure: Figure,
+    /// Tenths, hundredths and so on that a percentage tells; `None` for a fraction.
+    decimals: Option<i32>,
+    /// It is of something that is no work.
+    foreign: bool,
+}
+
+/// The figure of a line, if it is progress beyond doubt.
+pub(super) fn figure_of(line: &str) -> Option<Figure> {
+    let bytes = line.as_bytes();
+    let may_hold = memchr2(b'%', b'/', bytes).is_some() || memmem::find(bytes, b" of ").is_some();
+    if !may_hold {
+        return curl(line);
+    }
+    if let Some(figure) = rsync(line) {
+        return Some(figure);
+    }
+    let mut found = candidates(line)?;
+    if found.is_empty() {
+        return curl(line);
+    }
+    drop_foreign(&mut found);
+    if let Some(first) = found.first()
+        && leads(line, first)
+    {
+        return found.into_iter().next().map(|first| first.figure);
+    }
+    decide(found)
+}
+
+/// Drops what is no work, and fractions that say the same: "coverage 91.2% (912/1000)".
+fn drop_foreign(found: &mut Vec<Candidate>) {
+    let (foreign, mut own): (Vec<_>, Vec<_>) = found.drain(..).partition(|one| one.foreign);
+    let is_known = |own: &[Candidate], one: &Candidate| {
+        own.iter().any(|other| other.decimals.is_some() && agree(one, other))
+    };
+    let also_foreign: Vec<bool> = own
+        .iter()
+        .map(|one| foreign.iter().any(|other| agree(one, other)) && !is_known(&own, one))
+        .collect();
+    let mut also_foreign = also_foreign.into_iter();
+    own.retain(|_| !also_foreign.next().unwrap_or_default());
+    *found = own;
+}
+
+/// The one that all mean, the fraction before the percentage.
+fn decide(mut found: Vec<Candidate>) -> Option<Figure> {
+    // "task 1 of 1, 45 %": one of one says nothing beside another figure.
+    let is_whole =
+        |candidate: &Candidate| candidate.figure.total.as_ref().is_some_and(|t| *t.text == *b"1");
+    if found.iter().any(|candidate| !is_whole(candidate)) {
+        found.retain(|candidate| !is_whole(candidate));
+    }
+    let all_agree = found
+        .iter()
+        .enumerate()
+        .all(|(at, one)| found.iter().skip(at + 1).all(|other| agree(one, other)));
+    if !all_agree {
+        return None;
+    }
+    let best = found.iter().position(|candidate| candidate.decimals.is_none()).unwrap_or(0);
+    found.into_iter().nth(best).map(|candidate| candidate.figure)
+}
+
+/// Whether two figures say the same, as far as a percentage can.
+fn agree(one: &Candidate, other: &Candidate) -> bool {
+    let parts = |candidate: &Candidate| {
+        let total = candidate.figure.total.as_ref().map_or(1.0, |total| total.value);
+        candidate.figure.value.value / total * 100.0
+    };
+    let decimals = match (one.decimals, other.decimals) {
+        (Some(one), Some(other)) => one.min(other),
+        (one, other) => one.or(other).unwrap_or(0),
+    };
+    (parts(one) - parts(other)).abs() <= 10_f64.powi(-decimals) + 1e-9
+}
+
+/// Whether the first figure of a line is that of all the work, whatever else the line tells: alone in
+/// brackets (`[3/8] RUN …`, `[ 45%] Building …`, `(3/45) glibc …`), or a percentage that opens the line
+/// (`45% [3 libfoo 27%]`, `45% building 120/340 modules`, `45.6% of 12MiB`).
+fn leads(line: &str, first: &Candidate) -> bool {
+    let (before, after) = (line.split_at(first.start).0, line.split_at(first.end).1);
+    let opens = before.trim().is_empty() || before.trim_end().ends_with(']');
+    let opens_round = before.trim() == "(" && after.starts_with(')');
+    if first.decimals.is_none() || !opens {
+        return opens_round || in_brackets(before, after);
+    }
+    let next = after.strip_prefix(' ').unwrap_or_default();
+    next.starts_with('[')
+        || next.starts_with("of ")
+        || words::is_phase(next)
+        || in_brackets(before, after)
+}
+
+/// `[3/8]`, `[ 45%]`, `[builder 3/8]`.
+fn in_brackets(before: &str, after: &str) -> bool {
+    let inner = before.rsplit_once('[').map(|(_, inner)| inner.trim());
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    after.trim_start().starts_with(']')
+        && inner.is_some_and(|inner| inner.chars().all(is_name) && inner.len() < 64)
+}
+
+fn candidates(line: &str) -> Option<Vec<Candidate>> {
+    let bytes = line.as_bytes();
+    if memchr_iter(b'%', bytes).any(|at| is_in_table(line.split_at(at).0)) {
+        return None;
+    }
+    let percentages = memchr_iter(b'%', bytes).filter_map(|at| percentage(line, at));
+    let fractions = memchr_iter(b'/', bytes).filter_map(|at| fraction(line, at, at + 1));
+    let of = memmem::find_iter(bytes, b" of ").filter_map(|at| {
+        let before = line.split_at(at).0;
+        let end = before.strip_suffix(" out").map_or(at, str::len);
+        fraction(line, end, at + 4)
+    });
+    let mut found: Vec<_> =
+        percentages.chain(fractions).chain(of).take(CANDIDATES_MAX + 1).collect();
+    found.sort_by_key(|candidate| candidate.start);
+    (found.len() <= CANDIDATES_MAX).then_some(found)
+}
+
+/// The percentage whose sign stands at `at`.
+fn percentage(line: &str, at: usize) -> Option<Candidate> {
+    let (before, after) = (line.split_at(at).0, line.split_at(at + 1).1);
+    let before = before.strip_suffix(' ').unwrap_or(before);
+    let text = digits_behind(before);
+    let start = before.len() - text.len();
+    // Much of the world writes 45,5 %.
+    let comma = text.split_once(',').filter(|(_, rest)| rest.len() < 3 && !rest.contains(','));
+    let text = comma.map_or_else(|| text.to_owned(), |(whole, rest)| format!("{whole}.{rest}"));
+    let value = number(&text)?;
+    let next = after.chars().next();
+    let is_joined = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '%' | '/' | '-');
+    if next.is_some_and(is_joined) || is_joined_before(line, start) {
+        return None;
+    }
+    let before = line.split_at(start).0;
+    let bracketed = in_brackets(before, after);
+    let foreign = words::role_of_percentage(before, after, bracketed) != Role::Done;
+    let decimals = text.split_once('.').map_or(0, |(_, rest)| rest.len());
+    let decimals = Some(i32::try_from(decimals).unwrap_or(0));
+    Some(Candidate { start, end: at + 1, figure: hundredths(value)?, decimals, foreign })
+}
+
+/// The fraction whose sign stands from `from` to `to`.
+fn fraction(line: &str, from: usize, to: usize) -> Option<Candidate> {
+    let (before, after) = (line.split_at(from).0, line.split_at(to).1);
+    let (start, value, unit) = part_behind(before)?;
+    let (length, total, of) = part_ahead(after)?;
+    let end = to + length;
+    let (value, total) = match (unit, of) {
+        (Some(unit), Some(of)) => (converted(number(value)?, unit, of)?, number(total)?),
+        (Some(_), None) => return None,
+        (None, _) => (number(value)?, number(total)?),
+    };
+    let (before, after) = (line.split_at(start).0, line.split_at(end).1);
+    let has_unit = of.is_some();
+    if is_joined_before(line, start) || is_joined_behind(before, after) {
+        return None;
+    }
+    let bracketed = in_brackets(before, after);
+    let is_decimal = [&value, &total].iter().any(|n| n.text.contains(&b'.'));
+    if is_decimal && !has_unit && !bracketed && !words::tells_progress(before) {
+        return None;
+    }
+    if !has_unit && words::is_date(&value, &total, line, start, end) {
+        return None;
+    }
+    let figure = match words::role_of_fraction(before, after) {
+        Role::Done => figure(value, Some(total))?,
+        Role::Left => {
+            figure(value.clone(), Some(total.clone()))?;
+            remainder(&value, total)?
+        }
+        Role::Other => return None,
+    };
+    Some(Candidate { start, end, figure, decimals: None, foreign: false })
+}
+
+/// The number at the end of a text, with its unit in bytes: where it begins, its digits, the unit.
+fn part_behind(text: &str) -> Option<(usize, &str, Option<f64>)> {
+    let trimmed = text.trim_end_matches(' ');
+    if text.len() - trimmed.len() > GAP_MAX {
+        return None;
+    }
+    let bare = trimmed.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = trimmed.split_at(bare.len()).1;
+    let (spelled, unit) = match unit {
+        "" => (trimmed, None),
+        unit => (bare.strip_suffix(' ').unwrap_or(bare), Some(factor(unit)?)),
+    };
+    let digits = digits_behind(spelled);
+    Some((spelled.len() - digits.len(), digits, unit)).filter(|(_, digits, _)| !digits.is_empty())
+}
+
+/// The number at the beginning of a text, with its unit in bytes: how long both are, its digits, the
+/// unit.
+fn part_ahead(text: &str) -> Option<(usize, &str, Option<f64>)> {
+    let trimmed = text.trim_start_matches(' ');
+    let gap = text.len() - trimmed.len();
+    let digits = digits_ahead(trimmed);
+    if gap > GAP_MAX || digits.is_empty() {
+        return None;
+    }
+    let rest = trimmed.split_at(digits.len()).1;
+    let spaced = rest.strip_prefix(' ');
+    let word = spaced.unwrap_or(rest);
+    let length = word.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(word.len());
+    let (unit, behind) = word.split_at(length);
+    // "3/4 k" is no unit, and "MB/s" is a speed.
+    let is_unit = spaced.is_none() || unit.len() > 1;
+    let known = factor(unit).filter(|_| is_unit);
+    if known.is_some() && behind.starts_with('/') {
+        return None;
+    }
+    let with_unit = gap + digits.len() + usize::from(spaced.is_some()) + length;
+    let end = if known.is_some() { with_unit } else { gap + digits.len() };
+    Some((end, digits, known))
+}
+
+fn digits_behind(text: &str) -> &str {
+    let start = text.trim_end_matches(is_numeric).len();
+    text.split_at(start).1.trim_start_matches([',', '.'])
+}
+
+fn digits_ahead(text: &str) -> &str {
+    let end = text.len() - text.trim_start_matches(is_numeric).len();
+    text.split_at(end).0.trim_end_matches([',', '.'])
+}
+
+fn is_numeric(c: char) -> bool {
+    c.is_ascii_digit() || matches!(c, ',' | '.')
+}
+
+/// A number whose commas separate thousands, with at most one point.
+fn number(text: &str) -> Option<Number> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    let mut groups = whole.split(',');
+    let first = groups.next().unwrap_or_default();
+    let mut rest = groups.peekable();
+    let is_grouped = rest.peek().is_some();
+    let fine = !first.is_empty()
+        && (!is_grouped || first.len() <= 3)
+        && rest.all(|group| group.len() == 3)
+        && !decimals.is_empty()
+        && decimals.bytes().all(|byte| byte.is_ascii_digit());
+    fine.then(|| spelled(text))?
+}
+
+/// Whether what begins at `start` is part of a longer word, number, path or range.
+fn is_joined_before(line: &str, start: usize) -> bool {
+    let before = line.split_at(start).0;
+    let mut behind = before.chars().rev();
+    let (last, second) = (behind.next(), behind.next());
+    let word = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+    let joined = match last {
+        None => return false,
+        Some('[') => word(second),
+        Some(':') => second.is_some_and(|c| c.is_ascii_digit()),
+        Some('=') => matches!(second, Some('<' | '>' | '!')),
+        Some(c) => {
+            c.is_ascii_alphanumeric()
+                || "._-+*/\\$€£@^&~`?,<".contains(c)
+                    && !(c == '<' && second.is_none_or(char::is_whitespace))
+        }
+    };
+    let token = before.rsplit(char::is_whitespace).next().unwrap_or_default();
+    joined || token.contains(['/', '\\', '?'])
+}
+
+/// Whether what ends here goes on as a word, a number, a path or a time.
+fn is_joined_behind(before: &str, after: &str) -> bool {
+    let mut ahead = after.chars();
+    let (next, second) = (ahead.next(), ahead.next());
+    let word = second.is_some_and(|c| c.is_ascii_alphanumeric());
+    match next {
+        Some('.' | '-') => word,
+        Some(':') => second.is_some_and(|c| c.is_ascii_digit()),
+        Some('"') => !before.ends_with('"'),
+        Some(c) => c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '\\' | '%' | '+' | '@'),
+        None => false,
+    }
+}
+
+/// Whether a percentage stands behind two or more columns of numbers.
+fn is_in_table(before: &str) -> bool {
+    let is_column = |token: &&str| {
+        let bare = token.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        token.starts_with(|c: char| c.is_ascii_digit())
+            && token.len() - bare.len() <= 3
+            && bare.chars().all(is_numeric)
+    };
+    let percentage = before.trim_end_matches(is_numeric);
+    percentage.len() < before.len()
+        && percentage.split_whitespace().rev().take_while(is_column).count() >= 2
+}
+
+/// rsync counts what is left: `to-chk=169/396`.
+fn rsync(line: &str) -> Option<Figure> {
+    let (before, after) = line.split_once("-chk=")?;
+    if !before.ends_with("to") && !before.ends_with("ir") {
+        return None;
+    }
+    let left = digits_ahead(after);
+    let total = digits_ahead(after.strip_prefix(left)?.strip_prefix('/')?);
+    let (left, total) = (number(left)?, number(total)?);
+    figure(left.clone(), Some(total.clone()))?;
+    remainder(&left, total)
+}
+
+/// A row of curl's meter: twelve columns, the first of which is a percentage, and three of times.
+fn curl(line: &str) -> Option<Figure> {
+    let columns: Vec<&str> = line.split_whitespace().take(13).collect();
+    let [percent, total, part, .., spent, _, speed] = &columns[..] else { return None };
+    let is_time = |text: &&str| {
+        text.len() >= 7 && text.chars().all(|c| c == ':' || c == '-' || c.is_ascii_digit())
+    };
+    let is_count = |text: &&str| text.starts_with(|c: char| c.is_ascii_digit()) && text.len() < 8;
+    let fits = columns.len() == 12
+        && is_time(spent)
+        && columns.iter().filter(|column| is_time(column)).count() == 3
+        && [total, part, speed].into_iter().all(is_count)
+        && percent.bytes().all(|byte| byte.is_ascii_digit())
+        // Without a length it stays at 0.
+        && !total.starts_with('0');
+    fits.then(|| hundredths(number(percent)?))?
+}

@@ -1,0 +1,232 @@
+//! What the words around a figure say it is of.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use crate::progress::meter::Number;
+
+type Words = LazyLock<BTreeSet<&'static str>>;
+
+/// Words before or behind a figure that are looked at.
+const NEAR: usize = 5;
+
+/// What a figure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Work done.
+    Done,
+    /// Work left.
+    Left,
+    /// Something else, or not clear.
+    Other,
+}
+
+/// They tell nothing of what a figure is.
+static FILLERS: Words = LazyLock::new(|| {
+    "a about an approx are around at currently in is it no now number of only reached so stands \
+    the to total was with"
+        .split_whitespace()
+        .collect()
+});
+
+/// What a percentage may be of that is no work, wherever it is named near it.
+static MEASURES: Words = LazyLock::new(|| {
+    "acc accuracy accurate alpha auc available battery below better bigger \
+    brightness busy by capacity certain chance charge charged cheaper compressed compression \
+    confidence confident covered coverage cpu cpus decrease decreased discount down dropout \
+    error errors exceeded exceeds f1 failed failure failures fall faster fee fewer filled free \
+    full gpu growth heap height higher hit hits humidity identical idle improved \
+    improvement increase increased iowait larger least less likely limit load loss lower \
+    margin max maximum min minimum more most occupied off opacity overhead packet passed \
+    precision probability quality quota rate ratio recall reduced reduction saved savings \
+    score similar similarity slower smaller sparsity speedup success sure target tax than \
+    threshold up uptime usage used utilization utilized volume width zoom"
+        .split_whitespace()
+        .collect()
+});
+
+/// What a percentage may be of, unless something is done to it: "Writing to disk: 45%".
+static STORES: Words = LazyLock::new(|| {
+    "branches cache disk functions lines mem memory ram space statements storage swap user"
+        .split_whitespace()
+        .collect()
+});
+
+/// What stands before two numbers that are no progress.
+static PAIRS: Words = LazyLock::new(|| {
+    "acc accuracy active aspect attempt attempts battery budget code connections core cores cpu \
+    cpus credits disk errors exit failed failures get gid gpu gpus grade heap http ip limit \
+    load loss mem memory need odds php pool port ports priority python quota ram rank rated \
+    rating ratio retries retry scale score severity slots ssl status swap tcp threads tls udp \
+    usage used"
+        .split_whitespace()
+        .collect()
+});
+
+/// What stands behind two numbers that are no progress.
+static OUTCOMES: Words = LazyLock::new(|| {
+    "active attempts available busy chance core cores cpu cpus cup cups error errors failed \
+    failing failure failures free full gpu gpus healthy hour hours idle inch inches invalid \
+    majority memory missing offline online passed passing pending points queued ram ready \
+    rejected retries skipped slots stars threads tries unavailable unhealthy unreachable used \
+    votes warnings workers"
+        .split_whitespace()
+        .collect()
+});
+
+/// What makes two small numbers a day.
+static DATES: Words = LazyLock::new(|| {
+    "after before by date dated day deadline due expires fri friday from mon monday on sat \
+    since sun thu tue until updated wed week"
+        .split_whitespace()
+        .collect()
+});
+
+/// Words in -ing that tell of no work, or of watching it.
+static NO_WORK: Words = LazyLock::new(|| {
+    "checking monitoring rating remaining scaling string training using warning"
+        .split_whitespace()
+        .collect()
+});
+
+/// The word that names work.
+static WORK: Words = LazyLock::new(|| {
+    "complete completed done epoch finished progress processed stage step task"
+        .split_whitespace()
+        .collect()
+});
+
+/// What a percentage between these texts is.
+pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> Role {
+    let nearest = if bracketed { 1 } else { NEAR };
+    let behind = clause(before.trim_end_matches(['[', ' ']), false);
+    let names: Vec<String> = words_backwards(behind).take(nearest).collect();
+    let works = names.iter().any(|name| is_work(name));
+    let told = names.iter().filter(|name| !FILLERS.contains(name.as_str())).enumerate();
+    for (at, name) in told {
+        // What pytest says before its percentage.
+        if bracketed && ["passed", "failed", "error"].contains(&name.as_str()) {
+            continue;
+        }
+        let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works);
+        if is_measure || (STORES.contains(name.as_str()) && !works) {
+            return Role::Other;
+        }
+    }
+    if bracketed {
+        return Role::Done;
+    }
+    let ahead = ahead(after, 2);
+    let is_other = |word: &String| {
+        let word = word.as_str();
+        MEASURES.contains(word) || STORES.contains(word) || is_left(word) || OUTCOMES.contains(word)
+    };
+    if ahead.iter().any(is_other) { Role::Other } else { Role::Done }
+}
+
+/// What a fraction between these texts is.
+pub(super) fn role_of_fraction(before: &str, after: &str) -> Role {
+    let names: Vec<String> = words_backwards(clause(before, true)).take(NEAR).collect();
+    let works = names.iter().any(|name| is_work(name));
+    let mut told = names.iter().filter(|name| !FILLERS.contains(name.as_str())).take(2);
+    if told.any(|name| PAIRS.contains(name.as_str()) && !(works && STORES.contains(name.as_str())))
+    {
+        return Role::Other;
+    }
+    let ahead = ahead(after, 2);
+    if ahead.iter().any(|word| OUTCOMES.contains(word.as_str())) {
+        return Role::Other;
+    }
+    if ahead.iter().any(|word| is_left(word)) { Role::Left } else { Role::Done }
+}
+
+fn is_left(word: &str) -> bool {
+    matches!(word, "left" | "remaining" | "remain" | "go")
+}
+
+/// Whether a text begins with what webpack is at.
+pub(super) fn is_phase(text: &str) -> bool {
+    let word = text.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
+    is_work(word) || ["after", "before", "cache", "setup"].contains(&word)
+}
+
+/// Whether the words before a figure say that something is being done.
+pub(super) fn tells_progress(before: &str) -> bool {
+    words_backwards(clause(before, false)).take(NEAR).any(|word| is_work(&word))
+}
+
+fn is_work(word: &str) -> bool {
+    let is_doing = word.len() > 5 && word.ends_with("ing") && !NO_WORK.contains(&word);
+    is_doing || WORK.contains(&word)
+}
+
+/// Whether two numbers may be a day or a year. `start` and `end` are where they stand in their line.
+pub(super) fn is_date(one: &Number, other: &Number, line: &str, start: usize, end: usize) -> bool {
+    let (before, written) = line.split_at(start);
+    let (written, after) = written.split_at(end - start);
+    let is_year = |value: f64| (1990.0..2100.0).contains(&value);
+    if is_year(one.value) && other.value == one.value + 1.0 {
+        return true;
+    }
+    let day = |month: f64, day: f64| (1.0..=12.0).contains(&month) && (1.0..=31.0).contains(&day);
+    let is_month_of_year = written.len() == 7 && one.value <= 12.0 && is_year(other.value);
+    if !day(one.value, other.value) && !day(other.value, one.value) && !is_month_of_year {
+        return false;
+    }
+    let rest = after.trim_start();
+    let clock = rest.split(char::is_whitespace).next().unwrap_or_default();
+    let is_clock = rest.len() < after.len()
+        && clock.starts_with(|c: char| c.is_ascii_digit())
+        && clock.contains(':');
+    let named = words_backwards(before).next().is_some_and(|word| DATES.contains(&*word));
+    // "11/22" and "11/22 Server started", but "11/22 files" and "7/22".
+    let is_written_out = written.len() == 5 || is_month_of_year;
+    let opens = before.trim_matches([' ', '[', '(']).is_empty();
+    let stands_alone = after.trim_matches([' ', ']', ')']).is_empty()
+        || after.starts_with(' ') && rest.starts_with(|c: char| c.is_ascii_uppercase());
+    let is_slash = written.contains('/');
+    is_slash
+        && (is_clock || named || (is_written_out && opens && stands_alone && before.is_empty()))
+}
+
+/// The end of a text, from where a new thought begins.
+fn clause(text: &str, commas: bool) -> &str {
+    let start = text
+        .rfind(|c: char| {
+            matches!(c, '|' | ';' | '(' | ')' | '[' | ']' | '{' | '}') || (commas && c == ',')
+        })
+        .map_or(0, |at| at + 1);
+    let text = text.split_at(start).1;
+    text.rfind(" - ").map_or(text, |at| text.split_at(at + 3).1)
+}
+
+/// The words of a text in small letters, the last one first; names of files are none.
+fn words_backwards(text: &str) -> impl Iterator<Item = String> {
+    let is_name = |token: &str| {
+        token.contains(['/', '\\'])
+            || token.trim_matches(|c: char| !c.is_alphanumeric()).contains('.')
+    };
+    text.split_whitespace()
+        .rev()
+        .filter(move |token| !is_name(token))
+        .flat_map(|token| token.rsplit(|c: char| !c.is_alphanumeric()))
+        .filter(|word| word.chars().any(char::is_alphabetic))
+        .map(str::to_lowercase)
+}
+
+/// The next words of a thought in small letters, without fillers.
+fn ahead(text: &str, count: usize) -> Vec<String> {
+    let end = text
+        .find(['|', ';', '(', ')', '[', ']', '{', '}', ',', ':'])
+        .unwrap_or(text.len());
+    let thought = text.split_at(end).0;
+    let thought = thought.split(" - ").next().unwrap_or_default();
+    let words = thought
+        .split_whitespace()
+        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase());
+    words
+        .filter(|word| !word.is_empty() && !FILLERS.contains(word.as_str()))
+        .take_while(|word| !word.starts_with(|c: char| c.is_ascii_digit()))
+        .take(count)
+        .collect()
+}

@@ -1,0 +1,146 @@
+//! Text that was written for people, taken for progress where the route asks for it: log notifications,
+//! standard error, and lines on standard output that are no messages (rule A5).
+//!
+//! Such text names no request. It is progress of the one call that it can be about, or of none; and
+//! what a server says as progress comes before it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::call::CallId;
+use super::correlate::only;
+use super::dialect::{self, About, Source};
+use super::place::GIVEN_UP;
+use super::server::Arrived;
+use super::verdict::Reason;
+use super::{Filter, Origin};
+use crate::json;
+use crate::jsonrpc::Message;
+use crate::mcp;
+use crate::terminal::Terminal;
+
+/// What was written.
+enum Text<'a> {
+    /// A line as a terminal would show it.
+    Line(&'a str),
+    /// The `data` of a log notification.
+    Data(&'a Bytes),
+}
+
+impl Filter {
+    /// Takes a line that the server has written somewhere, as a terminal would show it.
+    pub fn overheard(&mut self, now: Instant, source: Source, line: &str) {
+        if self.policy.listens_to(source) {
+            self.heard_at = Some(now);
+            let meant = self.sole_candidate(now, Origin::Wire, None);
+            self.take_text(now, meant, source, Text::Line(line));
+        }
+    }
+
+    /// Takes what a line on the wire says that is no message.
+    pub(super) fn overhear_noise(&mut self, now: Instant, origin: Origin, text: &[u8]) {
+        if !self.policy.listens_to(Source::Stdout) {
+            return;
+        }
+        // Of a bar only its last state matters: all of them have come together.
+        let mut last = None;
+        let mut terminal = Terminal::default();
+        terminal.feed(text, &mut |line| last = Some(line.to_owned()));
+        terminal.flush(&mut |line| last = Some(line.to_owned()));
+        if let Some(line) = last {
+            let meant = self.sole_candidate(now, origin, None);
+            self.take_text(now, meant, Source::Stdout, Text::Line(&line));
+        }
+    }
+
+    /// Takes what a log notification says. It has been forwarded: a log stays one.
+    pub(super) fn overhear_log(&mut self, now: Instant, origin: Origin, message: &Message) {
+        if message.method().as_deref() != Some(mcp::LOG) || !self.policy.listens_to(Source::Log) {
+            return;
+        }
+        let params = message.params().unwrap_or_default();
+        let Some(data) = json::member(&params, "data") else { return };
+        let logger = json::member(&params, "logger");
+        let logger = logger.as_ref().and_then(|text| json::words(text));
+        let meant = self.sole_candidate(now, origin, logger.as_deref());
+        self.take_text(now, meant, Source::Log, Text::Data(&data));
+    }
+
+    /// The one call that text can be about: that of its stream, the one whose tool `logger` names, or
+    /// the only one that is active.
+    fn sole_candidate(
+        &self,
+        now: Instant,
+        origin: Origin,
+        logger: Option<&str>,
+    ) -> Result<CallId, Reason> {
+        if let Some(call) = self.sole_call_on(origin) {
+            return Ok(call);
+        }
+        let named = |logger| only(self.active(|call| call.tool.as_deref() == Some(logger)));
+        if let Some(Ok(call)) = logger.map(named) {
+            return Ok(call);
+        }
+        // The server may not have noticed yet that nobody waits any more.
+        if self.given_up_at.is_some_and(|at| now < at + GIVEN_UP) {
+            return Err(Reason::Ambiguous);
+        }
+        self.guess(&About::default(), origin)
+    }
+
+    fn take_text(
+        &mut self,
+        now: Instant,
+        meant: Result<CallId, Reason>,
+        source: Source,
+        text: Text<'_>,
+    ) {
+        let policy = Arc::clone(&self.policy);
+        let id = match meant {
+            Ok(id) => id,
+            Err(Reason::Ambiguous) => return self.taken_for_none(source),
+            Err(_) => return,
+        };
+        let Some(call) = self.ledger.get_mut(id).filter(|call| !call.shadow) else { return };
+        let policy = policy.of(call.tool.as_deref());
+        if !policy.listens_to(source) {
+            return;
+        }
+        call.account.overheard += 1;
+        if call.token.is_none() || call.is_subscription() {
+            return call.account.withheld(Reason::NoToken);
+        }
+        let read = match text {
+            Text::Line(line) => dialect::read_text(source, line, policy),
+            Text::Data(data) => dialect::read_json(source, data, policy),
+        };
+        let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
+        report.overheard = true;
+        if call.counts {
+            // Its own figures may count something else.
+            report.figure = None;
+        }
+        if call.pending.last().is_some_and(|last| !last.report.overheard) {
+            return call.account.withheld(Reason::Superseded);
+        }
+        self.hold(now, id, Arrived::default(), report);
+    }
+
+    /// Several calls are active, so that text is about none of them; each is told why at its end.
+    fn taken_for_none(&mut self, source: Source) {
+        let policy = Arc::clone(&self.policy);
+        let candidates: Vec<CallId> = self
+            .active(|call| {
+                call.token.is_some() && policy.of(call.tool.as_deref()).listens_to(source)
+            })
+            .collect();
+        for id in candidates {
+            if let Some(call) = self.ledger.get_mut(id) {
+                call.account.overheard += 1;
+                call.account.withheld(Reason::Ambiguous);
+            }
+        }
+    }
+}
