@@ -1,5 +1,7 @@
 //! The command line: as typed, then as meant.
 
+mod doctor;
+
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -23,6 +25,8 @@ use crate::settings::{
     ANSWER_REPAIRS, CallSettings, Settings, Word, dialects, positive_time, scale, time,
 };
 use crate::telemetry::LogFormat;
+
+pub use doctor::Doctor;
 
 /// The route file of a folder.
 const ROUTE_FILE: &str = "proxy.toml";
@@ -52,6 +56,14 @@ pub enum Command {
     Serve(Serve),
     /// Say what is wrong with a route file, or what it leads to
     Check(Check),
+    /// Say what a server's progress gets wrong, and what cures it
+    #[command(
+        after_help = "Examples:\n  milepost doctor --call build --args '{\"target\":\"all\"}' --through -- node server.js\n  \
+        milepost doctor --call report --timeout 5m https://mcp.example.com/mcp\n\n\
+        The exit code is 0 if a plain client would be safe with the server, 1 if it would not, 2 if nothing \
+        can be said."
+    )]
+    Doctor(Box<Doctor>),
     /// Print the JSON Schema of route files
     Schema,
     /// See it work: a legacy server, the proxy and a client in this terminal
@@ -298,6 +310,9 @@ pub enum WrapError {
     /// A token that is none.
     #[error("--bearer-env: {0}")]
     Bearer(String),
+    /// A file that holds no token.
+    #[error("--bearer-file: {0}")]
+    BearerFile(String),
     /// Something stands behind the address.
     #[error("{0:?} stands behind the address of the server; options come before it")]
     BehindAddress(OsString),
@@ -335,7 +350,7 @@ impl Wrap {
     }
 
     fn server(&self, route: Option<Route>) -> Result<WrappedServer, WrapError> {
-        let mut route = match (self.address()?, route) {
+        let mut route = match (address(&self.command)?, route) {
             (Some(url), route) => at_address(url, route),
             (None, Some(route)) if self.command.is_empty() => route,
             (None, route) => {
@@ -356,37 +371,29 @@ impl Wrap {
     }
 
     fn child(&self, stdio: StdioUpstream) -> Result<WrappedServer, WrapError> {
-        let RemoteArgs { headers, bearer_file, bearer_env } = &self.remote;
-        if !headers.is_empty() || bearer_file.is_some() || bearer_env.is_some() {
+        if !self.remote.is_empty() {
             return Err(WrapError::NoAddress);
         }
         Ok(WrappedServer::Command(stdio))
     }
+}
 
-    /// The server's address, if that is what is given.
-    fn address(&self) -> Result<Option<Url>, WrapError> {
-        let Some(first) = self.command.first().and_then(|first| first.to_str()) else {
-            return Ok(None);
-        };
-        let url = Url::parse(first).ok();
-        let url = url.filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
-        match self.command.get(1) {
-            Some(more) if url.is_some() => Err(WrapError::BehindAddress(more.clone())),
-            _ => Ok(url),
-        }
+/// The server's address, if that is what is given.
+fn address(command: &[OsString]) -> Result<Option<Url>, WrapError> {
+    let Some(first) = command.first().and_then(|first| first.to_str()) else {
+        return Ok(None);
+    };
+    let url = Url::parse(first).ok();
+    let url = url.filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
+    match command.get(1) {
+        Some(more) if url.is_some() => Err(WrapError::BehindAddress(more.clone())),
+        _ => Ok(url),
     }
 }
 
 /// A route to an address. What a route of a file says of its own server holds for this one.
 fn at_address(url: Url, route: Option<Route>) -> Route {
-    let new = |url| HttpUpstream {
-        url: Some(url),
-        sse: None,
-        http2: false,
-        ca_file: None,
-        client_certificate: None,
-        lifecycle: None,
-    };
+    let new = HttpUpstream::new;
     match route {
         Some(mut route) => {
             route.upstream = match route.upstream {
@@ -402,6 +409,10 @@ fn at_address(url: Url, route: Option<Route>) -> Route {
 }
 
 impl RemoteArgs {
+    fn is_empty(&self) -> bool {
+        self.headers.is_empty() && self.bearer_file.is_none() && self.bearer_env.is_none()
+    }
+
     /// Adds the headers to those of a route.
     fn apply(&self, rules: &mut HeaderRules) -> Result<(), WrapError> {
         let environment = Environment::of_process();

@@ -2,6 +2,7 @@
 pub mod census;
 pub mod clients;
 pub mod demo;
+pub mod doctor;
 pub mod guarded;
 pub mod host;
 pub mod http;

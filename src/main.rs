@@ -10,7 +10,7 @@ use clap::Parser;
 use milepost::cli::{Cli, Command, WrappedServer};
 use milepost::routes::{self, Routes};
 use milepost::transport::child::Program;
-use milepost::{check, demo, serve, telemetry, wrap};
+use milepost::{check, demo, doctor, serve, telemetry, wrap};
 use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
@@ -81,6 +81,20 @@ async fn run(command: Command) -> ExitCode {
             Ok(text) => tell(&text),
             Err(error) => report(&error, 2),
         },
+        Command::Doctor(args) => {
+            let options = match args.resolve() {
+                Ok(options) => options,
+                Err(error) => return report(&error, 2),
+            };
+            match doctor::run(options).await {
+                Ok(outcome) if outcome.is_safe => tell(&outcome.text),
+                Ok(outcome) => {
+                    tell(&outcome.text);
+                    ExitCode::from(1)
+                }
+                Err(error) => report(&error, 2),
+            }
+        }
         Command::Schema => tell(&routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {
             Ok(code) => ExitCode::from(code),

@@ -399,13 +399,13 @@ impl Rule {
                 "stderr-progress",
                 "standard error tells how far the call is, where no client looks",
                 STDIO,
-                "",
+                "`dialects` with \"stderr\"",
             ),
             Self::LogProgress => (
                 "log-progress",
                 "log messages come during the call; if they tell how far it is, clients do not show it",
                 "Logging, \"Log Message Notifications\"",
-                "",
+                "`dialects` with \"log\"",
             ),
         }
     }
