@@ -84,7 +84,8 @@ impl Doctor {
     pub fn resolve(self) -> Result<Options, WrapError> {
         let server = match address(&self.command)? {
             Some(url) => {
-                let mut route = Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url.clone())));
+                let mut route =
+                    Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url.clone())));
                 self.remote.apply(&mut route.request_headers)?;
                 if let Some(file) = &self.remote.bearer_file {
                     let wrong =

@@ -1,6 +1,6 @@
 //! A plain client: begins a session, lists tools, calls them, and keeps what it has seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -92,13 +92,16 @@ pub(super) struct Client {
     began: Instant,
     pub(super) entries: Vec<Entry>,
     bytes: usize,
-    next_id: u64,
+    /// The id of the next request. Clients of the SDKs begin at 0, which is `initialize` then.
+    pub(super) next_id: u64,
     next_token: u64,
     /// Who we say we are.
     name: String,
     timeout: Duration,
     /// Answers to requests of ours that nobody has taken yet.
     answers: BTreeMap<u64, Message>,
+    /// Those that somebody has taken.
+    taken: BTreeSet<u64>,
     /// What came in place of an answer.
     failures: BTreeMap<Option<u64>, String>,
     /// Heads of responses: whether the GET stream has one, and the last session that was named.
@@ -123,6 +126,7 @@ impl Client {
             name: name.to_owned(),
             timeout,
             answers: BTreeMap::new(),
+            taken: BTreeSet::new(),
             failures: BTreeMap::new(),
             get_head: false,
             session: None,
@@ -154,6 +158,9 @@ impl Client {
     /// Takes in what arrives, until `deadline` or until something has; whether something has.
     async fn step(&mut self, deadline: Instant) -> bool {
         let Some(arrived) = self.link.next(deadline).await else { return false };
+        if self.closed && matches!(arrived.what, Arrival::Closed) {
+            return false;
+        }
         self.take(arrived).await;
         true
     }
@@ -188,7 +195,15 @@ impl Client {
                 self.session = session.or_else(|| self.session.take());
                 self.keep(at, What::Head(stream));
             }
-            Arrival::Over(stream) => self.keep(at, What::Over(stream)),
+            Arrival::Over(stream) => {
+                if let Stream::Post(Some(id)) = stream
+                    && !self.answers.contains_key(&id)
+                    && !self.taken.contains(&id)
+                {
+                    self.failures.insert(Some(id), self.unanswered(stream));
+                }
+                self.keep(at, What::Over(stream));
+            }
             Arrival::Failed(stream, why) => {
                 let id = match stream {
                     Stream::Post(id) => id,
@@ -205,6 +220,16 @@ impl Client {
             }
             Arrival::Closed => self.closed = true,
         }
+    }
+
+    /// What is told of a response that has ended without an answer.
+    fn unanswered(&self, stream: Stream) -> String {
+        let said = self.entries.iter().rev().find_map(|entry| match &entry.what {
+            What::Heard { stream: on, message, .. } if *on == stream => Some(message.raw()),
+            _ => None,
+        });
+        let said = said.map(|text| format!("; it said {}", super::findings::shown(text)));
+        format!("its response ended without the answer{}", said.unwrap_or_default())
     }
 
     /// Answers what the server asks, and keeps its answers.
@@ -328,6 +353,7 @@ impl Client {
         let Some(answer) = self.answers.remove(&id) else {
             return Err(Trouble::Silent(patience));
         };
+        self.taken.insert(id);
         match answer.result() {
             Some(result) => Ok(serde_json::from_slice(&result).unwrap_or_default()),
             None => {
@@ -422,8 +448,10 @@ impl Client {
         (!names.is_empty()).then_some(names)
     }
 
-    /// Makes the calls, and waits for their answers and for what comes `after` them. What goes wrong is seen
-    /// in what has been kept; the error is of a server that cannot be told at all.
+    /// Makes the calls, and waits for their answers and for what comes `after` them.
+    ///
+    /// # Errors
+    /// Why there is no answer.
     pub(super) async fn call(&mut self, wanted: &Wanted, after: Duration) -> Result<(), Trouble> {
         let mut ids = Vec::new();
         for at in 0..wanted.at_once {
@@ -436,10 +464,7 @@ impl Client {
             came = self.wait(&[id], self.timeout).await;
             self.drain(after).await;
         }
-        match came {
-            Err(trouble @ (Trouble::Failed(_) | Trouble::Ended(_))) => Err(trouble),
-            _ => Ok(()),
-        }
+        came
     }
 
     /// The token of a call: numbers and strings in turn, as there are clients of either kind.

@@ -59,7 +59,9 @@ pub fn cure(found: &Examined, behind: &Behind, lists_tools: bool) -> Cure {
         keys.push(format!("dialects = [\"defaults\", {}]", list.join(", ")));
     }
     if found.count(Rule::NoLifecycle) > 0 {
-        let tools = if lists_tools { "upstream.lifecycle.tools = \"/tools/list\"" } else {
+        let tools = if lists_tools {
+            "upstream.lifecycle.tools = \"/tools/list\""
+        } else {
             "upstream.lifecycle = {}"
         };
         keys.push(tools.to_owned());
@@ -157,7 +159,8 @@ fn dialect(name: &str, finding: &Finding) -> Option<(String, String)> {
             table += &format!("{key} = {}\n", quoted(pointer));
         }
     }
-    let percents = said[2].1.as_deref().is_some_and(|at| at.contains("pct") || at.contains("percent"));
+    let percents =
+        said[2].1.as_deref().is_some_and(|at| at.contains("pct") || at.contains("percent"));
     if percents && said[3].1.is_none() {
         table += "scale = \"percent\"\n";
     }

@@ -10,8 +10,8 @@ use super::rules::{Rule, Weight};
 use super::traffic::{Entry, Stream, What, Wire};
 use crate::jsonrpc::{Key, Kind, Message};
 use crate::mcp::{PROGRESS, TOOLS_CALL};
-use crate::progress::extract::Extract;
 use crate::progress::dialect;
+use crate::progress::extract::Extract;
 
 /// Progress so close to its answer is lost by clients of the TypeScript SDK: with a busy event loop of 8 ms
 /// they lost 2 of 100 at 20 ms.
@@ -134,6 +134,14 @@ impl Examined {
     pub fn add(&mut self, finding: Finding) {
         self.findings.push(finding);
         self.findings.sort_by_key(|finding| finding.rule);
+    }
+
+    /// Says more about the first time of a rule, if it is broken.
+    pub fn explain(&mut self, rule: Rule, why: String) {
+        if let Some(finding) = self.findings.iter_mut().find(|finding| finding.rule == rule) {
+            finding.example += ": ";
+            finding.example += &why;
+        }
     }
 
     /// How often a rule is broken.
@@ -318,7 +326,8 @@ impl Examiner {
             let rule = if default { Rule::Method } else { Rule::MethodOff };
             self.found_named(rule, Some(dialect.name().to_owned()), message);
             let names = ["id", "requestId", "token", "progressToken"];
-            let named = names.iter().filter_map(|name| params.get(name)).find_map(|v| self.named(v));
+            let named =
+                names.iter().filter_map(|name| params.get(name)).find_map(|v| self.named(v));
             self.foreign(place, message, named.map(|(at, _)| at));
         } else if method == "notifications/message" {
             if self.calls.iter().any(|call| call.ended.is_none()) {
@@ -555,7 +564,7 @@ impl Examiner {
             let call = call.clone();
             let (id, tool) = (call.id, &call.tool);
             if call.ended.is_none() {
-                self.note(Rule::NoAnswer, format!("{tool} (id {id}), waited for {:.1?}", call.took));
+                self.note(Rule::NoAnswer, format!("{tool} (id {id})"));
             }
             let mute = call.usable == 0 && call.took >= SILENT_CALL.min(limit);
             if call.token.is_some() && (mute || call.silence > limit) {

@@ -10,7 +10,7 @@ use http::HeaderValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, sink};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::traffic::Stream;
 use super::web::Web;
@@ -46,6 +46,9 @@ const PROXY_ENDS: Duration = Duration::from_secs(15);
 /// How long writing one message may take: a server that reads nothing for so long reads nothing.
 const WRITE_MAX: Duration = Duration::from_secs(10);
 
+/// How long what a server has left in its pipe is read after its end.
+const DRAIN: Duration = Duration::from_millis(500);
+
 /// How long the exit code of a server that has closed its output is waited for.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
 
@@ -57,7 +60,12 @@ pub(super) struct Arrived {
 
 /// What has arrived.
 pub(super) enum Arrival {
-    Heard { stream: Stream, read: u64, event: Option<String>, text: Bytes },
+    Heard {
+        stream: Stream,
+        read: u64,
+        event: Option<String>,
+        text: Bytes,
+    },
     Noise(Bytes),
     Aside(String),
     /// The head of a response, and the session that it names.
@@ -94,6 +102,8 @@ pub(super) struct Link {
     reporter: Reporter,
     tasks: JoinSet<()>,
     way: Way,
+    /// Until when what a server has left is read: it has ended.
+    left: Option<Instant>,
 }
 
 /// What is behind it.
@@ -108,7 +118,7 @@ impl Link {
     fn new(way: Way) -> Self {
         let (to, arrivals) = mpsc::channel(WAITING_MAX);
         let reporter = Reporter { to, reads: Arc::default() };
-        Self { arrivals, reporter, tasks: JoinSet::new(), way }
+        Self { arrivals, reporter, tasks: JoinSet::new(), way, left: None }
     }
 
     /// Starts a server.
@@ -154,7 +164,23 @@ impl Link {
 
     /// What arrives next; `None` at `deadline`. May be given up at any time.
     pub(super) async fn next(&mut self, deadline: Instant) -> Option<Arrived> {
-        tokio::time::timeout_at(deadline, self.arrivals.recv()).await.ok().flatten()
+        if let (Way::Child(_, child), None) = (&mut self.way, self.left) {
+            tokio::select! {
+                biased;
+                arrived = self.arrivals.recv() => return arrived,
+                _ = child.wait() => self.left = Some(Instant::now() + DRAIN),
+                () = sleep_until(deadline) => return None,
+            }
+        }
+        let until = self.left.map_or(deadline, |left| left.min(deadline));
+        match timeout_at(until, self.arrivals.recv()).await {
+            Ok(arrived) => arrived,
+            // Somebody whom the server has started holds its output open.
+            Err(_) if self.left.is_some_and(|left| left <= Instant::now()) => {
+                Some(Arrived { at: Instant::now(), what: Arrival::Closed })
+            }
+            Err(_) => None,
+        }
     }
 
     /// Tells the server something; `Err` if it cannot be told.
@@ -225,8 +251,7 @@ async fn read_lines(mut from: Reader, reporter: Reporter) {
         open = matches!(from.read_buf(&mut buffer).await, Ok(1..));
         let (at, read) = (Instant::now(), reporter.read());
         loop {
-            let frame =
-                if open { lines.decode(&mut buffer) } else { lines.finish(&mut buffer) };
+            let frame = if open { lines.decode(&mut buffer) } else { lines.finish(&mut buffer) };
             let Some(frame) = frame else { break };
             let (Frame::Line(text) | Frame::Rest(text)) = frame else { continue };
             let what = if Message::parse(text.clone()).kind() == Kind::Noise {
@@ -251,8 +276,7 @@ async fn read_errors(mut from: Reader, reporter: Reporter) {
         open = matches!(from.read_buf(&mut buffer).await, Ok(1..));
         let at = Instant::now();
         loop {
-            let frame =
-                if open { lines.decode(&mut buffer) } else { lines.finish(&mut buffer) };
+            let frame = if open { lines.decode(&mut buffer) } else { lines.finish(&mut buffer) };
             let Some(frame) = frame else { break };
             let (Frame::Line(text) | Frame::Rest(text) | Frame::Start(text)) = frame else {
                 continue;

@@ -21,8 +21,8 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use crate::host::Signals;
-use crate::http::visit::Visitor;
 use crate::http::SiteError;
+use crate::http::visit::Visitor;
 use crate::jsonrpc::METHOD_NOT_FOUND;
 use crate::mcp::Revision;
 use crate::routes::{HttpUpstream, Route, RoutesError, Upstream};
@@ -42,7 +42,7 @@ use web::Web;
 const DISCOVER_MAX: Duration = Duration::from_secs(5);
 
 /// How long is listened behind the answer to a call: late progress comes within milliseconds.
-const AFTER: Duration = Duration::from_millis(500);
+const AFTER: Duration = Duration::from_millis(300);
 
 /// Who the doctor says it is, unless it is told.
 pub const NAME: &str = "milepost-doctor";
@@ -417,25 +417,31 @@ impl Doctor {
         let mut client = self.client(link);
         let done = self.visit(&mut client, beginning, known).await;
         let entries = client.close().await;
-        done?;
+        let unanswered = done?;
         let knows_arrays = beginning.revision() == Some("2025-03-26");
         let silence_max = self.options.silence;
-        Ok(examine(&entries, Terms { wire, knows_arrays, silence_max }))
+        let mut examined = examine(&entries, Terms { wire, knows_arrays, silence_max });
+        if let Some(why) = unanswered {
+            examined.explain(Rule::NoAnswer, why.to_string());
+        }
+        Ok(examined)
     }
 
+    /// Begins, lists and calls; answers with why a call has no answer, if one has none.
     async fn visit(
         &self,
         client: &mut Client,
         beginning: Beginning,
         known: &mut Known,
-    ) -> Result<(), DoctorError> {
+    ) -> Result<Option<Trouble>, DoctorError> {
         let trouble = |trouble: Trouble| DoctorError::Server(trouble.to_string());
         match beginning {
             Beginning::Handshake(date) => drop(client.initialize(date).await.map_err(trouble)?),
             Beginning::Modern(date) => {
                 drop(client.discover(date, self.options.timeout).await.map_err(trouble)?);
             }
-            Beginning::None => client.attach().await.map_err(trouble)?,
+            // Servers written by hand may take the id 0 for none.
+            Beginning::None => client.next_id = 1,
         }
         known.tools = match beginning {
             Beginning::None => client.tools_elsewhere().await.unwrap_or_default(),
@@ -446,7 +452,7 @@ impl Doctor {
                 Err(other) => return Err(trouble(other)),
             },
         };
-        let Some(ask) = &self.options.call else { return Ok(()) };
+        let Some(ask) = &self.options.call else { return Ok(None) };
         if !known.tools.contains(&ask.tool) && !known.has_no_lifecycle {
             return Err(no_tool(&ask.tool, &known.tools));
         }
@@ -456,11 +462,7 @@ impl Doctor {
             at_once: if ask.concurrent { 2 } else { 1 },
             without_token: ask.without_token,
         };
-        match client.call(&wanted, AFTER).await {
-            // It is a finding that there is no answer.
-            Ok(()) | Err(Trouble::Ended(_)) => Ok(()),
-            Err(other) => Err(trouble(other)),
-        }
+        Ok(client.call(&wanted, AFTER).await.err())
     }
 
     /// The same session behind the proxy.
@@ -490,7 +492,10 @@ impl Doctor {
                 let wire = self.wire(known);
                 let done = async {
                     let url = served.url(known.is_sse)?;
-                    let link = web_link(&Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url))), known.is_sse)?;
+                    let link = web_link(
+                        &Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url))),
+                        known.is_sse,
+                    )?;
                     self.session(link, beginning, wire, &mut again).await
                 };
                 let done = done.await;

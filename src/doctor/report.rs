@@ -115,7 +115,13 @@ impl Report {
                 Weight::Fault => "fault",
                 Weight::Note => "note ",
             };
-            let _ = writeln!(to, "  {weight}  {}{name}, {}x: {}", rule.name(), finding.count, rule.what());
+            let _ = writeln!(
+                to,
+                "  {weight}  {}{name}, {}x: {}",
+                rule.name(),
+                finding.count,
+                rule.what()
+            );
             let _ = writeln!(to, "         e.g.  {}", finding.example);
             let _ = writeln!(to, "         spec  {}", rule.specification());
             let remedy = match rule.remedy() {
@@ -176,8 +182,11 @@ impl Report {
             return;
         };
         let _ = writeln!(to, "\n{} (as of {})", row.client, row.as_of);
-        let facts =
-            [("sends tokens", row.token), ("shows progress", row.shows), ("resets its timer", row.resets)];
+        let facts = [
+            ("sends tokens", row.token),
+            ("shows progress", row.shows),
+            ("resets its timer", row.resets),
+        ];
         for (what, fact) in facts {
             let _ = writeln!(to, "  {what}: {fact}");
         }
@@ -189,7 +198,9 @@ impl Report {
 
     fn verdict(&self, to: &mut String) {
         let words = |safe: bool| if safe { "safe" } else { "not safe" };
-        let _ = write!(to, "\nA plain client is {} with this server", words(self.before.is_safe()));
+        let far = if self.called { "" } else { ", as far as this goes without a call," };
+        let is = words(self.before.is_safe());
+        let _ = write!(to, "\nA plain client is{far} {is} with this server");
         if let Some(after) = &self.after {
             let _ = write!(to, ", and {} through Milepost", words(after.is_safe()));
         }

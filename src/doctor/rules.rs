@@ -174,12 +174,7 @@ impl Rule {
     #[expect(clippy::too_many_lines, reason = "a table")]
     const fn explained(self) -> (&'static str, &'static str, &'static str, &'static str) {
         match self {
-            Self::NoAnswer => (
-                "no-answer",
-                "the call is never answered",
-                RESPONSES,
-                "",
-            ),
+            Self::NoAnswer => ("no-answer", "the call is never answered", RESPONSES, ""),
             Self::NoLifecycle => (
                 "no-lifecycle",
                 "`initialize` is not known: no client can begin",
@@ -236,12 +231,9 @@ impl Rule {
                 BEHAVIOR,
                 "repair `token`",
             ),
-            Self::TokenMissing => (
-                "token-missing",
-                "progress has no `progressToken`",
-                FLOW,
-                "repair `token`",
-            ),
+            Self::TokenMissing => {
+                ("token-missing", "progress has no `progressToken`", FLOW, "repair `token`")
+            }
             Self::Unasked => (
                 "unasked",
                 "progress is sent for a call that gave no token",
@@ -278,12 +270,9 @@ impl Rule {
                 FLOW,
                 "repair `lift` or `rebase`",
             ),
-            Self::AboveTotal => (
-                "above-total",
-                "`progress` is above `total`",
-                FLOW,
-                "repair `total`",
-            ),
+            Self::AboveTotal => {
+                ("above-total", "`progress` is above `total`", FLOW, "repair `total`")
+            }
             Self::Total => (
                 "total",
                 "`total` is null or no number: the TypeScript SDK refuses the whole notification",

@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout};
 
 use super::link::{Arrival, HELD_MAX, Reporter};
 use super::traffic::Stream;
-use crate::http::{UpstreamError, in_full};
 use crate::http::visit::{Reply, Visitor};
+use crate::http::{UpstreamError, in_full};
 use crate::json;
 use crate::jsonrpc::{Key, Kind, Message};
 use crate::sse::{Events, Frame};
@@ -203,11 +203,13 @@ async fn receive(mut reply: Reply, stream: Stream, reporter: &Reporter) {
 /// What came in place of MCP, in words.
 fn refused(status: u16, kind: &str, body: &[u8]) -> String {
     match (status, kind) {
-        (401 | 403, _) => format!(
-            "it wants to know who asks (status {status}): give --header or --bearer-env"
-        ),
+        (401 | 403, _) => {
+            format!("it wants to know who asks (status {status}): give --header or --bearer-env")
+        }
         (_, "text/html") => {
-            format!("it answers with a web page (status {status}, text/html): that is no MCP endpoint")
+            format!(
+                "it answers with a web page (status {status}, text/html): that is no MCP endpoint"
+            )
         }
         _ => {
             let text = super::findings::shown(body);

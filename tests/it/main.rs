@@ -6,6 +6,7 @@ mod checker;
 mod child;
 mod clients;
 mod demo;
+mod doctor;
 mod extremes;
 mod fuzz;
 mod fuzz_bodies;

@@ -53,7 +53,26 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("serve", &["http", "json", "routes", "transport"]),
-    ("cli", &["progress", "routes", "settings", "telemetry"]),
+    (
+        "doctor",
+        &[
+            "clients",
+            "host",
+            "http",
+            "json",
+            "jsonrpc",
+            "lines",
+            "mcp",
+            "progress",
+            "relay",
+            "routes",
+            "serve",
+            "settings",
+            "sse",
+            "transport",
+        ],
+    ),
+    ("cli", &["doctor", "mcp", "progress", "routes", "settings", "telemetry", "transport"]),
 ];
 
 /// The sans-IO core.

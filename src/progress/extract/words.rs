@@ -216,9 +216,7 @@ fn words_backwards(text: &str) -> impl Iterator<Item = String> {
 
 /// The next words of a thought in small letters, without fillers.
 fn ahead(text: &str, count: usize) -> Vec<String> {
-    let end = text
-        .find(['|', ';', '(', ')', '[', ']', '{', '}', ',', ':'])
-        .unwrap_or(text.len());
+    let end = text.find(['|', ';', '(', ')', '[', ']', '{', '}', ',', ':']).unwrap_or(text.len());
     let thought = text.split_at(end).0;
     let thought = thought.split(" - ").next().unwrap_or_default();
     let words = thought
