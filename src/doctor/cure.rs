@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use serde_json::Value;
 use url::Url;
 
-use super::findings::{Examined, FIGURES, Finding};
+use super::examine::FIGURES;
+use super::findings::{Examined, Finding};
 use super::rules::Rule;
 use crate::routes::{Environment, Routes, RoutesError};
 

@@ -1,14 +1,16 @@
 //! `milepost doctor`: what a server's progress gets wrong, and what cures it.
 //!
 //! ```text
-//! link, web: bytes and times ──> client: entries ──> findings ──> cure ──> through: the same again
-//!                                                        └──────────> report
+//! link, web: bytes and times ──> client: entries ──> examine: findings ──> cure ──> through: again
+//!                                                                  └───────────────────> report
 //! ```
 
 mod client;
 pub mod cure;
+pub mod examine;
 pub mod findings;
 mod link;
+mod negotiate;
 mod report;
 pub mod rules;
 mod through;
@@ -23,23 +25,20 @@ use url::Url;
 use crate::host::Signals;
 use crate::http::SiteError;
 use crate::http::visit::Visitor;
-use crate::jsonrpc::METHOD_NOT_FOUND;
-use crate::mcp::Revision;
 use crate::routes::{HttpUpstream, Route, RoutesError, Upstream};
 use crate::serve::StartError;
 use crate::settings::nearest;
 use crate::transport::child::{self, Program, SpawnError};
 use client::{Client, Trouble, Wanted};
 use cure::{Behind, Cure};
-use findings::{Examined, Finding, Terms, examine};
+use examine::examine;
+use findings::{Examined, Terms};
 use link::Link;
+use negotiate::{Beginning, Known};
 use rules::Rule;
 use through::Served;
 use traffic::Wire;
 use web::Web;
-
-/// How long the answer to `server/discover` is waited for: servers that know it answer at once.
-const DISCOVER_MAX: Duration = Duration::from_secs(5);
 
 /// How long is listened behind the answer to a call: late progress comes within milliseconds.
 const AFTER: Duration = Duration::from_millis(300);
@@ -136,48 +135,6 @@ pub enum DoctorError {
     Interrupted,
 }
 
-/// What a server says to a revision.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Spoken {
-    /// It speaks it.
-    Yes,
-    /// It speaks another one.
-    Other(String),
-    /// It does not, in words.
-    No(String),
-}
-
-/// What is known of a server before a tool is called.
-#[derive(Debug, Clone, Default)]
-struct Known {
-    /// Name and version.
-    name: Option<String>,
-    revisions: Vec<(&'static str, Spoken)>,
-    /// What was found while revisions were asked for.
-    found: Vec<Finding>,
-    is_sse: bool,
-    has_no_lifecycle: bool,
-    tools: Vec<String>,
-}
-
-/// How a session begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Beginning {
-    Handshake(&'static str),
-    Modern(&'static str),
-    /// No client can begin: calls are made all the same.
-    None,
-}
-
-impl Beginning {
-    const fn revision(self) -> Option<&'static str> {
-        match self {
-            Self::Handshake(date) | Self::Modern(date) => Some(date),
-            Self::None => None,
-        }
-    }
-}
-
 /// Looks at a server, and says what it has seen. Ends with the server and everything that it has started,
 /// also at a signal.
 ///
@@ -266,143 +223,6 @@ impl Doctor {
         match &self.options.server {
             Place::Command(program) => Ok(Link::start(program)?),
             Place::Http(route, _) => web_link(route, known.is_sse),
-        }
-    }
-
-    /// Asks for every revision, each in a connection of its own.
-    async fn negotiate(&self) -> Result<Known, DoctorError> {
-        let mut known = Known::default();
-        let wanted = |date: &str| self.options.revision.is_none_or(|only| only == date);
-        let dates = Revision::ALL.iter().rev().map(|(_, date)| *date).filter(|date| wanted(date));
-        let (modern, old): (Vec<_>, Vec<_>) =
-            dates.partition(|date| Revision::from_date(date) >= Some(Revision::V2026_07_28));
-        let mut first = None;
-        for date in old {
-            match self.ask_for(date, &mut known).await? {
-                Ok(spoken) => known.revisions.push((date, spoken)),
-                Err(trouble) => {
-                    let ended = matches!(trouble, Trouble::Ended(_));
-                    known.revisions.push((date, Spoken::No(trouble.to_string())));
-                    let first = first.get_or_insert(trouble);
-                    // Who has said nothing, or is no MCP server, says nothing to another date either.
-                    if !ended || known.revisions.len() > 2 {
-                        if !matches!(first, Trouble::Refused { .. }) {
-                            return Err(DoctorError::Server(first.to_string()));
-                        }
-                    }
-                }
-            }
-        }
-        for date in modern {
-            self.ask_modern(date, &mut known).await?;
-        }
-        let speaks = |(_, spoken): &(&str, Spoken)| !matches!(spoken, Spoken::No(_));
-        if !known.revisions.iter().any(speaks) {
-            let is_http = matches!(self.options.server, Place::Http(..));
-            match first {
-                Some(trouble @ Trouble::Refused { .. }) if is_http && is_unknown(&trouble) => {
-                    known.has_no_lifecycle = true;
-                    known.found.retain(|finding| finding.rule != Rule::DiscoverSilent);
-                    known.found.push(Finding::of(Rule::NoLifecycle, trouble.to_string()));
-                }
-                Some(trouble) => return Err(DoctorError::Server(trouble.to_string())),
-                None => {}
-            }
-        }
-        known.revisions.sort();
-        Ok(known)
-    }
-
-    /// Begins a session in a revision up to 2025-11-25.
-    async fn ask_for(
-        &self,
-        date: &'static str,
-        known: &mut Known,
-    ) -> Result<Result<Spoken, Trouble>, DoctorError> {
-        let mut client = self.client(self.link(known)?);
-        let mut said = client.initialize(date).await;
-        client.close().await;
-        let is_http = matches!(self.options.server, Place::Http(..));
-        if is_http && known.revisions.is_empty() && matches!(said, Err(Trouble::Failed(_))) {
-            // It may be older than Streamable HTTP.
-            known.is_sse = true;
-            let mut client = self.client(self.link(known)?);
-            let again = client.initialize(date).await;
-            client.close().await;
-            match again {
-                Ok(_) => said = again,
-                Err(_) => known.is_sse = false,
-            }
-        }
-        Ok(said.map(|said| {
-            let server = &said["serverInfo"];
-            let words = [&server["name"], &server["version"]];
-            let words: Vec<&str> = words.iter().filter_map(|word| word.as_str()).collect();
-            known.name.get_or_insert_with(|| findings::shown(words.join(" ").as_bytes()));
-            match said["protocolVersion"].as_str() {
-                Some(agreed) if agreed == date => Spoken::Yes,
-                Some(other) => Spoken::Other(findings::shown(other.as_bytes())),
-                None => Spoken::No("it names no protocolVersion".to_owned()),
-            }
-        }))
-    }
-
-    /// Asks as a client of 2026-07-28 begins.
-    async fn ask_modern(&self, date: &'static str, known: &mut Known) -> Result<(), DoctorError> {
-        let mut client = self.client(self.link(known)?);
-        let patience = DISCOVER_MAX.min(self.options.timeout);
-        let said = client.discover(date, patience).await;
-        client.close().await;
-        let is_stdio = matches!(self.options.server, Place::Command(_));
-        let spoken = match said {
-            Ok(said) => {
-                let known = said["supportedVersions"].as_array().into_iter().flatten();
-                match known.filter_map(Value::as_str).any(|known| known == date) {
-                    true => Spoken::Yes,
-                    false => Spoken::No("it does not list it".to_owned()),
-                }
-            }
-            Err(trouble) => {
-                let rule = match trouble {
-                    Trouble::Ended(_) => Some(Rule::DiscoverEnds),
-                    Trouble::Silent(_) => Some(Rule::DiscoverSilent),
-                    Trouble::Refused { .. } | Trouble::Failed(_) => None,
-                };
-                if let Some(rule) = rule.filter(|_| is_stdio) {
-                    known.found.push(Finding::of(rule, trouble.to_string()));
-                }
-                match &trouble {
-                    Trouble::Refused { .. } if is_unknown(&trouble) => {
-                        Spoken::No("it does not know `server/discover`".to_owned())
-                    }
-                    trouble => Spoken::No(trouble.to_string()),
-                }
-            }
-        };
-        known.revisions.push((date, spoken));
-        Ok(())
-    }
-
-    /// How the session with the calls begins: in the newest revision that has a handshake, as most clients
-    /// have one.
-    fn beginning(&self, known: &Known) -> Result<Beginning, DoctorError> {
-        if known.has_no_lifecycle {
-            return Ok(Beginning::None);
-        }
-        let is_modern = |date: &str| Revision::from_date(date) >= Some(Revision::V2026_07_28);
-        let agreed = known.revisions.iter().rev().filter(|(_, spoken)| *spoken == Spoken::Yes);
-        let agreed: Vec<&'static str> = agreed.map(|(date, _)| *date).collect();
-        if let Some(date) = agreed.iter().find(|date| !is_modern(date)) {
-            return Ok(Beginning::Handshake(date));
-        }
-        if let Some(date) = agreed.first() {
-            return Ok(Beginning::Modern(date));
-        }
-        let other = known.revisions.iter().find(|(_, spoken)| matches!(spoken, Spoken::Other(_)));
-        match (other, self.options.revision) {
-            (_, Some(only)) => Err(DoctorError::Revision(only)),
-            (Some((date, _)), None) => Ok(Beginning::Handshake(date)),
-            (None, None) => Err(DoctorError::Server("it speaks no known revision".to_owned())),
         }
     }
 
@@ -511,12 +331,6 @@ fn web_link(route: &Route, is_sse: bool) -> Result<Link, DoctorError> {
         Some(visitor) => Ok(Link::over_http(Web::new(visitor, is_sse))),
         None => Err(DoctorError::Server("it has no address".to_owned())),
     }
-}
-
-/// Whether the method is not known to the server.
-fn is_unknown(trouble: &Trouble) -> bool {
-    matches!(trouble, Trouble::Refused { answer, .. }
-        if answer.0.error_code() == Some(METHOD_NOT_FOUND))
 }
 
 fn no_tool(asked: &str, tools: &[String]) -> DoctorError {

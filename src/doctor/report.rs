@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::cure::Cure;
 use super::findings::{Answer, Call, Examined, Finding};
+use super::negotiate::{Known, Spoken};
 use super::rules::{Rule, Weight};
 use super::traffic::Wire;
-use super::{Known, Spoken};
 use crate::clients;
 
 /// The form of the report for machines. It changes when a member changes its meaning or goes.

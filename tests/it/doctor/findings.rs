@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use milepost::doctor::cure::{Behind, cure};
-use milepost::doctor::findings::{Answer, Examined, Terms, examine};
+use milepost::doctor::examine::examine;
+use milepost::doctor::findings::{Answer, Examined, Terms};
 use milepost::doctor::rules::Rule;
 use milepost::doctor::traffic::{Entry, Stream, What, Wire};
 use milepost::jsonrpc::Message;
