@@ -17,9 +17,11 @@ mod through;
 pub mod traffic;
 mod web;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 use url::Url;
 
 use crate::host::Signals;
@@ -143,26 +145,34 @@ pub enum DoctorError {
 pub async fn run(options: Options) -> Result<Outcome, DoctorError> {
     child::adopt_orphans();
     let mut signals = Signals::listen().ok();
-    let signal = async {
-        match &mut signals {
-            Some(signals) => drop(signals.next().await),
-            None => std::future::pending().await,
-        }
-    };
+    let (tell, stop) = watch::channel(false);
     let json = options.json;
-    let doctor = Doctor { options };
-    tokio::select! {
-        report = doctor.look() => report.map(|report| Outcome {
-            text: if json { report.json() } else { report.text() },
-            is_safe: report.before.is_safe(),
-        }),
-        // What is dropped kills its server's group.
-        () = signal => Err(DoctorError::Interrupted),
+    let doctor = Doctor { options, stop };
+    let mut look = pin!(doctor.look());
+    loop {
+        let signal = async {
+            match &mut signals {
+                Some(signals) => drop(signals.next().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            report = &mut look => return report.map(|report| Outcome {
+                text: if json { report.json() } else { report.text() },
+                is_safe: report.before.is_safe(),
+            }),
+            // The second one ends everything at once.
+            () = signal => if tell.send_replace(true) {
+                return Err(DoctorError::Interrupted);
+            },
+        }
     }
 }
 
 struct Doctor {
     options: Options,
+    /// Whether it is to stop.
+    stop: watch::Receiver<bool>,
 }
 
 impl Doctor {
@@ -193,6 +203,15 @@ impl Doctor {
             cure,
             after,
         })
+    }
+
+    /// Does this unless it is to stop, so that what has been started can be ended in good order.
+    async fn unless_stopped<T>(&self, doing: impl Future<Output = T>) -> Result<T, DoctorError> {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            done = doing => Ok(done),
+            _ = stop.wait_for(|stop| *stop) => Err(DoctorError::Interrupted),
+        }
     }
 
     fn name(&self) -> &str {
@@ -235,9 +254,9 @@ impl Doctor {
         known: &mut Known,
     ) -> Result<Examined, DoctorError> {
         let mut client = self.client(link);
-        let done = self.visit(&mut client, beginning, known).await;
+        let done = self.unless_stopped(self.visit(&mut client, beginning, known)).await;
         let entries = client.close().await;
-        let unanswered = done?;
+        let unanswered = done??;
         let knows_arrays = beginning.revision() == Some("2025-03-26");
         let silence_max = self.options.silence;
         let mut examined = examine(&entries, Terms { wire, knows_arrays, silence_max });

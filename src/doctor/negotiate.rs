@@ -117,17 +117,18 @@ impl Doctor {
         known: &mut Known,
     ) -> Result<Result<Spoken, Trouble>, DoctorError> {
         let mut client = self.client(self.link(known)?);
-        let mut said = client.initialize(date).await;
+        let said = self.unless_stopped(client.initialize(date)).await;
         client.close().await;
+        let mut said = said?;
         let is_http = matches!(self.options.server, Place::Http(..));
         if is_http && known.revisions.is_empty() && matches!(said, Err(Trouble::Failed(_))) {
             // It may be older than Streamable HTTP.
             known.is_sse = true;
             let mut client = self.client(self.link(known)?);
-            let again = client.initialize(date).await;
+            let again = self.unless_stopped(client.initialize(date)).await;
             client.close().await;
-            match again {
-                Ok(_) => said = again,
+            match again? {
+                Ok(again) => said = Ok(again),
                 Err(_) => known.is_sse = false,
             }
         }
@@ -148,8 +149,9 @@ impl Doctor {
     async fn ask_modern(&self, date: &'static str, known: &mut Known) -> Result<(), DoctorError> {
         let mut client = self.client(self.link(known)?);
         let patience = DISCOVER_MAX.min(self.options.timeout);
-        let said = client.discover(date, patience).await;
+        let said = self.unless_stopped(client.discover(date, patience)).await;
         client.close().await;
+        let said = said?;
         let is_stdio = matches!(self.options.server, Place::Command(_));
         let spoken = match said {
             Ok(said) => {

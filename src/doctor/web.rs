@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::link::{Arrival, HELD_MAX, Reporter};
 use super::traffic::Stream;
@@ -22,6 +22,15 @@ const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+
+/// How often a stream is gone on with that ends before its answer, as servers of 2025-11-25 may have it.
+const RESUMED_MAX: usize = 1000;
+
+/// How long is waited before that unless the server says so, and at most.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// How long the server may take to hear that its session is over.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -90,6 +99,8 @@ impl Web {
         };
         let stream = Stream::Post(id);
         let (body, is_sse) = (message.raw().clone(), self.is_sse);
+        let mut again = self.headers();
+        again.push((ACCEPT, EVENTS));
         async move {
             match visitor.send(Method::POST, headers, body).await {
                 Err(error) => {
@@ -98,7 +109,22 @@ impl Web {
                 }
                 // The answer comes on the GET stream.
                 Ok(reply) if is_sse && reply.status.is_success() => {}
-                Ok(reply) => receive(reply, stream, &reporter).await,
+                Ok(reply) => {
+                    let mut left = receive(reply, stream, &reporter).await;
+                    for _ in 0..RESUMED_MAX {
+                        let Some(Left { event, retry }) = left else { return };
+                        sleep(retry).await;
+                        let headers = again.iter().cloned().chain([(LAST_EVENT, event)]);
+                        match visitor.send(Method::GET, headers, Bytes::new()).await {
+                            Ok(reply) => left = receive(reply, stream, &reporter).await,
+                            Err(error) => {
+                                let what = Arrival::Failed(stream, in_full(&error));
+                                reporter.tell(Instant::now(), what).await;
+                                return;
+                            }
+                        }
+                    }
+                }
             }
         }
     }
@@ -169,14 +195,21 @@ async fn whole(reply: &mut Reply, max: usize) -> Result<Bytes, UpstreamError> {
     Ok(body.freeze())
 }
 
+/// What a stream has left behind that ended without an answer, to be gone on with.
+struct Left {
+    /// The id of its last event.
+    event: HeaderValue,
+    /// How long to wait before.
+    retry: Duration,
+}
+
 /// Tells of what a response says, to its end.
-async fn receive(mut reply: Reply, stream: Stream, reporter: &Reporter) {
+async fn receive(mut reply: Reply, stream: Stream, reporter: &Reporter) -> Option<Left> {
     let (status, kind) = (reply.status.as_u16(), reply.content_type());
     let session = reply.headers.get(SESSION).cloned();
     reporter.tell(Instant::now(), Arrival::Head(stream, session)).await;
     if kind == "text/event-stream" {
-        receive_events(reply, stream, reporter).await;
-        return;
+        return receive_events(reply, stream, reporter).await;
     }
     let limit = if kind == "application/json" { HELD_MAX } else { PAGE_MAX };
     let what = match whole(&mut reply, limit).await {
@@ -198,6 +231,7 @@ async fn receive(mut reply: Reply, stream: Stream, reporter: &Reporter) {
     if said {
         reporter.tell(Instant::now(), Arrival::Over(stream)).await;
     }
+    None
 }
 
 /// What came in place of MCP, in words.
@@ -219,29 +253,47 @@ fn refused(status: u16, kind: &str, body: &[u8]) -> String {
     }
 }
 
-async fn receive_events(mut reply: Reply, stream: Stream, reporter: &Reporter) {
+async fn receive_events(mut reply: Reply, stream: Stream, reporter: &Reporter) -> Option<Left> {
     let mut events = Events::new(HELD_MAX);
-    loop {
-        let chunk = match reply.chunk().await {
-            None => break,
-            Some(Err(error)) => {
+    let (mut last, mut retry, mut answered) = (None, RETRY, false);
+    while let Some(chunk) = reply.chunk().await {
+        let chunk = match chunk {
+            Ok(chunk) => chunk,
+            Err(error) => {
                 let why = in_full(&error);
                 reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
-                return;
+                return None;
             }
-            Some(Ok(chunk)) => chunk,
         };
         let (at, read) = (Instant::now(), reporter.read());
         events.push(chunk);
         while let Some(frame) = events.next() {
             let Frame::Event(event) = frame else { continue };
+            if event.has_id() {
+                last = event.id().and_then(|id| HeaderValue::from_bytes(id).ok());
+            }
+            if let Some(line) = event.retry() {
+                retry = milliseconds(&line).unwrap_or(retry).min(RETRY_MAX);
+            }
             let Some(text) = event.data().filter(|text| !text.is_empty()) else { continue };
+            answered |= Message::parse(text.clone()).kind() == Kind::Response;
             let name = event.name().filter(|name| !name.is_empty());
             let name = name.map(|name| String::from_utf8_lossy(name).into_owned());
             if !reporter.tell(at, Arrival::Heard { stream, read, event: name, text }).await {
-                return;
+                return None;
             }
         }
     }
-    reporter.tell(Instant::now(), Arrival::Over(stream)).await;
+    let event =
+        last.filter(|id| !answered && !id.is_empty() && matches!(stream, Stream::Post(Some(_))));
+    if event.is_none() {
+        reporter.tell(Instant::now(), Arrival::Over(stream)).await;
+    }
+    event.map(|event| Left { event, retry })
+}
+
+/// The time that a `retry` line tells.
+fn milliseconds(line: &[u8]) -> Option<Duration> {
+    let (_, digits) = str::from_utf8(line).ok()?.split_once(':')?;
+    digits.trim().parse().ok().map(Duration::from_millis)
 }

@@ -2,11 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use super::doctor;
-use crate::support::{example, runs, until};
+use crate::support::session::signal;
+use crate::support::{MILEPOST, STUCK, example, runs, until, wait};
 
 /// Standard error of a run that has nothing to say.
 #[track_caller]
@@ -113,4 +115,25 @@ fn what_is_no_server_is_named() {
     assert!(said.contains("cannot connect to 127.0.0.1:"), "{said}");
     let said = refused(&["--header", "no header", "http://127.0.0.1:1/mcp"]);
     assert!(said.contains("--header"), "{said}");
+}
+
+#[test]
+fn a_signal_ends_it_and_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    let script = format!("sleep 600 & echo $! > {}; wait", pid.display());
+    let mut doctor = Command::new(MILEPOST)
+        .args(["doctor", "--", "sh", "-c", &script])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the server runs", || fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n')));
+    signal("INT", doctor.id());
+    let status = wait(&mut doctor, STUCK).unwrap();
+    let mut said = String::new();
+    doctor.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((status.code(), &*said), (Some(2), "milepost: interrupted\n"));
+    let left: u32 = fs::read_to_string(pid).unwrap().trim().parse().unwrap();
+    until("nothing of it runs", || !runs(left));
 }

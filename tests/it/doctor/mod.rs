@@ -2,6 +2,7 @@
 
 mod bad;
 mod findings;
+mod others;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -111,6 +112,7 @@ fn golden(name: &str, mut report: impl FnMut() -> String) {
         if seen == kept {
             return;
         }
+        eprintln!("{name} is looked at again:\n{seen}");
     }
     panic!(
         "{}: UPDATE_EXPECT=1 writes it anew\n--- kept\n{kept}\n--- seen\n{seen}",
