@@ -1,5 +1,6 @@
 //! What the core costs for each kind of message, and beside it what copying a large one twice costs
-//! on the same machine: inspecting it should be cheaper. And what it costs to read an event.
+//! on the same machine: inspecting it should be cheaper. And what it costs to read an event, and a line
+//! of text.
 //!
 //! `cargo bench --bench core`
 #![allow(missing_docs, clippy::unwrap_used)]
@@ -11,8 +12,11 @@ use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use milepost::jsonrpc::Message;
 use milepost::lines::INSPECT_MAX;
+use milepost::progress::extract::Extract;
+use milepost::progress::mask::Masks;
 use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
 use milepost::sse::{Events, Frame};
+use milepost::terminal::Terminal;
 
 const WIRE: StreamId = StreamId(0);
 
@@ -178,12 +182,38 @@ fn events(c: &mut Criterion) {
     group.finish();
 }
 
+/// Lines of text that may be progress, as a terminal shows them.
+fn lines(c: &mut Criterion) {
+    let (extract, masks) = (Extract::presets(), Masks::default());
+    let mut group = c.benchmark_group("line");
+    for (name, line) in [
+        ("plain", "Listening for what clients have to say, on standard input"),
+        ("path", "GET /items/17 took 12 ms and was answered from /var/cache"),
+        ("bar", " 45%|####5     | 45/100 [00:02<00:03, 18.5it/s]"),
+    ] {
+        group.throughput(Throughput::Bytes(line.len() as u64));
+        group.bench_function(format!("figure/{name}"), |b| {
+            b.iter(|| extract.figure(black_box(line)))
+        });
+        group.bench_function(format!("mask/{name}"), |b| b.iter(|| masks.mask(black_box(line))));
+        let (mut terminal, drawn) = (Terminal::default(), format!("\r{line}\n"));
+        group.bench_function(format!("terminal/{name}"), |b| {
+            b.iter(|| {
+                terminal.feed(drawn.as_bytes(), &mut |shown| {
+                    black_box(shown);
+                })
+            });
+        });
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1))
         .sample_size(30);
-    targets = notifications, results, events
+    targets = notifications, results, events, lines
 }
 criterion_main!(benches);

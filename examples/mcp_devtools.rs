@@ -9,8 +9,9 @@
 //! ```
 //!
 //! The real one looks for the token in `arguments._meta`, where no client puts it, and takes only
-//! strings: so do as it does with `--token-from arguments`. And a goroutine apart from the answer's
-//! writes its notifications, so that some may come after the answer: so does `--late N`.
+//! strings: so do as it does with `--token-from arguments`, and `milepost wrap --ask-token-in-arguments`
+//! puts it there. And a goroutine apart from the answer's writes its notifications, so that some may come
+//! after the answer: so does `--late N`.
 //!
 //! Run it with `cargo run --example mcp_devtools -- --lines 5000`, and behind milepost with
 //! `milepost wrap -- target/debug/examples/mcp_devtools`.

@@ -246,10 +246,17 @@ impl Guarded {
         if self.failed.is_some() { None } else { self.filter.poll_stream_timeout(stream) }
     }
 
-    /// [`Filter::poll_record`].
+    /// [`Filter::poll_record`]. Who polls it learns from the calls that end how long they take: whatever
+    /// carries messages asks here.
     pub fn poll_record(&mut self) -> Option<Record> {
-        let Some(failed) = &mut self.failed else { return self.filter.poll_record() };
-        failed.records.pop_front()
+        if let Some(failed) = &mut self.failed {
+            return failed.records.pop_front();
+        }
+        let record = self.filter.poll_record();
+        if let Some(Record::Call(call)) = &record {
+            self.policy.learned.learn(call);
+        }
+        record
     }
 
     /// [`Filter::is_full`].

@@ -3,6 +3,7 @@ pub mod census;
 pub mod clients;
 pub mod demo;
 pub mod doctor;
+pub mod durations;
 pub mod guarded;
 pub mod host;
 pub mod http;
@@ -26,3 +27,4 @@ pub mod wrap;
 
 pub mod check;
 pub mod cli;
+pub mod stats;

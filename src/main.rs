@@ -7,11 +7,14 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::Parser;
-use milepost::cli::{Cli, Command, WrappedServer};
+use milepost::cli::{Cli, Command, Doctor, WrappedServer};
+use milepost::durations::{Memory, state_dir};
 use milepost::routes::{self, Routes};
+use milepost::telemetry::LogFormat;
 use milepost::transport::child::Program;
-use milepost::{check, demo, doctor, serve, telemetry, wrap};
+use milepost::{check, demo, doctor, serve, stats, telemetry, wrap};
 use tokio::runtime::Builder;
+use tracing::Level;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -45,11 +48,13 @@ async fn run(command: Command) -> ExitCode {
     match command {
         Command::Wrap(args) => {
             let _log = telemetry::start(args.log.log_level, args.log.log_format);
-            let wrapped = match args.resolve() {
+            let mut wrapped = match args.resolve() {
                 Ok(wrapped) => wrapped,
                 Err(error) => return report(&error, 2),
             };
-            match wrapped.server {
+            let memory = Memory::open(wrapped.state_dir.as_deref());
+            wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
+            let code = match wrapped.server {
                 WrappedServer::Command(stdio) => {
                     let program =
                         Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
@@ -64,7 +69,9 @@ async fn run(command: Command) -> ExitCode {
                         Err(error) => report(&error, 2),
                     }
                 }
-            }
+            };
+            memory.close();
+            code
         }
         Command::Serve(args) => {
             let _log = telemetry::start(args.log.log_level, args.log.log_format);
@@ -72,27 +79,24 @@ async fn run(command: Command) -> ExitCode {
                 Ok(routes) => routes,
                 Err(error) => return report(&error, 2),
             };
-            match serve::serve(&routes).await {
+            let memory = Memory::open(state_dir(None, routes.state()).as_deref());
+            let code = match serve::serve(&routes, &memory).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
-            }
+            };
+            memory.close();
+            code
         }
         Command::Check(args) => match check::run(&args) {
             Ok(text) => tell(&text),
             Err(error) => report(&error, 2),
         },
-        Command::Doctor(args) => {
-            let options = match args.resolve() {
-                Ok(options) => options,
-                Err(error) => return report(&error, 2),
-            };
-            match doctor::run(options).await {
-                Ok(outcome) if outcome.is_safe => tell(&outcome.text),
-                Ok(outcome) => {
-                    tell(&outcome.text);
-                    ExitCode::from(1)
-                }
-                Err(error) => report(&error, 2),
+        Command::Doctor(args) => diagnose(*args).await,
+        Command::Stats(args) => {
+            let _log = telemetry::start(Level::WARN, LogFormat::Text);
+            match stats::run(&args) {
+                Ok(text) => tell(&text),
+                Err(error) => report(&error, 1),
             }
         }
         Command::Schema => tell(&routes::schema()),
@@ -100,6 +104,22 @@ async fn run(command: Command) -> ExitCode {
             Ok(code) => ExitCode::from(code),
             Err(error) => report(&error, 1),
         },
+    }
+}
+
+/// `milepost doctor`: 0 if a plain client would be safe, 1 if not, 2 if nothing can be said.
+async fn diagnose(args: Doctor) -> ExitCode {
+    let options = match args.resolve() {
+        Ok(options) => options,
+        Err(error) => return report(&error, 2),
+    };
+    match doctor::run(options).await {
+        Ok(outcome) if outcome.is_safe => tell(&outcome.text),
+        Ok(outcome) => {
+            tell(&outcome.text);
+            ExitCode::from(1)
+        }
+        Err(error) => report(&error, 2),
     }
 }
 

@@ -3,9 +3,12 @@
 //! Each is optional: what is not said is left as it is, so that several sources can be laid over
 //! each other and over the defaults of [`Policy`].
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::progress::dialect::{self, Count, Dialect};
+use crate::progress::ask::{self, Ask, LogLevel, Members, TokenType};
+use crate::progress::dialect::{self, Count, Dialect, Source};
 use crate::progress::extract::Extract;
 use crate::progress::mask::Masks;
 use crate::progress::{
@@ -74,9 +77,23 @@ impl Word for Count {
         &[("percent", Self::Percent), ("unit", Self::Unit), ("raw", Self::Raw)];
 }
 
+impl Word for Source {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("stderr", Self::Stderr), ("stdout", Self::Stdout), ("log", Self::Log)];
+}
+
 impl Word for TokenIs {
     const WORDS: &'static [(&'static str, Self)] =
         &[("token", Self::Token), ("request_id", Self::RequestId)];
+}
+
+impl Word for TokenType {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("same", Self::Same), ("string", Self::String), ("integer", Self::Integer)];
+}
+
+impl Word for LogLevel {
+    const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
 }
 
 /// The repairs of answers by name.
@@ -138,6 +155,29 @@ pub fn scale(text: &str) -> Result<Scale, String> {
     }
 }
 
+/// A level of log messages, or `off`.
+pub fn level_or_off(text: &str) -> Result<Option<LogLevel>, String> {
+    if text == OFF { Ok(None) } else { LogLevel::read(text).map(Some) }
+}
+
+/// Members of an object, as JSON text.
+pub fn members(text: &str) -> Result<Members, String> {
+    serde_json::from_str(text).map_err(|error| format!("a JSON object is expected ({error})"))
+}
+
+/// Members of `_meta`, as JSON text.
+pub fn meta(text: &str) -> Result<Members, String> {
+    checked_meta(members(text)?)
+}
+
+/// What may be put into `_meta`: nothing that is the client's to say.
+pub fn checked_meta(members: Members) -> Result<Members, String> {
+    match members.keys().find(|name| ask::is_clients_own(name)) {
+        Some(name) => Err(format!("{name:?} is for the client to say, and for nobody else")),
+        None => Ok(members),
+    }
+}
+
 /// The dialects of some names: built-in ones, or those of a route file.
 pub fn dialects<'a>(
     names: impl IntoIterator<Item = &'a str>,
@@ -161,6 +201,44 @@ pub fn dialects<'a>(
         }
     }
     Ok(found)
+}
+
+/// Where is kept what is to outlive the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateDir {
+    /// Nowhere.
+    Off,
+    /// In this folder.
+    At(PathBuf),
+}
+
+/// A folder, or `off`.
+impl From<OsString> for StateDir {
+    fn from(text: OsString) -> Self {
+        if text == OFF { Self::Off } else { Self::At(text.into()) }
+    }
+}
+
+/// What is put into requests, and may differ from tool to tool.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AskSettings {
+    /// Whether the token is copied into the arguments.
+    pub token_in_arguments: Option<bool>,
+    /// The type of tokens.
+    pub token_type: Option<TokenType>,
+    /// Put into `_meta`.
+    pub meta: Option<Members>,
+    /// Put into the arguments.
+    pub arguments: Option<Members>,
+}
+
+impl AskSettings {
+    fn apply(&self, ask: &mut Ask) {
+        put(&mut ask.token_in_arguments, &self.token_in_arguments);
+        put(&mut ask.token_type, &self.token_type);
+        put(&mut ask.meta, &self.meta);
+        put(&mut ask.arguments, &self.arguments);
+    }
 }
 
 /// What may differ from tool to tool.
@@ -190,6 +268,10 @@ pub struct CallSettings {
     pub messages: Option<Messages>,
     /// Age at which a call is given up; `Some(None)`: never.
     pub call_timeout: Option<Option<Duration>>,
+    /// Whether silent calls are measured by those before.
+    pub estimate: Option<bool>,
+    /// What is put into requests.
+    pub ask: AskSettings,
 }
 
 /// What may differ from route to route.
@@ -215,6 +297,10 @@ pub struct Settings {
     pub token_is: Option<TokenIs>,
     /// Whether words of ours go into progress of 2024-11-05.
     pub words_in_2024: Option<bool>,
+    /// Put into the capabilities of clients.
+    pub capabilities: Option<Members>,
+    /// The log messages that the server is asked for; `Some(None)`: none.
+    pub log_level: Option<Option<LogLevel>>,
     /// For every tool.
     pub call: CallSettings,
     /// For single tools.
@@ -242,6 +328,8 @@ impl CallSettings {
         put(&mut policy.messages, &self.messages);
         policy.scale = self.scale.or(policy.scale);
         put(&mut policy.call_timeout, &self.call_timeout);
+        put(&mut policy.estimate, &self.estimate);
+        self.ask.apply(&mut policy.ask);
     }
 }
 
@@ -259,6 +347,8 @@ impl Settings {
         put(&mut policy.coalesce, &self.coalesce);
         put(&mut policy.keep_original, &self.keep_original);
         put(&mut policy.words_in_2024, &self.words_in_2024);
+        put(&mut policy.capabilities, &self.capabilities);
+        put(&mut policy.log_level, &self.log_level);
         policy.token_is = self.token_is.or(policy.token_is);
         self.switch_off(&mut policy.answers);
         self.call.apply(&mut policy.call);

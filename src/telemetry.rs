@@ -145,11 +145,14 @@ fn note_call(call: &Summary) {
     let account = &call.account;
     let outcome = match call.outcome {
         Outcome::Result => "result",
+        Outcome::ToolError => "tool error",
+        Outcome::Interim => "interim result",
         Outcome::Error => "error",
         Outcome::Cancelled => "cancelled",
         Outcome::TimedOut => "timed out",
         Outcome::ServerGone => "server gone",
         Outcome::TaskEnded => "task ended",
+        Outcome::Settled => "settled",
     };
     let token = call.token.as_ref().map(|token| String::from_utf8_lossy(token).into_owned());
     macro_rules! line {

@@ -32,6 +32,8 @@ const AT_ONCE: usize = 5;
 enum Over {
     /// Stdio, and `wrap` before it.
     Stdio,
+    /// The same, with these flags.
+    Flagged(&'static [&'static str]),
     /// Streamable HTTP, and `serve` before it.
     Http,
     /// Stdio, and then by a client over HTTP, of `serve`, which starts it.
@@ -39,7 +41,7 @@ enum Over {
     /// Streamable HTTP, and then by a client over stdio, of `wrap` with its address.
     Called,
 }
-use Over::{Called, Http, Served, Stdio};
+use Over::{Called, Flagged, Http, Served, Stdio};
 
 /// A server and what is asked of it. The times between two steps are those of real tools, cut so
 /// that a call takes seconds and not minutes.
@@ -59,7 +61,7 @@ const KUZUMEM_CALLS: &[&str] = &[
     r#"get-component-dependencies={"componentId":"no-such-component"}"#,
 ];
 
-const ROWS: [Row; 30] = [
+const ROWS: [Row; 34] = [
     // First what takes longest.
     Row {
         name: "SwissArmyHammer s2, repeats itself",
@@ -131,6 +133,38 @@ const ROWS: [Row; 30] = [
         over: Stdio,
         options: &["--pace", "200ms"],
         calls: &["claudecode.chat", "orcha.run_task"],
+        timeout: "6",
+    },
+    Row {
+        name: "KuzuMem head, stderr as progress",
+        server: "kuzumem",
+        over: Flagged(&["--dialect", "defaults,stderr"]),
+        options: &["--generation", "head", "--pace", "150ms"],
+        calls: &["pagerank"],
+        timeout: "6",
+    },
+    Row {
+        name: "cargo and tqdm, stderr as progress",
+        server: "builder",
+        over: Flagged(&["--dialect", "defaults,stderr"]),
+        options: &["--packages", "2"],
+        calls: &["train", "build"],
+        timeout: "12",
+    },
+    Row {
+        name: "Plexus, logs as progress",
+        server: "plexus",
+        over: Flagged(&["--dialect", "defaults,log"]),
+        options: &["--pace", "200ms"],
+        calls: &["claudecode.chat", "orcha.run_task"],
+        timeout: "6",
+    },
+    Row {
+        name: "silent, estimated",
+        server: "silent",
+        over: Flagged(&["--estimate", "--heartbeat-after", "300ms", "--heartbeat-every", "300ms"]),
+        options: &["--pace", "1s"],
+        calls: &["sleep", "sleep", "sleep", "sleep"],
         timeout: "6",
     },
     Row {
@@ -348,8 +382,9 @@ impl Side {
         row.calls.iter().for_each(|call| options.extend(["--call", call]));
         let report = match row.over {
             Stdio if with => client(name, &options, &wrapped(&[], &row.command())),
-            Stdio | Served if !with => client(name, &options, &row.command()),
-            Stdio | Served => {
+            Flagged(flags) if with => client(name, &options, &wrapped(flags, &row.command())),
+            Stdio | Flagged(_) | Served if !with => client(name, &options, &row.command()),
+            Stdio | Flagged(_) | Served => {
                 let proxy = Proxy::start(&stdio_route("/mcp", &row.command(), ""));
                 Row::visit(name, &options, Some(proxy), String::new())
             }
@@ -357,7 +392,7 @@ impl Side {
                 let server = Server::start(row.server, row.options);
                 let url = server.url().to_owned();
                 if with && row.over == Called {
-                    let wrap = [MILEPOST, "wrap", &url].map(str::to_owned);
+                    let wrap = [MILEPOST, "wrap", "--state-dir", "off", &url].map(str::to_owned);
                     client(name, &options, &wrap)
                 } else {
                     let proxy = with.then(|| Proxy::to(&url, ""));

@@ -133,6 +133,28 @@ mod an_impatient_client {
 }
 
 #[test]
+fn a_server_that_looks_for_the_token_in_the_arguments_reports_when_it_is_asked() {
+    let devtools = ["mcp_devtools", "--token-from", "arguments", "--pace", "200ms", "--late", "3"];
+    let mut devtools = devtools.map(str::to_owned);
+    devtools[0] = example("mcp_devtools");
+    let options = ["--call", "project_actions", "--busy", "8"];
+    aside(|| {
+        for_each(CLIENTS, |name| {
+            let without = client(name, &options, &wrapped(&["--no-heartbeat"], &devtools));
+            without.expect_all_well();
+            assert!(without.progress(0).is_empty(), "{}", without.json);
+            // 5,000 lines in two seconds, and more behind the answer: ten in a second are shown.
+            let asks = ["--no-heartbeat", "--ask-token-in-arguments"];
+            let with = client(name, &options, &wrapped(&asks, &devtools));
+            with.expect_all_well();
+            with.expect_rising();
+            let told = with.progress(0).len();
+            assert!((5..=40).contains(&told), "{told} {}", with.json);
+        });
+    });
+}
+
+#[test]
 fn invented_tokens_of_two_calls_at_once_move_neither_the_wrong_one() {
     let sammy = [example("swissarmyhammer"), "--generation".into(), "s0".into()];
     let of_shell = |text: &str| text.starts_with("Shell") || text.starts_with("Command");

@@ -523,7 +523,24 @@ const LEGACY: [(&str, &[&str], &str, usize); 7] = [
 ];
 
 #[test]
+fn a_server_that_looks_for_the_token_in_the_arguments_reports_when_it_is_asked() {
+    let upstream = Server::start("mcp_devtools", &["--pace", "200ms"]);
+    let proxy = Proxy::to(upstream.url(), "ask = { token_in_arguments = true }");
+    aside(|| {
+        for_each(["ts1", "ts2", "py1", "py2", "rmcp"], |name| {
+            let url = proxy.url("/mcp");
+            let report = visit(name, &["--call", "project_actions"], &["--url", &url], &[]);
+            expect_well(&report);
+            let told = report.progress(0);
+            assert!((5..=40).contains(&told.len()), "{name}: {}", report.json);
+            // On a stream of its own the newest is told before the answer.
+            assert_eq!(told.last().unwrap()[0], 5000.0, "{name}: {}", report.json);
+        });
+    });
+    proxy.finish();
+}
 
+#[test]
 fn legacy_servers_report_to_real_clients_over_http() {
     let visits = LEGACY.iter().flat_map(|row| ["ts2", "py2", "rmcp"].map(|name| (row, name)));
     aside(|| {

@@ -9,7 +9,7 @@ use crate::{aside, for_each};
 
 /// The command that an SDK's client starts.
 fn wrapped(url: &str) -> Vec<String> {
-    [MILEPOST, "wrap", "--no-heartbeat", url].map(str::to_owned).to_vec()
+    [MILEPOST, "wrap", "--state-dir", "off", "--no-heartbeat", url].map(str::to_owned).to_vec()
 }
 
 /// What every server of ours can do.

@@ -65,6 +65,7 @@ impl Peer {
     async fn start(program: impl AsRef<OsStr>, arguments: &[&str]) -> io::Result<Self> {
         let mut child = Command::new(program)
             .args(arguments)
+            .env("MILEPOST_STATE_DIR", proxies::STATE_DIR)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

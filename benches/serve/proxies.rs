@@ -19,6 +19,9 @@ pub(crate) const NAMES: [&str; 4] = ["direct", NGINX, "haproxy", MILEPOST];
 pub(crate) const NGINX: &str = "nginx";
 pub(crate) const MILEPOST: &str = "milepost";
 
+/// It learns as it does anywhere, but not at home.
+pub(crate) const STATE_DIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/state");
+
 /// How long a proxy may take until it answers.
 const START: Duration = Duration::from_secs(10);
 /// How long it may take to end.
@@ -170,7 +173,7 @@ fn command(
     };
     fs::write(file, text)?;
     let mut command = Command::new(program);
-    command.args(arguments);
+    command.args(arguments).env("MILEPOST_STATE_DIR", STATE_DIR);
     Ok(command)
 }
 

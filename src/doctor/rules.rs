@@ -270,9 +270,12 @@ impl Rule {
                 FLOW,
                 "repair `lift` or `rebase`",
             ),
-            Self::AboveTotal => {
-                ("above-total", "`progress` is above `total`", FLOW, "repair `total`")
-            }
+            Self::AboveTotal => (
+                "above-total",
+                "`progress` is above `total`",
+                "not forbidden; clients show more than all of it",
+                "repair `total`",
+            ),
             Self::Total => (
                 "total",
                 "`total` is null or no number: the TypeScript SDK refuses the whole notification",

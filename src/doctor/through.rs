@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::cure::PATH;
+use crate::durations::Memory;
 use crate::http::{Proxy, Via};
 use crate::routes::{Admin, Route, Routes, Server};
 use crate::serve::{Routed, Site, StartError};
@@ -29,7 +30,8 @@ impl Served {
     /// Serves routes on the loopback interface.
     pub(super) async fn start(routes: &Routes) -> Result<Self, StartError> {
         let via = Via::random()?;
-        let proxy = Proxy::new(routes, via.clone())?;
+        // What is seen here is learned by nobody.
+        let proxy = Proxy::new(routes, via.clone(), &Memory::default())?;
         let handler = Arc::new(Routed(Arc::clone(&proxy)));
         let listed: Vec<&Route> = routes.iter().collect();
         let server = Server {

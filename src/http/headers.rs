@@ -128,6 +128,15 @@ fn is_about_the_body(name: &HeaderName) -> bool {
         || matches!(name.as_str(), "content-md5" | "digest" | "content-digest" | "repr-digest")
 }
 
+/// Takes out what is wrong when the body becomes another.
+pub(super) fn forget_the_body(headers: &mut HeaderMap) {
+    let wrong: Vec<HeaderName> =
+        headers.keys().filter(|name| is_about_the_body(name)).cloned().collect();
+    for name in wrong {
+        headers.remove(name);
+    }
+}
+
 /// The headers that `Connection` names, and that go no further than this connection.
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let lines = headers.get_all(CONNECTION).iter();

@@ -22,6 +22,7 @@ use super::{Outlet, Proxy, now, reading, refuse, silence, text, unreachable};
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Kind, Message};
 use crate::lines::INSPECT_MAX;
+use crate::mcp;
 use crate::progress::{Fate, Filter, Mode, Origin, Record, StreamId, StreamKind};
 use crate::sse::{Event, Piece};
 use crate::telemetry::Connection;
@@ -295,7 +296,7 @@ impl Proxy {
     pub(super) async fn post_to_wire(
         self: &Arc<Self>,
         site: &Arc<Site>,
-        parts: Parts,
+        mut parts: Parts,
         body: Incoming,
         ours: bool,
     ) -> Response<Body> {
@@ -313,12 +314,17 @@ impl Proxy {
                 Ok(read) => read,
                 Err(unread) => return refuse(site, &unread, parts.version),
             };
-        let (message, body) = match read {
-            reading::Read::Whole(bytes) => (Some(Message::parse(bytes.clone())), bytes.into()),
-            reading::Read::Large(body) => (None, body),
-        };
-        endpoint.wire.told(message.as_ref());
+        let (message, body) = reading::for_server(read, &site.policy, &mut parts.headers);
+        let method = message.as_ref().and_then(Message::method);
+        // Nothing of ours may come before it.
+        let begins = method.as_deref() == Some(mcp::INITIALIZED);
+        if !begins {
+            endpoint.wire.told(message.as_ref());
+        }
         let response = self.send_on(site, target, &endpoint, parts, body, ours).await;
+        if begins && response.status().is_success() {
+            endpoint.wire.told(message.as_ref());
+        }
         if !response.status().is_success()
             && let Some(message) = &message
         {
@@ -341,7 +347,7 @@ impl Proxy {
         let mut request = self.onward(site, target, parts, body, ours);
         *request.uri_mut() = target.at(endpoint.on_server.clone());
         let open = self.calls.open();
-        if let Some(tell) = self.canceller(site, &target.client, &request) {
+        if let Some(tell) = self.teller(site, &target.client, &request) {
             endpoint.wire.lock().tell = Some(tell);
         }
         match target.client.send(request).await {

@@ -40,6 +40,7 @@ mod refusal;
 mod session;
 mod site;
 mod stream;
+mod tell;
 mod tool_list;
 pub mod towards;
 mod upstream;
@@ -59,6 +60,7 @@ use hyper::body::Incoming;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
+use crate::durations::Memory;
 use crate::jsonrpc::own_error;
 use crate::progress::Policy;
 use crate::routes::{Route, Routes};
@@ -71,7 +73,7 @@ use headers::{Onward, Passage};
 use places::{Part, Place};
 use site::{Counted, SESSION_ID, Site, Target};
 use stream::{Chunks, EventStream, Judge, Silence};
-use upstream::{Client, UpstreamBody};
+use upstream::UpstreamBody;
 
 pub use body::Body;
 pub use outlet::Outlet;
@@ -106,12 +108,12 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Nothing is connected before the first request.
+    /// Nothing is connected before the first request. `memory` has and gets what is learned of the routes.
     ///
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
-    pub fn new(routes: &Routes, via: Via) -> Result<Arc<Self>, SiteError> {
-        Self::reaching(routes, via, None)
+    pub fn new(routes: &Routes, via: Via, memory: &Memory) -> Result<Arc<Self>, SiteError> {
+        Self::reaching(routes, via, None, memory)
     }
 
     /// The same; servers are reached through `connect`, if there is one, instead of the network, and
@@ -123,10 +125,12 @@ impl Proxy {
         routes: &Routes,
         via: Via,
         connect: Option<&InProcess>,
+        memory: &Memory,
     ) -> Result<Arc<Self>, SiteError> {
         let mut defaults = Policy::default();
         routes.apply_defaults(&mut defaults);
-        let site = |route: &Route| Site::new(route.clone(), &defaults, connect).map(Arc::new);
+        let site =
+            |route: &Route| Site::new(route.clone(), &defaults, connect, memory).map(Arc::new);
         let sites = routes.iter().map(site);
         let sites = sites.collect::<Result<_, _>>()?;
         Ok(Arc::new(Self {
@@ -385,33 +389,6 @@ impl Proxy {
             ended.end();
         }
         Body::Stream(Box::new(ended))
-    }
-
-    /// How a server is told that nobody waits for a request any more, where that can happen.
-    fn canceller(
-        &self,
-        site: &Site,
-        client: &Arc<Client>,
-        request: &Request<RequestBody>,
-    ) -> Option<exchange::Tell> {
-        if !site.policy.gives_up() {
-            return None;
-        }
-        let client = Arc::clone(client);
-        let (uri, headers) = (request.uri().clone(), request.headers().clone());
-        Some(Box::new(move |payload| {
-            let mut request = Request::new(RequestBody::from(payload.to_bytes()));
-            *request.method_mut() = Method::POST;
-            *request.uri_mut() = uri.clone();
-            *request.headers_mut() = headers.clone();
-            request.headers_mut().remove(header::CONTENT_LENGTH);
-            let client = Arc::clone(&client);
-            tokio::spawn(async move {
-                if let Err(error) = client.send(request).await {
-                    tracing::warn!(error = in_full(&error), "a request could not be cancelled");
-                }
-            });
-        }))
     }
 }
 

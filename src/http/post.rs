@@ -48,7 +48,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: &Arc<Site>,
         target: &Target,
-        parts: Parts,
+        mut parts: Parts,
         body: Incoming,
         ours: bool,
         outlet: Outlet,
@@ -60,10 +60,7 @@ impl Proxy {
                 Ok(read) => read,
                 Err(unread) => return refuse(site, &unread, parts.version),
             };
-        let (message, body) = match read {
-            reading::Read::Whole(bytes) => (Some(Message::parse(bytes.clone())), bytes.into()),
-            reading::Read::Large(body) => (None, body),
-        };
+        let (message, body) = reading::for_server(read, &site.policy, &mut parts.headers);
         if let Some(message) = &message
             && let Err(refusal) = mirrored::check(&parts.headers, message)
         {
@@ -82,9 +79,7 @@ impl Proxy {
             let request = self.onward(site, target, parts, body, ours);
             return post.ask(target, request).await;
         }
-        let begins =
-            post.message.as_ref().and_then(Message::method).as_deref() == Some(mcp::INITIALIZED);
-        let own = (begins && site.route.own_get).then(|| {
+        let own = (post.begins() && site.route.own_get).then(|| {
             let mut headers = parts.headers.clone();
             if ours {
                 headers.remove(header::AUTHORIZATION);
@@ -115,7 +110,7 @@ impl Post {
         let Some(counted) = self.site.count() else {
             return super::unavailable("too many streams are open on this route");
         };
-        let cancel = self.proxy.canceller(&self.site, &client, &request);
+        let cancel = self.proxy.teller(&self.site, &client, &request);
         let mut sending: Sending = async move { client.send(request).await }.boxed();
         let revision = self.revision();
         let mut exchange = Exchange::new(
@@ -161,20 +156,36 @@ impl Post {
         request: Request<RequestBody>,
         own_get: Option<HeaderMap>,
     ) -> Response<Body> {
-        if let (Some(session), Some(message)) = (&self.session, &self.message) {
-            session.told(message);
+        let begins = self.begins();
+        let tell = self.proxy.teller(&self.site, &target.client, &request).filter(|_| begins);
+        let told = || Some(self.session.as_ref()?.told(self.message.as_ref()?));
+        if !begins {
+            told();
         }
         let open = self.proxy.calls.open();
         match target.client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
                 self.learn(response.status(), response.headers());
+                // Nothing may come before it.
+                if begins && response.status().is_success() {
+                    let ours = told().unwrap_or_default();
+                    if let Some(tell) = tell {
+                        ours.into_iter().for_each(tell);
+                    }
+                }
                 if let Some(headers) = own_get.filter(|_| response.status().is_success()) {
                     self.proxy.hold_get(&self.site, self.asked.caller, headers);
                 }
                 self.proxy.piped(&self.site, response, Some(open))
             }
         }
+    }
+
+    /// Whether the client says that its session can begin.
+    fn begins(&self) -> bool {
+        let method = self.message.as_ref().and_then(Message::method);
+        method.as_deref() == Some(mcp::INITIALIZED)
     }
 
     /// The revision that holds for this request, unless it says so itself.

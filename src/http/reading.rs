@@ -11,6 +11,9 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::body::RequestBody;
+use super::headers::forget_the_body;
+use crate::jsonrpc::Message;
+use crate::progress::Policy;
 
 /// How long a client may pause within a body.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -28,6 +31,26 @@ pub(super) enum Read {
 pub(super) struct Unread {
     pub(super) status: StatusCode,
     pub(super) why: String,
+}
+
+/// What was read of a request as its server is to get it, and the message that its client sent, if it
+/// was read whole: `headers` are those of the request.
+pub(super) fn for_server(
+    read: Read,
+    policy: &Policy,
+    headers: &mut HeaderMap,
+) -> (Option<Message>, RequestBody) {
+    match read {
+        Read::Large(body) => (None, body),
+        Read::Whole(bytes) => {
+            let message = Message::parse(bytes.clone());
+            let asked = policy.asked(&message);
+            if asked.is_some() {
+                forget_the_body(headers);
+            }
+            (Some(message), asked.unwrap_or(bytes).into())
+        }
+    }
 }
 
 /// Reads a body of at most `max` bytes; one of more than `held_max` is not held.

@@ -17,7 +17,7 @@ use crate::guarded::Guarded;
 use crate::jsonrpc::{Framing, Key, Kind, Message};
 use crate::mcp::{self, Revision};
 use crate::progress::{
-    Fate, Filter, Origin, Pacing, Policy, Reason, Record, StreamId, StreamKind, Verdict,
+    Fate, Filter, Origin, Pacing, Payload, Policy, Reason, Record, StreamId, StreamKind, Verdict,
 };
 use crate::telemetry::Connection;
 
@@ -171,8 +171,9 @@ impl Session {
         member
     }
 
-    /// A message of the client that opens no stream.
-    pub(super) fn told(&self, message: &Message) {
+    /// A message of the client that opens no stream. Answers with what is to be said to the server
+    /// besides.
+    pub(super) fn told(&self, message: &Message) -> Vec<Payload> {
         let mut shared = self.lock();
         if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id = crate::json::member(&message.params().unwrap_or_default(), "requestId");
@@ -185,6 +186,7 @@ impl Session {
         }
         shared.filter.client_message(now(), NOWHERE, message);
         shared.note();
+        std::iter::from_fn(|| shared.filter.ask(Filter::poll_to_server).flatten()).collect()
     }
 
     /// A request has been answered, or a task described, on its own stream.

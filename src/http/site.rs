@@ -21,6 +21,7 @@ use super::lifecycle::Lifecycle;
 use super::proven::Proven;
 use super::session::Sessions;
 use super::upstream::{Client, Connector, InProcess};
+use crate::durations::Memory;
 use crate::probe::Era;
 use crate::progress::{Pacing, Policy};
 use crate::routes::{self, HttpUpstream, Route, Upstream};
@@ -153,9 +154,11 @@ impl Site {
         route: Route,
         defaults: &Policy,
         connect: Option<&InProcess>,
+        memory: &Memory,
     ) -> Result<Self, SiteError> {
         let mut policy = defaults.clone();
         route.apply(&mut policy);
+        policy.learned = memory.of(&route.path, policy.estimates());
         let (endpoint, sse) = targets(&route, connect)?;
         Ok(Self {
             sessions: Sessions::new(route.max_sessions),

@@ -17,6 +17,10 @@ use crate::mcp::{self, Revision};
 /// The longest result or error that is rewritten, in bytes; larger ones pass as they are.
 const REWRITE_MAX: usize = 1 << 20;
 
+/// The longest result whose success is looked at, in bytes: what says that it has failed is short, and to
+/// read a large one through would cost more than it is worth.
+const OUTCOME_MAX: usize = 4 << 10;
+
 /// What becomes of an answer.
 pub(super) struct JudgedAnswer {
     pub(super) payload: Option<Payload>,
@@ -90,6 +94,9 @@ impl Filter {
                 JudgedAnswer::stray(message, self.stray(origin))
             };
         };
+        if self.is_answer_to_us(&key) {
+            return JudgedAnswer::withheld(Reason::OwnRequest);
+        }
         let exact = self.ledger.by_id(&key);
         let Some(id) = self.answered_on(origin, &key) else {
             return self.answer_to_nobody(origin, &key, message);
@@ -210,13 +217,14 @@ impl Filter {
         let Some(call) = self.ledger.get(id) else { return };
         let modern = call.revision.or(self.revision) == Some(Revision::V2026_07_28);
         let asks_for_task = call.asks_for_task && !modern;
-        let method = call.method.clone();
+        let (method, is_tool_call) = (call.method.clone(), call.is_tool_call());
         let result = message.result();
         if &*method == mcp::INITIALIZE
             && let Some(result) = &result
         {
             let date = json::member(result, "protocolVersion");
             self.revision = date.and_then(|date| Revision::from_date(&json::words(&date)?));
+            self.meet_server(result);
         }
         if asks_for_task
             && let Some(task) = result.as_ref().and_then(|result| json::member(result, "task"))
@@ -227,7 +235,13 @@ impl Filter {
         if method.starts_with("tasks/") {
             self.note_task_answer(now, id, message);
         }
-        let outcome = if error_of(message).is_some() { Outcome::Error } else { Outcome::Result };
+        let outcome = match result {
+            _ if error_of(message).is_some() => Outcome::Error,
+            // A task that was over at once says nothing of how long its work took.
+            _ if asks_for_task => Outcome::Interim,
+            Some(result) if is_tool_call => outcome_of(&result),
+            _ => Outcome::Result,
+        };
         self.end_call(now, id, Tomb::Answered, outcome);
     }
 
@@ -246,6 +260,20 @@ impl Filter {
 /// The error of an answer; `null` beside a result is none.
 fn error_of(message: &Message) -> Option<Bytes> {
     message.error().filter(|error| **error != *b"null" || message.result().is_none())
+}
+
+/// What the result of a tool says of itself.
+fn outcome_of(result: &Bytes) -> Outcome {
+    if result.len() > OUTCOME_MAX {
+        return Outcome::Result;
+    }
+    let says = |name, value: &[u8]| json::member(result, name).is_some_and(|said| *said == *value);
+    if says("isError", b"true") {
+        return Outcome::ToolError;
+    }
+    let kind = json::member(result, "resultType");
+    let complete = kind.is_none_or(|kind| *kind == *b"\"complete\"");
+    if complete { Outcome::Result } else { Outcome::Interim }
 }
 
 /// An error with `code` and `message`; `None` if it has both.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::dialect::{Dialect, Report};
-use super::meter::Meter;
+use super::meter::{Figure, Meter};
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
 use crate::clients::Client;
@@ -23,6 +23,20 @@ pub struct CallId(pub(super) u64);
 pub(super) struct Name {
     pub(super) client: Bytes,
     pub(super) server: Key,
+    /// The two are not the same.
+    pub(super) translated: bool,
+}
+
+impl Name {
+    /// What client and server know it by.
+    pub(super) fn same(client: Bytes, server: Key) -> Self {
+        Self { client, server, translated: false }
+    }
+
+    /// Whether `text` means it to both.
+    pub(super) fn is_just(&self, text: &[u8]) -> bool {
+        !self.translated && *self.client == *text
+    }
 }
 
 /// A task of 2025-11-25 that a call has turned into.
@@ -168,6 +182,10 @@ impl Account {
 pub enum Outcome {
     /// With a result.
     Result,
+    /// With a result that says that the tool has failed.
+    ToolError,
+    /// With a result that is not the last word: the client is asked for more, or a task goes on.
+    Interim,
     /// With an error.
     Error,
     /// The client gave it up.
@@ -178,6 +196,15 @@ pub enum Outcome {
     ServerGone,
     /// The task that it had turned into ended or ran out.
     TaskEnded,
+    /// In a way that was not read.
+    Settled,
+}
+
+impl Outcome {
+    /// Whether the server has answered.
+    pub(super) fn is_answer(self) -> bool {
+        matches!(self, Self::Result | Self::ToolError | Self::Interim | Self::Error | Self::Settled)
+    }
 }
 
 /// One call as the operator is told of it when it ends.
@@ -201,6 +228,8 @@ pub struct Summary {
     pub ended: Instant,
     /// How it ended.
     pub outcome: Outcome,
+    /// The server reported a figure.
+    pub figured: bool,
     /// What came and went.
     pub account: Account,
 }
@@ -239,8 +268,12 @@ pub(super) struct Call {
     pub(super) last_message: Option<Bytes>,
     /// The server has said something for this call.
     pub(super) server_spoke: bool,
-    /// It has given figures for it.
+    /// It has reported a figure.
+    pub(super) figured: bool,
+    /// It has reported figures as progress, and not only in text.
     pub(super) counts: bool,
+    /// The counter that is followed in text, and when it was heard last.
+    pub(super) counter: Option<(Figure, Instant)>,
     /// The dialect in which the server has marked its last notification.
     pub(super) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.
@@ -294,6 +327,7 @@ impl Call {
             opened: self.opened,
             ended,
             outcome,
+            figured: self.figured,
             account: self.account,
         }
     }

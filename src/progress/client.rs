@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::ask::tool_of;
 use super::call::{Call, CallId, Name, Outcome};
 use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
@@ -38,14 +39,15 @@ impl Filter {
                 let elements = message.elements();
                 let sent = elements.map(|one| self.client_message(now, stream, &one));
                 let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
-                if self.policy.remap {
-                    let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
-                    if sent.is_empty() {
-                        return Payload::default();
-                    }
-                    let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
-                    return Bytes::from(text).into();
+                if !self.policy.remap {
+                    return self.as_asked(message);
                 }
+                let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
+                if sent.is_empty() {
+                    return Payload::default();
+                }
+                let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
+                return Bytes::from(text).into();
             }
             Kind::Opaque | Kind::Noise if self.policy.remap => {
                 return self.not_passed_on(stream, message);
@@ -72,7 +74,7 @@ impl Filter {
             return;
         };
         let opening = Opening {
-            id: Name { client: key.to_json(), server: key },
+            id: Name::same(key.to_json(), key),
             token: None,
             revision: None,
             // It may have one: it was not read.
@@ -97,17 +99,15 @@ impl Filter {
         }
         let params = message.params().unwrap_or_default();
         let meta = json::member(&params, "_meta").unwrap_or_default();
-        let text = json::member(&meta, "progressToken");
-        let is_tool_call = message.method().as_deref() == Some(mcp::TOOLS_CALL);
-        let lacks_token = is_tool_call && text.is_none();
-        let token = text.and_then(|text| Some(Name { server: Key::read(&text)?, client: text }));
         let date = json::member(&meta, mcp::META_REVISION);
         let method = message.method().unwrap_or_default().into_owned();
+        let is_tool_call = method == mcp::TOOLS_CALL;
+        let tool = tool_of(&method, &params);
         let opening = Opening {
-            id: Name { client: id, server: key },
-            token,
+            id: Name::same(id, key),
+            token: self.policy.token_in(message, tool.as_deref()),
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
-            lacks_token,
+            lacks_token: is_tool_call && json::member(&meta, "progressToken").is_none(),
             client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
             asks_for_task: json::member(&params, "task").is_some(),
             about_task: method
@@ -118,16 +118,19 @@ impl Filter {
         };
         if method == mcp::INITIALIZE {
             self.meet_client(stream, &params);
+        } else if method == mcp::SET_LEVEL {
+            self.client_asks_for_logs();
         }
-        let tool = is_tool_call
-            .then(|| json::member(&params, "name"))
-            .flatten()
-            .and_then(|name| Some(json::words(&name)?.into_owned()));
         if self.policy.remap {
             return self.remapped(now, stream, message, &method, tool, opening);
         }
         self.enter(now, stream, &method, tool, opening);
-        message.raw().clone().into()
+        self.as_asked(message)
+    }
+
+    /// A message with what its server must be asked for.
+    fn as_asked(&self, message: &Message) -> Payload {
+        self.policy.asked(message).unwrap_or_else(|| message.raw().clone()).into()
     }
 
     pub(super) fn enter(
@@ -141,6 +144,9 @@ impl Filter {
         let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
         // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
         let own = |name: Name| Name { client: Bytes::copy_from_slice(&name.client), ..name };
+        let token = opening.token.as_ref();
+        let copy = self.policy.copy_of(method, tool.as_deref(), token);
+        let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
         let shadow = self.part == super::parts::Part::Session;
         let id = self.ledger.open(Call {
             shadow,
@@ -165,12 +171,17 @@ impl Filter {
             last_message: None,
             server_spoke: false,
             counts: false,
+            counter: None,
+            figured: false,
             last_of: None,
             bare_results: false,
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
             account: super::Account::default(),
         })?;
+        if let Some(copy) = copy {
+            self.ledger.learn(&copy, id);
+        }
         self.schedule(id);
         Some(id)
     }
@@ -216,7 +227,11 @@ impl Filter {
         message: &Message,
     ) -> Payload {
         let untouched: Payload = message.raw().clone().into();
-        if message.method().as_deref() != Some(mcp::CANCELLED) {
+        let method = message.method();
+        if method.as_deref() != Some(mcp::CANCELLED) {
+            if method.as_deref() == Some(mcp::INITIALIZED) {
+                self.ask_for_logs();
+            }
             return untouched;
         }
         let params = message.params().unwrap_or_default();

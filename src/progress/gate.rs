@@ -246,12 +246,29 @@ impl Filter {
         let call = self.ledger.get_mut(id)?;
         let token = call.token.as_ref()?.client.clone();
         let running = now.saturating_duration_since(call.opened);
-        let elapsed = self.policy.of(call.tool.as_deref()).heartbeat.value == BeatValue::Elapsed;
-        let told = call.meter.beat(elapsed.then(|| running.as_secs_f64().round())).ok()?;
+        let policy = self.policy.of(call.tool.as_deref());
+        let estimates = policy.estimate && !call.figured;
+        // Asked at each beat: what is known may have been read from a file meanwhile.
+        let usual = call.tool.as_deref().filter(|_| estimates);
+        let usual = usual.and_then(|tool| self.policy.learned.usual(tool));
+        let expected = usual.map(|usual| usual.expected(running));
+        let told = match expected {
+            Some(expected) => call.meter.estimate(expected.part()),
+            None => {
+                let elapsed = policy.heartbeat.value == BeatValue::Elapsed;
+                call.meter.beat(elapsed.then(|| running.as_secs_f64().round()))
+            }
+        };
+        let told = told.ok()?;
         let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
         let last = call.last_words().and_then(|text| json::words(text));
         let silence = now.saturating_duration_since(heard);
-        let words = pulse::words(call.label(), last.as_deref(), running, silence);
+        let words = match expected {
+            Some(expected) => {
+                pulse::estimate(call.label(), last.as_deref(), running, silence, expected)
+            }
+            None => pulse::words(call.label(), last.as_deref(), running, silence),
+        };
         let message = words_allowed.then(|| json::quote(&words));
         let bytes =
             write(call, &told, &token, message.as_ref(), &super::dialect::Report::default());
@@ -326,7 +343,7 @@ impl Filter {
     /// A call is over: its names die, and what waited for it is dropped, or goes out before its
     /// answer where nothing has to wait (rules G1, G4, T7).
     pub(super) fn end_call(&mut self, now: Instant, id: CallId, tomb: Tomb, outcome: Outcome) {
-        let answered = matches!(outcome, Outcome::Result | Outcome::Error);
+        let answered = outcome.is_answer();
         if answered {
             self.flush_pending(now, id);
         }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-use regex::{Captures, Regex, RegexBuilder};
+use regex::{Match, Regex, RegexBuilder};
 
 use crate::secret;
 
@@ -87,8 +87,7 @@ impl Masks {
     pub fn mask<'a>(&self, words: &'a str) -> Cow<'a, str> {
         let mut found: Vec<Range<usize>> = Vec::new();
         if HINT.0.iter().any(|hint| hint.is_match(words)) {
-            let named = NAMED.0.iter().flat_map(|pattern| pattern.captures_iter(words));
-            found.extend(named.filter_map(|named| of_name(words, &named)));
+            NAMED.0.iter().for_each(|pattern| named(pattern, words, &mut found));
             found.extend(PLAIN.0.iter().flat_map(|pattern| all(pattern, words)));
             let keys = KEYS.0.iter().flat_map(|pattern| pattern.find_iter(words));
             found.extend(keys.filter(|key| is_key(key.as_str())).map(|key| key.range()));
@@ -137,7 +136,10 @@ fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
 static HINT: LazyLock<Patterns> = LazyLock::new(|| {
     let hints = secret::WORDS.iter().chain(&secret::BEGINNINGS).copied();
     let hints: Vec<String> = hints.map(regex::escape).collect();
-    Patterns::new([format!("(?i-u){}|basic|://|-----begin|[?&]sig", hints.join("|"))])
+    Patterns::new([format!(
+        "(?i-u){}|basic|://|-----begin|signature|[?&](?:sig|code)=",
+        hints.join("|")
+    )])
 });
 
 /// `name=value`, `name: value`, `"name":"value"`, `--name value`.
@@ -240,30 +242,42 @@ const SAID: [&str; 34] = [
     "was",
 ];
 
-/// The value of a name, if it is a secret.
-fn of_name(text: &str, found: &Captures<'_>) -> Option<Range<usize>> {
-    let name = found.name("name")?;
-    let value = ["quoted", "single", "bare"].into_iter().find_map(|group| found.name(group))?;
+/// The values of names that are secrets. What is no secret may hold one: `https://x/?key=value`.
+fn named(pattern: &Regex, words: &str, found: &mut Vec<Range<usize>>) {
+    let mut from = 0;
+    while let Some(named) = pattern.captures_at(words, from) {
+        let value = ["quoted", "single", "bare"].into_iter().find_map(|group| named.name(group));
+        let (Some(name), Some(value)) = (named.name("name"), value) else { return };
+        if is_secret(words, name, value) {
+            found.push(value.range());
+            from = value.end();
+        } else {
+            from = value.start();
+        }
+    }
+}
+
+fn is_secret(words: &str, name: Match<'_>, value: Match<'_>) -> bool {
     // A member is named by its last part; so is a file.
     let last = name.as_str().rsplit('.').next().unwrap_or_default().to_lowercase();
-    let words: Vec<&str> = last.split(['-', '_']).collect();
+    let parts: Vec<&str> = last.split(['-', '_']).collect();
     let said = value.as_str().trim_end_matches(['.', '!', '?', ':']);
     let is_said = secret::is_plain(&said.to_lowercase())
         || SAID.contains(&&*said.to_lowercase())
         || (last == "pwd" && said.starts_with('/'));
-    if words.last().is_some_and(|word| ABOUT.contains(word)) || is_said {
-        return None;
+    if parts.last().is_some_and(|part| ABOUT.contains(part)) || is_said {
+        return false;
     }
-    let in_query = text.get(..name.start())?.ends_with(['?', '&']);
-    let is_query_secret = in_query && ["sig", "signature", "code"].contains(&&*last);
+    let in_query = words.split_at(name.start()).0.ends_with(['?', '&']);
     if !secret::is_secret_name(&last) {
-        return (is_query_secret || last.ends_with("-signature")).then(|| value.range());
+        let is_signature = ["code", "sig", "signature"].contains(&&*last);
+        return (in_query && is_signature) || last.ends_with("-signature");
     }
-    let is_strong = in_query
-        || !words.iter().any(|word| WEAK.contains(word))
-        || words.iter().any(|word| OF_KEYS.contains(word))
-        || words.iter().any(|word| !WEAK.contains(word) && secret::is_secret_name(word));
-    (is_strong || is_long(said)).then(|| value.range())
+    let is_strong = |part: &&str| !WEAK.contains(part) && secret::is_secret_name(part);
+    in_query
+        || parts.iter().any(|part| OF_KEYS.contains(part) || is_strong(part))
+        || !parts.iter().any(|part| WEAK.contains(part))
+        || is_long(said)
 }
 
 /// Long enough, and with digits: no word.

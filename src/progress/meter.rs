@@ -71,6 +71,8 @@ pub struct Meter {
     base: f64,
     /// A figure of 1 or more has been seen.
     past_one: bool,
+    /// The last figures that were told are estimates.
+    estimated: bool,
 }
 
 impl Meter {
@@ -134,6 +136,7 @@ impl Meter {
         if !self.would_rise(value) || self.claimed.is_some_and(|claimed| value < claimed) {
             return false;
         }
+        self.estimated = false;
         self.told = Some(value);
         self.claimed = Some(value);
         self.highest = Some(self.highest.map_or(value, |highest| highest.max(value)));
@@ -154,7 +157,26 @@ impl Meter {
         Ok(self.tell(value.unwrap_or(lifted), Repair::Number))
     }
 
+    /// A sign of life that tells how much of the usual time has passed, as parts of one: `part`, or one
+    /// step where that is no more than what was told. Only for a call without figures of its server.
+    pub fn estimate(&mut self, part: Option<f64>) -> Result<Told, Reason> {
+        let lifted = self.lifted()?;
+        self.total = Some(Number { value: 1.0, text: Bytes::from_static(b"1") });
+        self.estimated = true;
+        let part = part.filter(|part| *part >= lifted);
+        Ok(self.tell(part.unwrap_or(lifted), Repair::Number))
+    }
+
     fn begin_phase_if_fallen(&mut self, figure: &Figure, on_fall: OnFall) {
+        if std::mem::take(&mut self.estimated) && !self.would_rise(figure.value.value) {
+            // Parts of one go on top of the estimates; what counts further than to one soon passes them.
+            let value = figure.value.value;
+            let total = figure.total.as_ref().map_or(1.0, |total| total.value);
+            let is_part = total <= 1.0 && value < 1.0 && (value > 0.0 || figure.total.is_some());
+            self.base = self.told.filter(|_| is_part).unwrap_or(self.base);
+            self.estimated = !is_part;
+            return;
+        }
         let fell = self.claimed.is_some_and(|claimed| figure.value.value < claimed);
         let base = self.base;
         let other_total = match (&self.total, &figure.total) {
@@ -302,6 +324,37 @@ mod tests {
     #[test]
     fn a_route_can_drop_falls_instead() {
         check(OnFall::Drop, "5 5 3 6", "= x x =");
+    }
+
+    #[test]
+    fn what_the_server_says_after_estimates_takes_over() {
+        let told = |part, claims: &str| {
+            let mut meter = Meter::default();
+            meter.estimate(Some(0.25)).unwrap();
+            let estimate = meter.estimate(part).unwrap();
+            assert_eq!(&estimate.total.unwrap()[..], b"1");
+            let said = claims.split(' ').map(|claim| {
+                let told = meter.take(figure(claim).as_ref(), OnFall::Lift).unwrap();
+                let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+                text(&told.progress)
+                    + &told.total.map_or_else(String::new, |t| format!("/{}", text(&t)))
+            });
+            let said: Vec<String> = said.collect();
+            (String::from_utf8(estimate.progress.to_vec()).unwrap(), said.join(" "))
+        };
+        let check = |part, claims, estimate: &str, said: &str| {
+            assert_eq!(told(part, claims), (estimate.to_owned(), said.to_owned()));
+        };
+        check(Some(0.5), "1/10 2/10", "0.5", "1/10 2/10");
+        check(Some(0.5), "0/10 0/10 1/10", "0.5", "0.500001/10 0.500002/10 1/10");
+        check(Some(0.5), "0 0 1 2", "0.5", "0.500001 0.500002 1 2");
+        check(Some(0.5), "0.25/1 0.5/1 1/1", "0.5", "0.75/1.5 1/1.5 1.5/1.5");
+        check(Some(0.5), "0/1 0.5/1 1/1", "0.5", "0.500001/1.5 1/1.5 1.5/1.5");
+        check(Some(0.5), "0 0.25 0.375", "0.5", "0.500001 0.750001 0.875001");
+        check(Some(0.5), "0.75/1 0.8/1", "0.5", "0.75/1 0.8/1");
+        check(Some(0.5), "- 25/100", "0.5", "0.500001/1 25/100");
+        check(Some(0.2), "-5 3", "0.250001", "0.250002 3");
+        check(None, "- -", "0.250001", "0.250002/1 0.250003/1");
     }
 
     #[test]

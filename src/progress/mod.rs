@@ -21,10 +21,12 @@
 
 mod answer;
 mod arrays;
+pub mod ask;
 mod call;
 mod client;
 mod correlate;
 pub mod dialect;
+pub mod durations;
 pub mod extract;
 mod gate;
 mod ledger;
@@ -168,6 +170,7 @@ pub struct Filter {
     pairs: bool,
     /// When a client has last given up a request.
     given_up_at: Option<Instant>,
+    level: ask::Level,
 }
 
 impl Filter {
@@ -196,6 +199,7 @@ impl Filter {
             at_work: None,
             pairs: false,
             given_up_at: None,
+            level: ask::Level::default(),
         }
     }
 

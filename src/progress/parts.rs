@@ -211,7 +211,7 @@ impl Filter {
             if self.ledger.get(call).is_some_and(|call| call.task.is_some()) {
                 continue;
             }
-            self.end_call(now, call, Tomb::Answered, super::Outcome::Result);
+            self.end_call(now, call, Tomb::Answered, super::Outcome::Settled);
         }
     }
 
@@ -230,6 +230,7 @@ impl Filter {
             heir.last_message.clone_from(&call.last_message);
             heir.server_spoke = call.server_spoke;
             heir.counts = call.counts;
+            heir.figured |= call.figured;
             heir.last_of = call.last_of.clone();
             heir.account = call.account.clone();
             let told = call.meter.told();

@@ -40,7 +40,7 @@ impl Filter {
             && call.is_quiet()
             && policy.messages == Messages::Replace
             && policy.scale.is_none()
-            && call.token.as_ref().is_some_and(|token| *token.client == *plain.token)
+            && call.token.as_ref().is_some_and(|token| token.is_just(plain.token))
             && &*call.method != mcp::LISTEN;
         if !ready || !call.meter.rise(plain.progress, plain.total) {
             return false;
@@ -90,6 +90,7 @@ impl Call {
         self.account.sent += 1;
         self.server_spoke = true;
         self.counts = true;
+        self.figured = true;
         self.sent_at = Some(now);
         let said = Said {
             value: Some(plain.progress),

@@ -1,9 +1,12 @@
 //! What a route wants: every rule that changes, delays or withholds, with its default.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::ask::{Ask, LogLevel, Members};
 use super::dialect::{self, Dialect, Source};
+use super::durations::Learned;
 use super::extract::Extract;
 use super::mask::Masks;
 use super::meter::Figure;
@@ -146,6 +149,10 @@ pub struct CallPolicy {
     pub messages: Messages,
     /// Age at which a call is answered with an error and cancelled; off by default.
     pub call_timeout: Option<Duration>,
+    /// Whether heartbeats of a silent call tell how much of its usual time has passed.
+    pub estimate: bool,
+    /// What is put into requests.
+    pub ask: Ask,
 }
 
 impl Default for CallPolicy {
@@ -159,6 +166,8 @@ impl Default for CallPolicy {
             masks: Masks::default(),
             messages: Messages::default(),
             call_timeout: None,
+            estimate: false,
+            ask: Ask::default(),
         }
     }
 }
@@ -241,6 +250,13 @@ pub struct Policy {
     pub words_in_2024: bool,
     /// Give every request an id and a token of our own towards the server: several clients share it.
     pub remap: bool,
+    /// What has been learned of this route's tools.
+    pub learned: Arc<Learned>,
+    /// Put into the capabilities of clients: of `initialize`, and from 2026-07-28 on of each request.
+    pub capabilities: Members,
+    /// The log messages that a server is asked for where its client does not ask; never from 2026-07-28
+    /// on.
+    pub log_level: Option<LogLevel>,
     /// What holds for tools without settings of their own.
     pub call: CallPolicy,
     /// Settings of single tools.
@@ -261,6 +277,9 @@ impl Default for Policy {
             token_is: None,
             words_in_2024: false,
             remap: false,
+            learned: Arc::default(),
+            capabilities: Members::new(),
+            log_level: None,
             call: CallPolicy::default(),
             tools: BTreeMap::new(),
         }
@@ -292,6 +311,11 @@ impl Policy {
     /// Whether any call is given up after a time.
     pub fn gives_up(&self) -> bool {
         self.everywhere().any(|policy| policy.call_timeout.is_some())
+    }
+
+    /// Whether silent calls of any tool are measured by what has been learned.
+    pub fn estimates(&self) -> bool {
+        self.everywhere().any(|policy| policy.estimate)
     }
 
     /// The settings of a tool.

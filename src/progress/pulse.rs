@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::durations::Expected;
 use super::policy::Heartbeat;
 
 /// The silence of a server after which a heartbeat says so instead of `running`.
@@ -51,6 +52,31 @@ pub(super) fn words(
     }
 }
 
+/// What the heartbeat of a call says whose usual time is known: how much of it has passed, and after a
+/// minute without a word also that there is none.
+pub(super) fn estimate(
+    tool: &str,
+    last_message: Option<&str>,
+    running: Duration,
+    silent: Duration,
+    expected: Expected,
+) -> String {
+    let passed = spell(running);
+    let mut tail = match expected {
+        Expected::About(about, _) => format!("{passed} of about {}", spell(rounded(about))),
+        Expected::Longer(most) => {
+            format!("{passed}, longer than ever before ({} at most)", spell(rounded(most)))
+        }
+    };
+    if silent >= NO_WORD_AFTER {
+        tail += &format!("; no word from the server for {}", spell(silent));
+    }
+    match last_message {
+        Some(message) if !message.is_empty() => one_line(message, &format!(": {tail}")),
+        _ => one_line(tool, &format!(": {tail}")),
+    }
+}
+
 /// `text` and then `tail` on one line of at most [`WORDS_MAX`] characters; `tail` is kept whole.
 pub(super) fn one_line(text: &str, tail: &str) -> String {
     let room = WORDS_MAX.saturating_sub(tail.chars().count());
@@ -61,6 +87,11 @@ pub(super) fn one_line(text: &str, tail: &str) -> String {
         line.push('…');
     }
     line + tail
+}
+
+/// To the next second, but never to none.
+fn rounded(time: Duration) -> Duration {
+    Duration::from_secs((time + Duration::from_millis(500)).as_secs().max(1))
 }
 
 /// Whole seconds; from two minutes on minutes and seconds.
@@ -90,6 +121,21 @@ mod tests {
         check(Some("Indexing"), 20, 10, "Indexing (20s)");
         check(Some("Indexing"), 100, 61, "report: no word from the server for 61s");
         check(Some("two\nlines\u{1b}[1m"), 3, 3, "two lines [1m (3s)");
+    }
+
+    #[test]
+    fn a_heartbeat_says_how_long_it_may_take() {
+        let time = Duration::from_secs;
+        let check = |last, running, silent, expected, said: &str| {
+            assert_eq!(estimate("report", last, time(running), time(silent), expected), said);
+        };
+        let about = Expected::About(time(40), 0.3);
+        check(None, 12, 12, about, "report: 12s of about 40s");
+        check(Some("Indexing"), 12, 2, about, "Indexing: 12s of about 40s");
+        let longer = Expected::Longer(time(45));
+        check(None, 52, 52, longer, "report: 52s, longer than ever before (45s at most)");
+        let both = "report: 75s of about 10m00s; no word from the server for 75s";
+        check(None, 75, 75, Expected::About(time(600), 0.1), both);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::Filter;
-use super::call::{Call, CallId};
+use super::call::{Call, CallId, Name};
 use super::client::Opening;
 use super::dialect::{About, Fields, Report};
 use super::stream::{Payload, StreamId};
@@ -31,12 +31,15 @@ impl Filter {
         let ours = Bytes::from(number.to_string());
         let key = Key::Integer(i64::try_from(number).unwrap_or(i64::MAX));
         let raw = message.raw();
-        let mut splices = vec![(within(raw, &opening.id.client), ours.clone())];
+        let mut splices = vec![(within(raw, &opening.id.client), ours)];
         opening.id.server = key.clone();
         if let Some(token) = &mut opening.token {
-            splices.push((within(raw, &token.client), ours));
-            token.server = key;
+            token.server = self.policy.own_token(tool.as_deref(), key);
+            token.translated = true;
+            splices.push((within(raw, &token.client), token.server.to_json()));
         }
+        let asked = self.policy.members_for(message, tool.as_deref(), opening.token.as_ref());
+        splices.extend(asked.into_iter().map(|(place, new)| (Some(place), new)));
         let id = opening.id.client.clone();
         if self.enter(now, stream, method, tool, opening).is_none() {
             // Without an entry the answer could not find its client.
@@ -62,8 +65,19 @@ impl Filter {
 
     /// Whether `key` can only be a name that we gave, though no active request has it.
     pub(super) fn was_given(&self, key: &Key) -> bool {
-        self.policy.remap
-            && matches!(key, Key::Integer(number) if u64::try_from(*number).is_ok_and(|n| (1..=self.order).contains(&n)))
+        let number = match key {
+            Key::Integer(number) => u64::try_from(*number).ok(),
+            Key::Text(text) if self.policy.gives_strings() => {
+                std::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
+            }
+            _ => None,
+        };
+        self.policy.remap && number.is_some_and(|number| (1..=self.order).contains(&number))
+    }
+
+    /// Whether the server knows a call, or its token, as something else than the client.
+    fn translates(&self, call: &Call) -> bool {
+        self.policy.remap || call.token.as_ref().is_some_and(|token| token.translated)
     }
 
     /// What the server says of `call`, as its client may be told it: the very bytes, but for names
@@ -74,7 +88,7 @@ impl Filter {
         message: &Message,
         about: &About,
     ) -> Payload {
-        if self.policy.remap { restored(call, message, about) } else { Payload::of(message) }
+        if self.translates(call) { restored(call, message, about) } else { Payload::of(message) }
     }
 
     /// A report that needs no repair, as its client may be told it.
@@ -85,7 +99,7 @@ impl Filter {
         report: &Report,
     ) -> Option<Payload> {
         let about = &report.about;
-        let replaceable = !self.policy.remap
+        let replaceable = !self.translates(call)
             || about.token_text.as_ref().is_some_and(|text| within(message.raw(), text).is_some());
         (report.repairs.is_empty() && replaceable)
             .then(|| self.in_clients_words(call, message, about))
@@ -94,7 +108,10 @@ impl Filter {
 
 /// Puts the client's names where ours are.
 fn restored(call: &Call, message: &Message, about: &About) -> Payload {
-    let token = call.token.as_ref().filter(|token| about.token.as_ref() == Some(&token.server));
+    let is_meant = |token: &&Name| {
+        about.token.as_ref().is_some_and(|key| *key == token.server || key.respelled(&token.server))
+    };
+    let token = call.token.as_ref().filter(is_meant);
     let token = about.token_text.as_ref().zip(token);
     let id = Some(&call.id).filter(|id| about.request.as_ref() == Some(&id.server));
     let id = about.request_text.as_ref().zip(id);

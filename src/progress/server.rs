@@ -187,6 +187,7 @@ impl Filter {
         }
         call.account.received += 1;
         call.server_spoke = true;
+        call.figured |= report.figure.is_some();
         call.bare_results |= dialect.has_bare_results();
         let withheld = match &call.token {
             None => Some(Reason::NoToken),
@@ -200,7 +201,7 @@ impl Filter {
             }
             Some(token) => {
                 let text = report.about.token_text.as_ref();
-                let ours = self.policy.remap.then(|| token.server.to_json());
+                let ours = token.translated.then(|| token.server.to_json());
                 let due = ours.as_ref().unwrap_or(&token.client);
                 let spelled = text.is_some_and(|text| {
                     text == due || (text.starts_with(b"\"") && mended.is_none())
@@ -224,6 +225,7 @@ impl Filter {
             let said = params.string("progress").into_iter().chain(&report.message);
             report.figure = said.filter_map(|text| extract.figure(&json::words(text)?)).next();
         }
+        call.figured |= report.figure.is_some();
         call.counts |= report.figure.is_some();
         Ok((id, report))
     }

@@ -62,6 +62,8 @@ pub enum Reason {
     CancelledAnswer,
     /// A result without id.
     MissingId,
+    /// The answer to a request of the proxy's own.
+    OwnRequest,
     /// Text that is no message.
     Noise,
     /// The filter has failed for this connection, so that progress can no longer be judged.
@@ -70,7 +72,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the enum.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::NoToken,
         Self::Late,
         Self::Ambiguous,
@@ -88,6 +90,7 @@ impl Reason {
         Self::SecondAnswer,
         Self::CancelledAnswer,
         Self::MissingId,
+        Self::OwnRequest,
         Self::Noise,
         Self::FailedOpen,
     ];
@@ -112,6 +115,7 @@ impl Reason {
             Self::SecondAnswer => "second-answer",
             Self::CancelledAnswer => "cancelled-answer",
             Self::MissingId => "missing-id",
+            Self::OwnRequest => "own-request",
             Self::Noise => "noise",
             Self::FailedOpen => "failed-open",
         }

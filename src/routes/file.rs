@@ -9,7 +9,7 @@ use toml::Spanned;
 use crate::progress::dialect;
 
 use super::keys::{Defaults, RouteTable};
-use super::several::{Final, OneOrMore};
+use super::several::{Final, OneOrMore, Sources};
 use super::spelling::{
     Address, AnyTime, Count, Endpoint, Hidden, HostName, JsonPointer, OneOf, Origin, Period,
     Reference, Text, TimeOrOff,
@@ -23,6 +23,8 @@ pub(super) struct File {
     pub(super) server: Server,
     /// Where operators look. Without this table there is no admin listener.
     pub(super) admin: Option<Admin>,
+    /// Where is kept what is to outlive the process.
+    pub(super) state: State,
     /// What holds for every route unless it says otherwise.
     pub(super) defaults: Defaults,
     /// The routes, each with a path and an upstream.
@@ -82,6 +84,16 @@ pub(super) struct Admin {
     /// The address. Default: "127.0.0.1:7333".
     #[schemars(with = "Option<Text<Address>>")]
     pub(super) listen: Option<Spanned<Text<Address>>>,
+}
+
+/// Where is kept what is to outlive the process: how long tools took.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct State {
+    /// The folder, relative to this file, or "off". Default: $XDG_STATE_HOME/milepost or
+    /// ~/.local/state/milepost.
+    #[schemars(with = "Option<String>")]
+    pub(super) dir: Option<Spanned<String>>,
 }
 
 /// What stands behind a route.
@@ -225,9 +237,14 @@ pub(super) struct DialectTable {
     /// Its name, for `dialects` of routes.
     #[schemars(with = "String")]
     pub(super) name: Spanned<String>,
-    /// The method of its notifications, or several.
-    #[schemars(with = "OneOrMore")]
-    pub(super) method: Spanned<OneOrMore>,
+    /// The method of its notifications, or several. Either this or `source` is there.
+    #[schemars(with = "Option<OneOrMore>")]
+    pub(super) method: Option<Spanned<OneOrMore>>,
+    /// Where the server writes lines that are JSON objects: on its standard error (stderr), among its
+    /// messages (stdout), or in the `data` of log notifications (log); or several of these. The pointers
+    /// then begin at the object.
+    #[schemars(with = "Option<Sources>")]
+    pub(super) source: Option<Spanned<Sources>>,
     /// The id of the request that a message is about.
     pub(super) request_id: Option<Text<JsonPointer>>,
     /// What stands where the progress token belongs.

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Route;
+use super::ask::{RouteAsk, ToolAsk};
 use super::file::{Headers, Upstream};
 use super::several::Patterns;
 use super::spelling::{
@@ -105,17 +106,23 @@ macro_rules! with_tool_keys {
             messages: Option<Text<OneOf<Messages>>>,
             /// Age at which a call is answered with an error and cancelled. Default: "off".
             call_timeout: Option<Text<TimeOrOff>>,
+            /// Whether heartbeats of a silent call tell how much of its usual time has passed, once
+            /// two calls of its tool are remembered: 0.3 of 1, "report: 12s of about 40s". Default:
+            /// false.
+            estimate: Option<bool>,
         }
 
         impl $name {
             fn call(&self) -> CallSettings {
                 CallSettings {
+                    ask: self.ask.settings(),
                     on_fall: said(&self.on_fall),
                     scale: said(&self.scale),
                     extract: self.extract.as_ref().map(|patterns| patterns.0.clone()),
                     masks: self.mask.as_ref().map(|patterns| patterns.0.clone()),
                     messages: said(&self.messages),
                     call_timeout: said(&self.call_timeout),
+                    estimate: self.estimate,
                     ..self.heartbeat.settings()
                 }
             }
@@ -125,7 +132,10 @@ macro_rules! with_tool_keys {
 
 with_tool_keys! {
     /// Settings of one tool, over those of its route.
-    struct Tool {}
+    struct Tool {
+        /// What is put into its calls, for servers that report nothing without it.
+        ask: ToolAsk,
+    }
 }
 
 /// A table with keys of its own and those that may stand in a route and in `[defaults]`.
@@ -163,6 +173,8 @@ macro_rules! with_route_keys {
                 /// Whether words of ours go into progress of 2024-11-05, which has no `message` yet.
                 /// Default: false.
                 words_in_2024: Option<bool>,
+                /// What is put into requests, for servers that report nothing without it.
+                ask: RouteAsk,
                 /// How long connecting to the upstream may take. Default: "10s".
                 connect_timeout: Option<Text<Period>>,
                 /// Time without a byte of an upstream, progress included, after which its stream is given
@@ -206,6 +218,8 @@ macro_rules! with_route_keys {
                     keep_original: self.keep_original,
                     token_is: said(&self.token_is),
                     words_in_2024: self.words_in_2024,
+                    capabilities: self.ask.capabilities(),
+                    log_level: self.ask.log_level(),
                     call: self.call(),
                     tools: self.tools.iter().map(|(name, tool)| (name.clone(), tool.call())).collect(),
                 }

@@ -3,6 +3,7 @@
 //! Nothing after loading can fail on configuration; an error names the file, the line, the key and
 //! what would be right.
 
+mod ask;
 mod env;
 mod file;
 mod import;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
-use crate::settings::{Settings, nearest};
+use crate::settings::{Settings, StateDir, nearest};
 
 use env::Taken;
 use meant::Meant;
@@ -92,6 +93,7 @@ pub struct Routes {
     path: PathBuf,
     server: Server,
     admin: Admin,
+    state: Option<StateDir>,
     defaults: Settings,
     routes: Vec<Route>,
     taken: Taken,
@@ -119,9 +121,9 @@ impl Routes {
             let key = wrong::key_at(text, wrong.at);
             RoutesError::wrong(path, text, wrong, key)
         })?;
-        let Meant { server, admin, defaults, routes, dialects, taken } = meant;
+        let Meant { server, admin, state, defaults, routes, dialects, taken } = meant;
         let path = path.to_owned();
-        Ok(Self { path, server, admin, defaults, routes, dialects, taken })
+        Ok(Self { path, server, admin, state, defaults, routes, dialects, taken })
     }
 
     /// Where clients are listened to.
@@ -132,6 +134,11 @@ impl Routes {
     /// Where operators look.
     pub fn admin(&self) -> &Admin {
         &self.admin
+    }
+
+    /// Where is kept what is to outlive the process, if the file says so.
+    pub fn state(&self) -> Option<&StateDir> {
+        self.state.as_ref()
     }
 
     /// Lays what holds for every route over `policy`.

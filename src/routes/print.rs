@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use url::Url;
 
+use super::ask;
 use super::env::Taken;
 use super::{
     HeaderRules, HttpUpstream, Lifecycle, Route, Routes, Server, ServerInfo, ServerTls,
@@ -17,7 +18,7 @@ use crate::progress::dialect::{Dialect, Own, Pointer};
 use crate::progress::extract::Extract;
 use crate::progress::{CallPolicy, Policy, Scale};
 use crate::secret::{is_secret, is_secret_value};
-use crate::settings::{ANSWER_REPAIRS, OFF, Word};
+use crate::settings::{ANSWER_REPAIRS, OFF, StateDir, Word};
 
 /// What is shown of a secret.
 const HIDDEN: &str = "***";
@@ -33,6 +34,16 @@ impl Routes {
         if let Some(listen) = self.admin.listen {
             page.table("[admin]");
             page.key("listen", quote(&listen.to_string()));
+        }
+        if let Some(state) = &self.state {
+            page.table("[state]");
+            page.key(
+                "dir",
+                match state {
+                    StateDir::Off => quote(OFF),
+                    StateDir::At(folder) => path(folder),
+                },
+            );
         }
         for dialect in &self.dialects {
             if let Dialect::Own(dialect) = dialect {
@@ -104,7 +115,11 @@ impl Page<'_> {
     fn dialect(&mut self, dialect: &Own) {
         self.table("[[dialect]]");
         self.key("name", quote(&dialect.name));
-        self.key("method", self.texts(&dialect.methods));
+        if dialect.sources.is_empty() {
+            self.key("method", self.texts(&dialect.methods));
+        } else {
+            self.key("source", list(dialect.sources.iter().map(|source| word(*source))));
+        }
         let pointers = [
             ("request_id", &dialect.request_id),
             ("token", &dialect.token),
@@ -300,8 +315,18 @@ impl Page<'_> {
         for (name, value) in call(&policy.call) {
             self.key(name, value);
         }
+        let text = |name: &str, text: &str| quote(&self.discreet(name, text));
+        let route = [
+            format!("capabilities = {}", ask::object(&policy.capabilities, &text)),
+            format!("log_level = {}", ask::log_level(policy.log_level)),
+        ];
+        let asked = table(ask::keys(&policy.call.ask, &text).into_iter().chain(route));
+        self.key("ask", asked);
         for (tool, settings) in &policy.tools {
+            let text = |name: &str, text: &str| quote(&self.discreet(name, text));
+            let ask = table(ask::keys(&settings.ask, &text));
             let keys = call(settings).into_iter().map(|(name, value)| format!("{name} = {value}"));
+            let keys = keys.chain([format!("ask = {ask}")]);
             self.key(&format!("tools.{}", key(tool)), table(keys));
         }
     }
@@ -365,6 +390,7 @@ fn call(policy: &CallPolicy) -> Vec<(&'static str, String)> {
         ("scale", scale),
         ("messages", Some(word(policy.messages))),
         ("call_timeout", Some(time_or_off(policy.call_timeout))),
+        ("estimate", Some(policy.estimate.to_string())),
     ];
     keys.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
@@ -406,7 +432,7 @@ fn time_or_off(limit: Option<Duration>) -> String {
     limit.map_or_else(|| format!("\"{OFF}\""), time)
 }
 
-fn word<T: Word + PartialEq>(meaning: T) -> String {
+pub(super) fn word<T: Word + PartialEq>(meaning: T) -> String {
     let word = T::WORDS.iter().find(|(_, known)| *known == meaning);
     format!("\"{}\"", word.map_or("", |(word, _)| word))
 }

@@ -9,10 +9,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::spelling::{JsonPointer, Spelling, Text, or_variable};
+use super::spelling::{JsonPointer, OneOf, Spelling, Text, or_variable};
 use crate::json;
+use crate::progress::dialect::Source;
 use crate::progress::extract::Extract;
 use crate::progress::mask::Masks;
+use crate::settings::Word;
 
 /// A string, or a list of strings.
 pub(super) struct OneOrMore(pub(super) Vec<String>);
@@ -93,6 +95,32 @@ impl<T> JsonSchema for Patterns<T> {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "array", "items": { "type": "string" } })
+    }
+}
+
+/// One of the sources of a dialect, or a list of them.
+pub(super) struct Sources(pub(super) Vec<Source>);
+
+impl<'de> Deserialize<'de> for Sources {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let OneOrMore(words) = OneOrMore::deserialize(from)?;
+        let sources: Result<_, String> = words.iter().map(|word| Source::read(word)).collect();
+        sources.map(Sources).map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for Sources {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Sources".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<Text<OneOf<Source>>>();
+        json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
     }
 }
 

@@ -13,9 +13,10 @@ use url::Url;
 
 use super::Secret;
 use crate::progress::Scale;
+use crate::progress::ask::LogLevel;
 use crate::progress::dialect::Pointer;
 use crate::settings::{
-    ANSWER_REPAIRS, OFF, Word, nearest, positive_time, scale, time, time_or_off,
+    ANSWER_REPAIRS, OFF, Word, level_or_off, nearest, positive_time, scale, time, time_or_off,
 };
 
 /// A way of spelling a value.
@@ -178,6 +179,24 @@ impl Spelling for TimeOrOff {
     fn schema() -> Schema {
         let pattern = format!("{TIME}|^{OFF}$");
         json_schema!({ "type": "string", "pattern": pattern, "examples": ["15s", OFF] })
+    }
+}
+
+/// A level of log messages, or `off`.
+pub(super) struct LevelOrOff;
+
+impl Spelling for LevelOrOff {
+    type Value = Option<LogLevel>;
+    const EXPECTED: &'static str = "a level such as \"info\", or \"off\"";
+
+    fn read(text: &str) -> Result<Option<LogLevel>, String> {
+        level_or_off(text)
+    }
+
+    fn schema() -> Schema {
+        let levels = LogLevel::WORDS.iter().map(|(name, _)| *name);
+        let words: Vec<&str> = levels.chain([OFF]).collect();
+        json_schema!({ "type": "string", "enum": words })
     }
 }
 

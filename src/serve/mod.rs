@@ -20,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::durations::Memory;
 use crate::http::{Proxy, SiteError, Via};
 use crate::routes::{Admin, Route, Routes, Server};
 use crate::transport::child::adopt_orphans;
@@ -42,14 +43,15 @@ pub enum StartError {
     Serve(#[from] ServeError),
 }
 
-/// Serves the routes of a file until SIGTERM or SIGINT: see [`run`].
+/// Serves the routes of a file until SIGTERM or SIGINT: see [`run`]. `memory` has and gets what is learned
+/// of them.
 ///
 /// # Errors
 /// If they cannot be served.
-pub async fn serve(routes: &Routes) -> Result<u8, StartError> {
+pub async fn serve(routes: &Routes, memory: &Memory) -> Result<u8, StartError> {
     let via = Via::random()?;
     adopt_orphans();
-    let proxy = Proxy::new(routes, via.clone())?;
+    let proxy = Proxy::new(routes, via.clone(), memory)?;
     let handler = Arc::new(Routed(Arc::clone(&proxy)));
     let listed: Vec<&Route> = routes.iter().collect();
     tokio::spawn(tick());

@@ -1,15 +1,13 @@
 //! `milepost check`, `milepost schema`: what a person, an editor or a script is told of a route file.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use boon::{Compiler, SchemaIndex, Schemas};
 use milepost::routes::{Routes, import, schema};
 use serde_json::Value;
 
 use crate::routes::{environment, files, folder, parse, repository_file, shape};
-
-const MILEPOST: &str = env!("CARGO_BIN_EXE_milepost");
+use crate::support::milepost;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -17,8 +15,7 @@ fn root() -> &'static Path {
 
 /// Exit code, standard output, standard error.
 fn run(args: &[&str]) -> (Option<i32>, String, String) {
-    let output =
-        Command::new(MILEPOST).args(args).env("TOKEN", "s3cret").env("KUZU_DB", "/k").output();
+    let output = milepost().args(args).env("TOKEN", "s3cret").env("KUZU_DB", "/k").output();
     let output = output.unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))

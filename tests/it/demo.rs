@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
@@ -85,7 +85,7 @@ async fn it_fails_where_the_client_is_told_what_it_cannot_use() {
 #[test]
 fn as_a_process_it_ends_by_itself_and_well() {
     let began = Instant::now();
-    let output = Command::new(env!("CARGO_BIN_EXE_milepost"))
+    let output = crate::support::milepost()
         .args(["demo", "--silence", "3s"])
         .stdin(Stdio::null())
         .output()

@@ -23,4 +23,6 @@ fn corpus_replays() {
     replay("core", fuzz_bodies::core);
     replay("lines", fuzz_bodies::lines);
     replay("sse", fuzz_bodies::sse);
+    replay("terminal", fuzz_bodies::terminal);
+    replay("text", fuzz_bodies::text);
 }

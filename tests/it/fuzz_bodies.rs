@@ -8,7 +8,12 @@ use milepost::json;
 use milepost::jsonrpc::{Key, Kind, Message};
 use milepost::lines::{Frame, Lines};
 use milepost::mcp::PROGRESS;
+use milepost::progress::durations::{Durations, Sample};
+use milepost::progress::extract::Extract;
+use milepost::progress::mask::{MASK, Masks};
+use milepost::progress::meter::Figure;
 use milepost::progress::{Coalesce, Mode, OnFall, Pacing, Part, Policy, Transmit};
+use milepost::terminal::{LINE_MAX, Terminal};
 
 use crate::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together};
 use crate::sse_rig;
@@ -80,7 +85,7 @@ pub(crate) fn core(data: &[u8]) {
 }
 
 /// `o`bserve, `e`nforce; `i`mmediate pacing; fall `d`rops or `r`ebases; `a`ll dialects; `k`eep the
-/// original; `t`hin all; `m`ap ids for a shared server; `c`all time-out.
+/// original; `t`hin all; `m`ap ids for a shared server; `c`all time-out; e`s`timate.
 fn policy(settings: &[u8]) -> Policy {
     let on = |letter: u8| settings.contains(&letter);
     let mut policy = Policy { keep_original: on(b'k'), remap: on(b'm'), ..Policy::default() };
@@ -104,6 +109,11 @@ fn policy(settings: &[u8]) -> Policy {
         policy.coalesce = Coalesce::All;
     }
     policy.call.call_timeout = on(b'c').then_some(Duration::from_secs(4));
+    if on(b's') {
+        policy.call.estimate = true;
+        let samples = [1000, 3000].map(|millis| Sample { millis, figured: false });
+        policy.learned.remember("scan", &Durations::new(samples, 0, 0));
+    }
     policy
 }
 
@@ -210,6 +220,44 @@ pub(crate) fn lines(data: &[u8]) {
     let kept: usize = one.iter().map(|frame| solid(bytes_of(frame))).sum();
     let mark = usize::from(input.starts_with(b"\xEF\xBB\xBF")) * 3;
     assert_eq!(kept, solid(input) - mark);
+}
+
+/// The output of a program, as [`cut`] has it. However it is cut, what is shown of it whole is shown, in
+/// short lines without controls.
+pub(crate) fn terminal(data: &[u8]) {
+    let Some(Cut { input, pieces, .. }) = cut(data) else { return };
+    let (whole, cut) = (shown(&[input]), shown(&pieces));
+    let mut all = cut.iter();
+    assert!(whole.iter().all(|line| all.any(|other| other == line)), "{whole:?} {cut:?}");
+    for line in cut {
+        assert!(!line.trim().is_empty() && line.len() <= LINE_MAX, "{line:?}");
+        assert!(!line.chars().any(char::is_control), "{line:?}");
+    }
+}
+
+fn shown(pieces: &[&[u8]]) -> Vec<String> {
+    let (mut terminal, mut lines) = (Terminal::default(), Vec::new());
+    for piece in pieces {
+        terminal.feed(piece, &mut |line| lines.push(line.to_owned()));
+    }
+    terminal.flush(&mut |line| lines.push(line.to_owned()));
+    lines
+}
+
+/// A line of text. A figure in it is within its total and spelled as JSON has it; text that is masked
+/// says so.
+pub(crate) fn text(data: &[u8]) {
+    let line = String::from_utf8_lossy(data);
+    let own = Extract::read(["{progress}/{total}", "{percent}%", "x(?<progress>.*)"]);
+    for extract in [Extract::presets(), own.unwrap_or_default()] {
+        let Some(Figure { value, total }) = extract.figure(&line) else { continue };
+        assert!(value.value >= 0.0 && total.as_ref().is_none_or(|all| value.value <= all.value));
+        for number in total.iter().chain([&value]) {
+            assert_eq!(json::number(&number.text), Some(number.value));
+        }
+    }
+    let masked = Masks::default().mask(&line);
+    assert!(masked == line || masked.contains(MASK));
 }
 
 /// The frames of these pieces, chunks joined.

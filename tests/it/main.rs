@@ -1,17 +1,21 @@
 //! One test binary: what Milepost does, as facts.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod asked;
 mod check;
 mod checker;
 mod child;
 mod clients;
 mod demo;
 mod doctor;
+mod durations;
 mod extremes;
+mod figures;
 mod fuzz;
 mod fuzz_bodies;
 mod legacy;
 mod lines;
+mod masks;
 mod over_http;
 mod overheard;
 mod pairs;
@@ -28,6 +32,7 @@ mod shared;
 mod sse;
 mod sse_rig;
 mod talk;
+mod terminal;
 mod through_wrap;
 mod tidy;
 mod towards;

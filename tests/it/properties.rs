@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use milepost::jsonrpc::{Kind, Message};
+use milepost::progress::ask::TokenType;
+use milepost::progress::durations::{Durations, Sample};
 use milepost::progress::extract::Extract;
 use milepost::progress::{
     Coalesce, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict,
@@ -23,7 +25,7 @@ fn policies() -> impl Strategy<Value = Policy> {
         2 => Just(OnFall::Lift), 1 => Just(OnFall::Rebase), 1 => Just(OnFall::Drop)
     ];
     let pacing = prop_oneof![Just(Pacing::PACED), Just(Pacing::IMMEDIATE)];
-    (on_fall, pacing, any::<[bool; 6]>()).prop_map(|(on_fall, pacing, dice)| {
+    (on_fall, pacing, any::<[bool; 10]>()).prop_map(|(on_fall, pacing, dice)| {
         let mut policy = Policy { pacing, ..Policy::default() };
         policy.call.on_fall = on_fall;
         policy.call.extract = dice[0].then(Extract::default);
@@ -39,8 +41,27 @@ fn policies() -> impl Strategy<Value = Policy> {
         if dice[3] && dice[5] {
             policy.coalesce = Coalesce::All;
         }
+        policy.call.ask.token_in_arguments = dice[6];
+        if dice[7] {
+            policy.call.ask.token_type =
+                if dice[8] { TokenType::String } else { TokenType::Integer };
+        }
+        if dice[9] {
+            estimate(&mut policy);
+        }
         policy
     })
+}
+
+/// Silent calls are measured: a tool takes either no time or long, another is not known well.
+fn estimate(policy: &mut Policy) {
+    policy.call.estimate = true;
+    policy.call.heartbeat.after = Duration::from_millis(200);
+    policy.call.heartbeat.every = Duration::from_millis(300);
+    for (tool, took) in [("scan", &[300, 2000, 9000][..]), ("fix", &[1000])] {
+        let samples = took.iter().map(|millis| Sample { millis: *millis, figured: false });
+        policy.learned.remember(tool, &Durations::new(samples, 0, 0));
+    }
 }
 
 /// Plays a conversation. `said` hears what the client says, just before the filter does.
@@ -50,9 +71,14 @@ fn play(rig: &mut Rig, talk: &mut Talk, steps: &[Step], mut said: impl FnMut(&mu
             None => {}
             Some(Said::Client(text)) => {
                 said(rig, &text);
-                assert_eq!(rig.client(text.as_bytes()), text, "to the server");
+                let asked = rig.policy.asked(&Message::parse(Bytes::from(text.clone())));
+                let wanted = asked.unwrap_or_else(|| text.clone().into());
+                assert_eq!(rig.client(text.as_bytes()), wanted, "to the server");
             }
-            Some(Said::Server(text)) => rig.server(text.as_bytes()),
+            Some(Said::Server(text)) => {
+                let text = as_server_knows(&rig.policy, &text);
+                rig.server(text.as_bytes());
+            }
             Some(Said::ServerInPieces(pieces)) => {
                 let pieces: Vec<&[u8]> = pieces.iter().map(String::as_bytes).collect();
                 rig.server_in_pieces(&pieces, |_| {});
@@ -62,6 +88,30 @@ fn play(rig: &mut Rig, talk: &mut Talk, steps: &[Step], mut said: impl FnMut(&mu
             Some(Said::Stall(false)) => rig.resume(),
         }
     }
+}
+
+/// What the server of a conversation says, with the tokens that it knows.
+fn as_server_knows(policy: &Policy, text: &str) -> String {
+    const NAME: &str = r#""progressToken":"#;
+    if policy.call.ask.token_type == TokenType::Same {
+        return text.to_owned();
+    }
+    let mut parts = text.split(NAME);
+    let mut out = parts.next().unwrap().to_owned();
+    for part in parts {
+        let known = TOKENS.iter().filter(|token| part.starts_with(**token));
+        let token = known.max_by_key(|token| token.len()).copied().unwrap_or_default();
+        let request = format!(
+            r#"{{"id":1,"method":"ping","params":{{"_meta":{{"progressToken":{token}}}}}}}"#
+        );
+        let asked = policy.asked(&Message::parse(Bytes::from(request)));
+        let asked = asked.map(|asked| serde_json::from_slice::<Value>(&asked).unwrap());
+        let given = asked.map(|asked| asked["params"]["_meta"]["progressToken"].to_string());
+        out += NAME;
+        out += &given.unwrap_or_else(|| token.to_owned());
+        out += &part[token.len()..];
+    }
+    out
 }
 
 /// The client hears what has been told since the last time, pieces put together.

@@ -12,6 +12,7 @@ use milepost::progress::{
 /// One client on one wire, played at once or with a client that does not read for a while.
 pub(crate) struct Rig {
     pub(crate) filter: Filter,
+    pub(crate) policy: Policy,
     /// What the client was given, in order.
     pub(crate) told: Vec<Transmit>,
     /// What went to standard error.
@@ -37,10 +38,11 @@ const WIRE: StreamId = StreamId(0);
 impl Rig {
     pub(crate) fn new(policy: Policy) -> Self {
         let (pacing, shared) = (policy.pacing, policy.remap);
-        let mut filter = Filter::new(policy);
+        let mut filter = Filter::new(policy.clone());
         filter.open_stream(WIRE, StreamKind::Shared, pacing);
         Self {
             filter,
+            policy,
             told: Vec::new(),
             noise: Vec::new(),
             verdicts: Vec::new(),

@@ -4,6 +4,7 @@
 //! # a remark
 //! ! hold=0ms guard=0ms first-after=0ms     settings, as `wrap` has them
 //! ! dialect { name = "acme", ... }         one more dialect, as route files have them
+//! ! ask { ... }                            what is put into requests, as route files have it
 //! > {...}      the client says            >2 on client stream 2
 //!                                         >2@70 and the server speaks of it on its stream 70
 //! ^ {...}      the server gets something else than what the client said, or something besides
@@ -22,11 +23,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use milepost::jsonrpc::{Key, Message};
 use milepost::progress::dialect::Source;
+use milepost::progress::durations::Learned;
 use milepost::progress::extract::Extract;
 use milepost::progress::{
     Coalesce, Fate, Filter, Messages, Mode, OnFall, Origin, Pacing, Policy, Reason, Record, Scale,
@@ -41,6 +44,7 @@ use crate::checker::Checker;
 pub(crate) struct Player {
     filter: Filter,
     terminal: Terminal,
+    learned: Arc<Learned>,
     start: Instant,
     now: Duration,
     checkers: BTreeMap<u64, Checker>,
@@ -56,12 +60,14 @@ impl Player {
     pub(crate) fn new(policy: Policy) -> Self {
         let pacing = policy.pacing;
         let checked = policy.mode != Mode::Observe && policy.answers.orphan_answer;
+        let learned = Arc::clone(&policy.learned);
         let mut filter = Filter::new(policy);
         filter.open_stream(WIRE, StreamKind::Shared, pacing);
         let checkers = BTreeMap::from([(0, Checker::default())]);
         Self {
             filter,
             terminal: Terminal::default(),
+            learned,
             start: Instant::now(),
             now: Duration::ZERO,
             checkers,
@@ -201,6 +207,9 @@ impl Player {
             let _ = writeln!(self.out, "^ {}", String::from_utf8_lossy(&payload.to_bytes()));
         }
         while let Some(record) = self.filter.poll_record() {
+            if let Record::Call(call) = &record {
+                self.learned.learn(call);
+            }
             match record {
                 Record::Message { verdict: Verdict::Withheld(Reason::Noise), .. } => {}
                 Record::Message { verdict: Verdict::Withheld(reason), .. } => {
@@ -267,6 +276,11 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
         policy.call.dialects.extend_from_slice(routes.unwrap().dialects());
         return;
     }
+    if let Some(table) = text.strip_prefix("ask ") {
+        let text = format!("[[route]]\npath = \"/r\"\nupstream.demo = true\nask = {table}");
+        let routes = Routes::parse(Path::new(""), &text, &Environment::default());
+        return routes.unwrap().find(None).unwrap().apply(policy);
+    }
     for setting in text.split_whitespace() {
         let Some((key, value)) = setting.split_once('=') else { continue };
         let on = value == "on";
@@ -308,6 +322,7 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
                 });
             }
             "extract" => policy.call.extract = Some(Extract::read([value]).unwrap()),
+            "estimate" => policy.call.estimate = on,
             "call-timeout" => policy.call.call_timeout = Some(duration(value)),
             "keep-original" => policy.keep_original = on,
             "words-in-2024" => policy.words_in_2024 = on,

@@ -28,7 +28,7 @@ fn flags(text: &str) -> Option<Vec<String>> {
             let (key, value) = setting.split_once('=')?;
             match (key, value) {
                 ("heartbeat", "off") => flags.push("--no-heartbeat".to_owned()),
-                ("keep-original" | "words-in-2024", "on") => {
+                ("keep-original" | "words-in-2024" | "estimate", "on") => {
                     flags.push(format!("--{key}"));
                 }
                 ("dialects", names) => {
@@ -88,7 +88,7 @@ const SYNC: &str = r#"{"jsonrpc":"2.0","method":"sync"}"#;
 fn play(folder: &Path, name: &str, text: &str, flags: &[String]) -> Vec<String> {
     let pipes = [folder.join(format!("{name}.in")), folder.join(format!("{name}.out"))];
     assert!(Command::new("mkfifo").args(&pipes).status().unwrap().success());
-    let mut proxy = Command::new(env!("CARGO_BIN_EXE_milepost"))
+    let mut proxy = crate::support::milepost()
         .arg("wrap")
         .args(flags)
         .args(["--", "sh", "-c", "exec 3<&0; cat <&3 > \"$1\" & exec cat \"$0\""])

@@ -30,12 +30,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
     ("routes", &["json", "progress", "secret", "settings"]),
+    ("durations", &["progress", "settings"]),
+    ("stats", &["durations", "settings"]),
     ("check", &["cli", "routes"]),
     (
         "http",
         &[
             "clients",
             "demo",
+            "durations",
             "guarded",
             "host",
             "json",
@@ -52,11 +55,12 @@ const LAYERS: &[(&str, &[&str])] = &[
             "transport",
         ],
     ),
-    ("serve", &["http", "json", "routes", "transport"]),
+    ("serve", &["durations", "http", "json", "routes", "transport"]),
     (
         "doctor",
         &[
             "clients",
+            "durations",
             "host",
             "http",
             "json",
@@ -72,7 +76,20 @@ const LAYERS: &[(&str, &[&str])] = &[
             "transport",
         ],
     ),
-    ("cli", &["doctor", "mcp", "progress", "routes", "settings", "telemetry", "transport"]),
+    (
+        "cli",
+        &[
+            "doctor",
+            "durations",
+            "mcp",
+            "progress",
+            "routes",
+            "settings",
+            "stats",
+            "telemetry",
+            "transport",
+        ],
+    ),
 ];
 
 /// The sans-IO core.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::checker::Checker;
 use crate::support::session::{Session, signal};
-use crate::support::{MILEPOST, STUCK, example, runs, until};
+use crate::support::{STUCK, example, milepost, runs, until};
 
 /// The memory that Milepost may need at most, in KiB: two lines of 4 MiB that are held whole in
 /// each direction, the queues, and the program.
@@ -351,7 +351,7 @@ mod how_it_ends {
 
     #[test]
     fn an_unknown_option_is_refused_with_the_right_one() {
-        let output = Command::new(MILEPOST)
+        let output = milepost()
             .args(["wrap", "--hartbeat-after", "2s", "--", "cat"])
             .stdin(Stdio::null())
             .output()
@@ -374,7 +374,7 @@ mod how_it_ends {
             ("--dialect", "kuzu"),
             ("--scale", "0"),
         ] {
-            let mut command = Command::new(MILEPOST);
+            let mut command = milepost();
             command.args(["wrap", option, value, "--", "cat"]).stdin(Stdio::null());
             let output = command.output().unwrap();
             let stderr = String::from_utf8(output.stderr).unwrap();
@@ -590,7 +590,7 @@ mod what_it_tells {
 
     #[test]
     fn standard_output_holds_nothing_of_ours() {
-        let output = Command::new(MILEPOST)
+        let output = milepost()
             .args(["wrap", "--log-level", "trace", "--", "cat"])
             .stdin(Stdio::null())
             .output()

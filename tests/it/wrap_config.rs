@@ -1,7 +1,7 @@
 //! `milepost wrap --config`: the command, the environment and the settings of a route.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use tempfile::TempDir;
 
@@ -55,7 +55,7 @@ fn wrap(args: &[&str]) -> (Option<i32>, String, String) {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("proxy.toml");
     std::fs::write(&file, ROUTES).unwrap();
-    let mut proxy = Command::new(env!("CARGO_BIN_EXE_milepost"))
+    let mut proxy = crate::support::milepost()
         .args(["wrap", "--log-level", "error", "--config"])
         .arg(&file)
         .args(args)

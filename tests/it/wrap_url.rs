@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::serving::upstream::{Upstream, dead};
-use crate::support::MILEPOST;
+use crate::support::milepost;
 use crate::support::server::Server;
 use crate::support::session::Session;
 
@@ -12,7 +12,7 @@ const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialize
 const RESULT: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}"#;
 
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(MILEPOST);
+    let mut command = milepost();
     command.arg("wrap").args(args);
     command
 }

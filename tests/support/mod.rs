@@ -19,6 +19,17 @@ pub(crate) const STUCK: Duration = Duration::from_secs(60);
 /// The program under test.
 pub(crate) const MILEPOST: &str = env!("CARGO_BIN_EXE_milepost");
 
+/// What every process of ours has in its environment: nothing of a test is to be remembered on this
+/// machine. `--state-dir` says otherwise.
+pub(crate) const FORGETFUL: (&str, &str) = ("MILEPOST_STATE_DIR", "off");
+
+/// The program under test.
+pub(crate) fn milepost() -> Command {
+    let mut command = Command::new(MILEPOST);
+    command.env(FORGETFUL.0, FORGETFUL.1);
+    command
+}
+
 /// The folder of this package.
 pub(crate) fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

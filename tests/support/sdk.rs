@@ -37,7 +37,8 @@ pub(crate) fn server(name: &str) -> Vec<String> {
 
 /// The same server behind Milepost.
 pub(crate) fn wrapped(options: &[&str], server: &[String]) -> Vec<String> {
-    let own = [MILEPOST, "wrap"].iter().chain(options).chain(&["--"]);
+    // SDKs pass few variables on.
+    let own = [MILEPOST, "wrap", "--state-dir", "off"].iter().chain(options).chain(&["--"]);
     own.map(|&word| word.to_owned()).chain(server.iter().cloned()).collect()
 }
 
@@ -72,6 +73,7 @@ pub(crate) fn visit(
         .args([name, "client"])
         .args(options)
         .args(target)
+        .envs([super::FORGETFUL])
         .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -243,7 +245,7 @@ impl Proxy {
         // It has no interest in its standard input.
         let script = r#""$0" serve "$1" & cat >/dev/null; kill $!; wait $!"#;
         let mut command = Command::new("sh");
-        command.args(["-c", script, MILEPOST]).arg(&file);
+        command.args(["-c", script, MILEPOST]).arg(&file).envs([super::FORGETFUL]);
         if env::var_os("MILEPOST_TEST_LOG").is_none() {
             command.env_remove("MILEPOST_LOG");
         }

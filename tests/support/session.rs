@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{MILEPOST, STUCK, until};
+use super::{FORGETFUL, STUCK, milepost, until};
 
 /// `milepost wrap` with a server, and we as its client.
 pub(crate) struct Session {
@@ -22,7 +22,7 @@ pub(crate) struct Session {
 impl Session {
     /// With these options of `wrap`, this server.
     pub(crate) fn wrap(options: &[&str], server: &[&str]) -> Self {
-        let mut command = Command::new(MILEPOST);
+        let mut command = milepost();
         command.arg("wrap").args(options).arg("--").args(server);
         Self::start(&mut command)
     }
@@ -34,6 +34,11 @@ impl Session {
 
     /// Any program.
     pub(crate) fn start(command: &mut Command) -> Self {
+        Self::start_as_it_is(command.env(FORGETFUL.0, FORGETFUL.1))
+    }
+
+    /// The same, with a memory if that is what it has.
+    pub(crate) fn start_as_it_is(command: &mut Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.env_remove("MILEPOST_LOG").spawn().unwrap();
         let stderr = Arc::new(Mutex::new(Vec::new()));

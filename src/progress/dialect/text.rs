@@ -137,3 +137,126 @@ fn said(words: &str, policy: &CallPolicy) -> Option<Bytes> {
     // Masked before it is cut: half a secret looks like none.
     tells.then(|| json::quote(&one_line(&policy.masks.mask(shown), "")))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::progress::dialect::{Own, Pointer};
+
+    /// `progress/total "message"` of a report, or `-`.
+    fn shown(report: Option<Report>) -> String {
+        let Some(Report { figure, message, repairs, .. }) = report else { return "-".to_owned() };
+        assert!(repairs.iter().eq([Repair::Dialect]));
+        let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        let total =
+            |figure: &Figure| figure.total.clone().map(|total| "/".to_owned() + &text(total.text));
+        let figure = figure
+            .map(|figure| text(figure.value.text.clone()) + &total(&figure).unwrap_or_default());
+        figure.into_iter().chain(message.map(text)).collect::<Vec<_>>().join(" ")
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: &str) {
+        assert_eq!(shown(read(Source::Stderr, line, &CallPolicy::default())), expected);
+    }
+
+    #[test]
+    fn structured_lines_are_read_by_their_members() {
+        check(
+            r#"{"level":"info","time":1750000000000,"pid":1,"hostname":"h","component":"MCP-Stdio","tool":"memory-bank","requestId":"u","progressData":{"status":"in_progress","message":"Creating repository...","percent":40},"msg":"Progress notification (stdio no-op)"}"#,
+            r#"40/100 "Creating repository...""#,
+        );
+        check(
+            r#"{"progressData":{"status":"in_progress","percent":20}}"#,
+            r#"20/100 "in_progress""#,
+        );
+        check(
+            r#"{"name":"a","v":0,"pid":1,"msg":"indexed 3/9 files"}"#,
+            r#"3/9 "indexed 3/9 files""#,
+        );
+        check(
+            r#"{"level":"info","ts":1.5,"msg":"indexing","current":4,"total":9}"#,
+            r#"4/9 "indexing""#,
+        );
+        check(
+            r#"{"event":"indexing","timestamp":"2025-06-15T12:00:00Z","progress":{"step":4,"total":9}}"#,
+            r#"4/9 "indexing""#,
+        );
+        check(r#"{"message":"m","progress":0.5,"total":2}"#, r#"0.5/2 "m""#);
+        check(r#"{"message":"m","progress":5,"total":2}"#, r#"5 "m""#);
+        check(r#"{"data":{"progress":1,"total":3,"message":"m"}}"#, r#"1/3 "m""#);
+        check(r#"{"percent":40}"#, "40/100");
+        check(r#"  {"text":"a\u001b[1mb\nc"}  "#, r#""ab c""#);
+    }
+
+    #[test]
+    fn what_says_nothing_is_no_report() {
+        for line in [
+            "",
+            "-----",
+            "... |/-\\ ...",
+            r#"{"level":"info","time":1750000000000,"pid":1}"#,
+            r#"{"level":30,"hostname":"web-1"}"#,
+            r#"{"msg":"---"}"#,
+            "{}",
+        ] {
+            check(line, "-");
+        }
+    }
+
+    #[test]
+    fn any_other_line_is_words() {
+        check("  Indexing 3 of 7  ", r#"3/7 "Indexing 3 of 7""#);
+        check("ready", r#""ready""#);
+        check(r#"{"msg": "not whole"#, r#""{\"msg\": \"not whole""#);
+        check("{not json}", r#""{not json}""#);
+        check("password=hunter2", r#""password=***""#);
+        let long = shown(read(Source::Log, &"wort ".repeat(500), &CallPolicy::default()));
+        assert_eq!(long.chars().count(), crate::progress::WORDS_MAX + 2);
+    }
+
+    #[test]
+    fn the_data_of_a_log_notification_is_an_object_or_words() {
+        for (data, expected) in [
+            (r#"{"progress":1,"total":3,"message":"m"}"#, r#"1/3 "m""#),
+            (r#""step 3/7""#, r#"3/7 "step 3/7""#),
+            (r#""{\"msg\":\"m\",\"percent\":5}""#, r#"5/100 "m""#),
+            ("17", "-"),
+            ("null", "-"),
+            (r#"["a"]"#, "-"),
+        ] {
+            let data = Bytes::from_static(data.as_bytes());
+            let found = read_json(Source::Log, &data, &CallPolicy::default());
+            assert_eq!(shown(found), expected, "{data:?}");
+        }
+    }
+
+    #[test]
+    fn a_dialect_of_a_route_comes_before_ours_where_it_finds_anything() {
+        let pointer = |text| Some(Pointer::read(text).unwrap());
+        let own = Own {
+            name: "acme".to_owned(),
+            methods: Vec::new(),
+            sources: vec![Source::Stderr],
+            request_id: None,
+            token: None,
+            progress: pointer("/pct"),
+            total: None,
+            message: pointer("/what"),
+            last: None,
+            scale: crate::progress::dialect::Count::Percent,
+        };
+        let policy =
+            CallPolicy { dialects: vec![Dialect::Own(Arc::new(own))], ..CallPolicy::default() };
+        for (source, line, expected) in [
+            (Source::Stderr, r#"{"pct":7,"what":"w\nx","msg":"m"}"#, r#"7/100 "w x""#),
+            (Source::Stderr, r#"{"msg":"m"}"#, r#""m""#),
+            (Source::Stderr, "plain", r#""plain""#),
+            (Source::Log, r#"{"pct":7,"what":"w","msg":"m"}"#, r#""m""#),
+        ] {
+            assert_eq!(shown(read(source, line, &policy)), expected, "{line}");
+        }
+    }
+}

@@ -38,47 +38,44 @@ pub(super) fn figure_of(line: &str) -> Option<Figure> {
     if found.is_empty() {
         return curl(line);
     }
-    drop_foreign(&mut found);
-    if let Some(first) = found.first()
-        && leads(line, first)
-    {
-        return found.into_iter().next().map(|first| first.figure);
-    }
-    decide(found)
+    drop_foreign(line, &mut found);
+    let meant = all_mean(&found).or_else(|| found.first().filter(|first| leads(line, first)))?;
+    Some(meant.figure.clone())
 }
 
 /// Drops what is no work, and fractions that say the same: "coverage 91.2% (912/1000)".
-fn drop_foreign(found: &mut Vec<Candidate>) {
-    let (foreign, mut own): (Vec<_>, Vec<_>) = found.drain(..).partition(|one| one.foreign);
-    let is_known = |own: &[Candidate], one: &Candidate| {
-        own.iter().any(|other| other.decimals.is_some() && agree(one, other))
+fn drop_foreign(line: &str, found: &mut Vec<Candidate>) {
+    let (foreign, own): (Vec<_>, Vec<_>) = found.drain(..).partition(|one| one.foreign);
+    let is_same = |one: &Candidate| {
+        let behind = |other: &Candidate| {
+            let between = line.get(other.end..one.start);
+            between.is_some_and(|between| matches!(between.trim(), "(" | "" | ":"))
+        };
+        foreign.iter().any(|other| agree(one, other) || behind(other))
     };
-    let also_foreign: Vec<bool> = own
-        .iter()
-        .map(|one| foreign.iter().any(|other| agree(one, other)) && !is_known(&own, one))
-        .collect();
-    let mut also_foreign = also_foreign.into_iter();
-    own.retain(|_| !also_foreign.next().unwrap_or_default());
-    *found = own;
+    let is_known =
+        |one: &Candidate| own.iter().any(|other| other.decimals.is_some() && agree(one, other));
+    let keep: Vec<bool> = own.iter().map(|one| is_known(one) || !is_same(one)).collect();
+    found.extend(own.into_iter().zip(keep).filter(|(_, keep)| *keep).map(|(one, _)| one));
 }
 
-/// The one that all mean, the fraction before the percentage.
-fn decide(mut found: Vec<Candidate>) -> Option<Figure> {
+/// The figure that all of them mean, the fraction before the percentage.
+fn all_mean(found: &[Candidate]) -> Option<&Candidate> {
     // "task 1 of 1, 45 %": one of one says nothing beside another figure.
     let is_whole =
-        |candidate: &Candidate| candidate.figure.total.as_ref().is_some_and(|t| *t.text == *b"1");
-    if found.iter().any(|candidate| !is_whole(candidate)) {
-        found.retain(|candidate| !is_whole(candidate));
+        |one: &&Candidate| one.figure.total.as_ref().is_some_and(|total| *total.text == *b"1");
+    let mut telling: Vec<&Candidate> = found.iter().filter(|one| !is_whole(one)).collect();
+    if telling.is_empty() {
+        telling = found.iter().collect();
     }
-    let all_agree = found
-        .iter()
-        .enumerate()
-        .all(|(at, one)| found.iter().skip(at + 1).all(|other| agree(one, other)));
-    if !all_agree {
+    let agrees = |(at, one): (usize, &&Candidate)| {
+        telling.iter().skip(at + 1).all(|other| agree(one, other))
+    };
+    if !telling.iter().enumerate().all(agrees) {
         return None;
     }
-    let best = found.iter().position(|candidate| candidate.decimals.is_none()).unwrap_or(0);
-    found.into_iter().nth(best).map(|candidate| candidate.figure)
+    let fraction = telling.iter().find(|one| one.decimals.is_none());
+    fraction.or_else(|| telling.first()).copied()
 }
 
 /// Whether two figures say the same, as far as a percentage can.
@@ -153,6 +150,11 @@ fn percentage(line: &str, at: usize) -> Option<Candidate> {
         return None;
     }
     let before = line.split_at(start).0;
+    // "45 / 100%", "10 - 20%"
+    let range = before.trim_end().strip_suffix(['/', '-', '–']).map(str::trim_end);
+    if range.is_some_and(|low| low.ends_with(|c: char| c.is_ascii_digit() || c == '%')) {
+        return None;
+    }
     let bracketed = in_brackets(before, after);
     let foreign = words::role_of_percentage(before, after, bracketed) != Role::Done;
     let decimals = text.split_once('.').map_or(0, |(_, rest)| rest.len());
@@ -274,6 +276,7 @@ fn is_joined_before(line: &str, start: usize) -> bool {
     let joined = match last {
         None => return false,
         Some('[') => word(second),
+        Some('.') => second != Some('.'),
         Some(':') => second.is_some_and(|c| c.is_ascii_digit()),
         Some('=') => matches!(second, Some('<' | '>' | '!')),
         Some(c) => {
@@ -294,7 +297,8 @@ fn is_joined_behind(before: &str, after: &str) -> bool {
     match next {
         Some('.' | '-') => word,
         Some(':') => second.is_some_and(|c| c.is_ascii_digit()),
-        Some('"') => !before.ends_with('"'),
+        // Inches, unless something was quoted.
+        Some('"') => !before.contains('"'),
         Some(c) => c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '\\' | '%' | '+' | '@'),
         None => false,
     }

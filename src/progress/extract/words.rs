@@ -23,24 +23,25 @@ pub(super) enum Role {
 
 /// They tell nothing of what a figure is.
 static FILLERS: Words = LazyLock::new(|| {
-    "a about an approx are around at currently in is it no now number of only reached so stands \
-    the to total was with"
+    "a about an approx are around at currently in is it no now number of only reached so \
+    stands the to total was with"
         .split_whitespace()
         .collect()
 });
 
 /// What a percentage may be of that is no work, wherever it is named near it.
 static MEASURES: Words = LazyLock::new(|| {
-    "acc accuracy accurate alpha auc available battery below better bigger \
-    brightness busy by capacity certain chance charge charged cheaper compressed compression \
-    confidence confident covered coverage cpu cpus decrease decreased discount down dropout \
-    error errors exceeded exceeds f1 failed failure failures fall faster fee fewer filled free \
-    full gpu growth heap height higher hit hits humidity identical idle improved \
-    improvement increase increased iowait larger least less likely limit load loss lower \
-    margin max maximum min minimum more most occupied off opacity overhead packet passed \
-    precision probability quality quota rate ratio recall reduced reduction saved savings \
-    score similar similarity slower smaller sparsity speedup success sure target tax than \
-    threshold up uptime usage used utilization utilized volume width zoom"
+    "acc accuracy accurate alpha auc availability available battery below better bigger \
+    brightness busy by capacity certain chance charge charged cheaper ci compressed \
+    compression confidence confident coverage covered cpu cpus decrease decreased deviation \
+    discount down dropout error errors exceeded exceeds f1 failed failure failures fall faster \
+    fee fewer filled free full gpu growth heap height higher hit hits humidity identical idle \
+    improved improvement increase increased iowait larger least less likely limit load loss \
+    lower margin max maximum met min minimum more most occupied off opacity overhead packet \
+    passed percentile precision probability quality quantile quota rate ratio recall reduced \
+    reduction saved savings score similar similarity sla slo slower smaller sparsity speedup \
+    success sure target tax than threshold tolerance up uptime usage used utilization utilized \
+    variance volume wait width zoom"
         .split_whitespace()
         .collect()
 });
@@ -54,22 +55,24 @@ static STORES: Words = LazyLock::new(|| {
 
 /// What stands before two numbers that are no progress.
 static PAIRS: Words = LazyLock::new(|| {
-    "acc accuracy active aspect attempt attempts battery budget code connections core cores cpu \
-    cpus credits disk errors exit failed failures get gid gpu gpus grade heap http ip limit \
-    load loss mem memory need odds php pool port ports priority python quota ram rank rated \
-    rating ratio retries retry scale score severity slots ssl status swap tcp threads tls udp \
-    usage used"
+    "acc accuracy active aspect attempt attempts auc battery budget code confidence \
+    connections core cores cpu cpus credits cron disk errors exit failed failures found get \
+    gid gpu gpus grade heap hit hits http ip limit load loss matched mem memory need odds php \
+    pool port ports precision priority python quota ram rank rated rating ratio ready recall \
+    relevance resolution retries retry scale score severity similarity size slots ssl status \
+    swap tcp threads tls udp usage used"
         .split_whitespace()
         .collect()
 });
 
 /// What stands behind two numbers that are no progress.
 static OUTCOMES: Words = LazyLock::new(|| {
-    "active attempts available busy chance core cores cpu cpus cup cups error errors failed \
-    failing failure failures free full gpu gpus healthy hour hours idle inch inches invalid \
-    majority memory missing offline online passed passing pending points queued ram ready \
-    rejected retries skipped slots stars threads tries unavailable unhealthy unreachable used \
-    votes warnings workers"
+    "active attempts available bit bits broken busy chance core cores correct cpu cpus cup \
+    cups deprecated error errors expired failed failing failure failures fps free full gpu \
+    gpus healthy hour hours idle inch inches incorrect invalid mah majority memory missing mph \
+    offline online outdated passed passing pending points queued ram ready rejected retries \
+    rpm skipped slots stale stars threads tries unavailable unhealthy unreachable unused used \
+    votes vulnerable warnings workers wrong"
         .split_whitespace()
         .collect()
 });
@@ -91,7 +94,7 @@ static NO_WORK: Words = LazyLock::new(|| {
 
 /// The word that names work.
 static WORK: Words = LazyLock::new(|| {
-    "complete completed done epoch finished progress processed stage step task"
+    "complete completed done epoch finished processed progress stage step task"
         .split_whitespace()
         .collect()
 });
@@ -108,7 +111,9 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
         if bracketed && ["passed", "failed", "error"].contains(&name.as_str()) {
             continue;
         }
-        let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works);
+        // "Setting up 45%"
+        let is_particle = works && ["down", "off", "up"].contains(&name.as_str());
+        let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works) && !is_particle;
         if is_measure || (STORES.contains(name.as_str()) && !works) {
             return Role::Other;
         }
@@ -137,7 +142,13 @@ pub(super) fn role_of_fraction(before: &str, after: &str) -> Role {
     if ahead.iter().any(|word| OUTCOMES.contains(word.as_str())) {
         return Role::Other;
     }
-    if ahead.iter().any(|word| is_left(word)) { Role::Left } else { Role::Done }
+    let left = ahead.iter().any(|word| is_left(word));
+    let allowed = ["calls", "credits", "quota", "requests", "tokens"];
+    match left {
+        true if ahead.iter().any(|word| allowed.contains(&word.as_str())) => Role::Other,
+        true => Role::Left,
+        false => Role::Done,
+    }
 }
 
 fn is_left(word: &str) -> bool {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use toml::Spanned;
 
-use crate::progress::dialect::{self, Dialect, Final, Own};
+use crate::progress::dialect::{self, Dialect, Final, Own, Source};
 use crate::routes::file::DialectTable;
 use crate::routes::keys::said;
+use crate::routes::several::{OneOrMore, Sources};
 use crate::routes::wrong::Wrong;
 use crate::settings::{DEFAULT_DIALECTS, Settings, dialects};
 
@@ -36,22 +37,20 @@ fn describe(table: &Spanned<DialectTable>) -> Result<Own, Wrong> {
         let what = format!("{:?} is no name; one such as \"acme\" is expected", name.get_ref());
         return Err(Wrong::new(name.span(), what));
     }
-    let methods = &said_here.method;
-    if methods.get_ref().0.is_empty() {
-        return Err(Wrong::new(methods.span(), "at least one method is expected"));
+    let methods = said_here.method.as_ref().map(methods).transpose()?;
+    let sources = said_here.source.as_ref().map(sources).transpose()?;
+    if let (Some(_), Some(source)) = (&methods, &said_here.source) {
+        let what = "`source` beside `method`; a dialect is of one or the other";
+        return Err(Wrong::new(source.span(), what));
     }
-    for (at, method) in methods.get_ref().0.iter().enumerate() {
-        if method.is_empty() {
-            return Err(Wrong::new(methods.span(), "a method such as \"acme/status\" is expected"));
-        }
-        if methods.get_ref().0[..at].contains(method) {
-            return Err(Wrong::new(methods.span(), format!("{method:?} is there twice")));
-        }
+    if methods.is_none() && sources.is_none() {
+        let what = "`method` or `source` is expected, such as method = \"acme/status\"";
+        return Err(Wrong::new(table.span(), what));
     }
     let dialect = Own {
         name: name.get_ref().clone(),
-        methods: methods.get_ref().0.clone(),
-        sources: Vec::new(),
+        methods: methods.unwrap_or_default(),
+        sources: sources.unwrap_or_default(),
         request_id: said(&said_here.request_id),
         token: said(&said_here.token),
         progress: said(&said_here.progress),
@@ -89,6 +88,36 @@ pub(super) fn choose<'a>(
         }
     }
     Ok(settings)
+}
+
+/// The methods of a dialect.
+fn methods(said: &Spanned<OneOrMore>) -> Result<Vec<String>, Wrong> {
+    let methods = &said.get_ref().0;
+    if methods.is_empty() {
+        return Err(Wrong::new(said.span(), "at least one method is expected"));
+    }
+    for (at, method) in methods.iter().enumerate() {
+        if method.is_empty() {
+            return Err(Wrong::new(said.span(), "a method such as \"acme/status\" is expected"));
+        }
+        if methods[..at].contains(method) {
+            return Err(Wrong::new(said.span(), format!("{method:?} is there twice")));
+        }
+    }
+    Ok(methods.clone())
+}
+
+/// The sources of a dialect.
+fn sources(said: &Spanned<Sources>) -> Result<Vec<Source>, Wrong> {
+    let sources = &said.get_ref().0;
+    if sources.is_empty() {
+        return Err(Wrong::new(said.span(), "at least one source is expected"));
+    }
+    let twice = sources.iter().enumerate().any(|(at, source)| sources[..at].contains(source));
+    if twice {
+        return Err(Wrong::new(said.span(), "a source is there twice"));
+    }
+    Ok(sources.clone())
 }
 
 /// The dialects of some names.

@@ -19,13 +19,14 @@ use super::keys::RouteTable;
 use super::wrong::Wrong;
 use super::{Admin, Route, Server, Upstream};
 use crate::progress::dialect::Dialect;
-use crate::settings::Settings;
+use crate::settings::{OFF, Settings, StateDir, nearest};
 
 /// What a route file means.
 #[derive(Debug)]
 pub(super) struct Meant {
     pub(super) server: Server,
     pub(super) admin: Admin,
+    pub(super) state: Option<StateDir>,
     pub(super) defaults: Settings,
     pub(super) routes: Vec<Route>,
     pub(super) dialects: Vec<Dialect>,
@@ -44,6 +45,7 @@ pub(super) fn read(text: &str, folder: &Path, environment: &Environment) -> Resu
 
 fn meant(file: &File, folder: &Path, taken: &mut Taken) -> Result<Meant, Wrong> {
     let (server, admin) = listeners::read(file, folder)?;
+    let state = state(file, folder)?;
     let own = dialects::read(&file.dialect)?;
     let mut routes: Vec<Route> = Vec::new();
     for table in &file.route {
@@ -52,7 +54,19 @@ fn meant(file: &File, folder: &Path, taken: &mut Taken) -> Result<Meant, Wrong> 
         routes.push(route);
     }
     let defaults = dialects::choose(file.defaults.settings(), file.defaults.dialects(), &own)?;
-    Ok(Meant { server, admin, defaults, routes, dialects: own, taken: Taken::default() })
+    Ok(Meant { server, admin, state, defaults, routes, dialects: own, taken: Taken::default() })
+}
+
+fn state(file: &File, folder: &Path) -> Result<Option<StateDir>, Wrong> {
+    let Some(said) = &file.state.dir else { return Ok(None) };
+    let text = said.get_ref();
+    let what = match nearest(text, [OFF]) {
+        _ if text == OFF => return Ok(Some(StateDir::Off)),
+        _ if text.is_empty() => "a folder is expected, or \"off\"".to_owned(),
+        Some(off) => format!("did you mean {off:?}? A folder of this name is \"./{text}\""),
+        None => return Ok(Some(StateDir::At(folder.join(text)))),
+    };
+    Err(Wrong::new(said.span(), what))
 }
 
 fn route(

@@ -1,5 +1,6 @@
 //! The data path of HTTP, in memory and in virtual time: every byte of both sides is the test's own.
 
+mod asked;
 mod bridge;
 mod bridge_pairs;
 mod bridge_shared;
@@ -9,6 +10,7 @@ mod bridge_wires;
 mod chain;
 mod conversations;
 mod held_streams;
+mod learned;
 mod lifecycle;
 mod requests;
 pub(crate) mod rig;

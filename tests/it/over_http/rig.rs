@@ -9,6 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use milepost::durations::Memory;
 use milepost::http::places::Places;
 use milepost::http::{InProcess, Io, Outlet, Proxy, Via};
 use milepost::routes::{Environment, Routes};
@@ -134,7 +135,8 @@ impl Rig {
     ) -> Self {
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
-        let proxy = Proxy::reaching(&routes, Via::named(name), Some(&connect)).unwrap();
+        let proxy =
+            Proxy::reaching(&routes, Via::named(name), Some(&connect), &Memory::default()).unwrap();
         let places = Arc::new(Places::new(routes.iter()));
         Self { proxy, places, asked, refuses, start: Instant::now() }
     }

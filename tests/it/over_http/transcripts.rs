@@ -8,7 +8,8 @@ use super::rig::{Answer, Asked, Rig, check, pass, settle};
 use crate::script::{duration, transcripts_of_one_client, unprintable};
 
 /// Transcripts that have no meaning over HTTP+SSE, and why.
-const NOT_ON_A_WIRE: [(&str, &str); 5] = [
+const NOT_ON_A_WIRE: [(&str, &str); 6] = [
+    ("ask/shared", "a wire has one client"),
     ("edge-cases/ec-36-37-clients-of-one-child", "a wire has one client"),
     ("rules/shared-child", "a wire has one client"),
     ("text/noise", "a server over HTTP has no standard output"),
@@ -42,6 +43,10 @@ fn keys(text: &str) -> String {
     let mut no_repair = Vec::new();
     let settings = text.lines().filter_map(|line| line.strip_prefix("! "));
     for line in settings.filter(|line| !line.starts_with("dialect ")) {
+        if let Some(table) = line.strip_prefix("ask ") {
+            writeln!(keys, "ask = {table}").unwrap();
+            continue;
+        }
         for setting in line.split_whitespace() {
             let Some((key, value)) = setting.split_once('=') else { continue };
             let name = key.replace('-', "_");
@@ -51,7 +56,7 @@ fn keys(text: &str) -> String {
                     heartbeat
                         .push(format!("{} = \"{value}\"", key.trim_start_matches("heartbeat-")));
                 }
-                ("keep-original" | "words-in-2024", value) => {
+                ("keep-original" | "words-in-2024" | "estimate", value) => {
                     writeln!(keys, "{name} = {}", value == "on").unwrap();
                 }
                 ("dialects", names) => {
@@ -140,15 +145,27 @@ impl Wire {
 
     /// The client posts; the server gets the same bytes and accepts them.
     pub(crate) async fn post(&mut self, message: &[u8]) {
+        self.post_as(message, message).await;
+    }
+
+    /// The client posts; the server gets `wanted` and accepts it.
+    pub(crate) async fn post_as(&mut self, message: &[u8], wanted: &[u8]) {
         let what = format!("POST {}", self.path);
         let answer = self.rig.send(&what, &["Content-Type: application/json"], message);
-        let asked = self.rig.asked().await;
-        assert_eq!(asked.what(), "POST /base/messages?session_id=1");
-        assert_eq!(asked.request.body, message);
-        asked.accept();
-        settle().await;
+        self.gets(wanted).await;
         assert_eq!(answer.status(), 202);
         self.posted.push(answer);
+    }
+
+    /// The server gets this and accepts it.
+    async fn gets(&mut self, wanted: &[u8]) {
+        let asked = self.rig.asked().await;
+        assert_eq!(asked.what(), "POST /base/messages?session_id=1");
+        assert_eq!(asked.text(), String::from_utf8_lossy(wanted));
+        let length = asked.request.header("content-length").unwrap();
+        assert_eq!(length, wanted.len().to_string());
+        asked.accept();
+        settle().await;
     }
 }
 
@@ -169,10 +186,21 @@ async fn transcripts_come_out_the_same_and_at_the_same_times_on_an_http_sse_stre
         let mut wire = Wire::open(rig(&text)).await;
         let begin = wire.rig.now();
         let mut said_gone = None;
-        for line in text.lines() {
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
             let (sign, rest) = line.split_at(line.len().min(2));
             match sign {
-                "> " if said_gone.is_none() => wire.post(&unprintable(rest)).await,
+                "> " if said_gone.is_none() => {
+                    let said = unprintable(rest);
+                    let sent = lines.get(at + 1).and_then(|line| line.strip_prefix("^ "));
+                    match sent.map(unprintable) {
+                        Some(besides) if rest.contains(r#""notifications/initialized""#) => {
+                            wire.post(&said).await;
+                            wire.gets(&besides).await;
+                        }
+                        wanted => wire.post_as(&said, wanted.as_ref().unwrap_or(&said)).await,
+                    }
+                }
                 "< " => wire.server.say(unprintable(rest)),
                 "+ " => pass(duration(rest)).await,
                 "! " => {

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{Shutdown, TcpStream};
-use std::process::Command;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -13,7 +12,7 @@ use super::Transport;
 use crate::checker::Checker;
 use crate::support::exchange::Exchange;
 use crate::support::session::Session;
-use crate::support::{MILEPOST, STUCK};
+use crate::support::{STUCK, milepost};
 
 /// The stream of what belongs to no request; over stdio and HTTP+SSE there is no other.
 pub(super) const HOME: usize = 0;
@@ -104,7 +103,7 @@ impl Client {
 
     /// `milepost wrap` with these arguments.
     pub(super) fn stdio(arguments: &[String], session: usize) -> Self {
-        let mut command = Command::new(MILEPOST);
+        let mut command = milepost();
         command.args(["wrap", "--no-heartbeat"]).args(arguments);
         let mut wrap = Session::start(&mut command);
         let stdout = wrap.take_stdout();

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::exchange::Exchange;
 use crate::support::session::signal;
-use crate::support::{MILEPOST, STUCK, until, wait};
+use crate::support::{STUCK, milepost, until, wait};
 
 /// `milepost serve` on ports of its own.
 pub(crate) struct Proxy {
@@ -30,6 +30,8 @@ pub(crate) struct Start<'a> {
     pub(crate) options: &'a [&'a str],
     /// `MILEPOST_LOG`.
     pub(crate) log: Option<&'a str>,
+    /// `MILEPOST_STATE_DIR`; `off` otherwise.
+    pub(crate) state: Option<&'a str>,
     /// Keys of `[server]`.
     pub(crate) server: &'a str,
     /// Keys of `[defaults]`.
@@ -69,8 +71,11 @@ impl Proxy {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("proxy.toml");
         std::fs::write(&path, file).unwrap();
-        let mut command = Command::new(MILEPOST);
+        let mut command = milepost();
         command.arg("serve").arg(path).args(start.options).env_remove("MILEPOST_LOG");
+        if let Some(folder) = start.state {
+            command.env("MILEPOST_STATE_DIR", folder);
+        }
         if let Some(log) = start.log {
             command.env("MILEPOST_LOG", log);
         }

@@ -17,10 +17,8 @@ fn a_wrong_route_file_is_refused_with_its_place_and_the_right_word() {
 
 #[test]
 fn a_route_file_that_is_not_there_is_named() {
-    let missing = std::process::Command::new(crate::support::MILEPOST)
-        .args(["serve", "/nowhere/proxy.toml"])
-        .output()
-        .unwrap();
+    let missing =
+        crate::support::milepost().args(["serve", "/nowhere/proxy.toml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(2));
     let said = String::from_utf8(missing.stderr).unwrap();
     assert!(said.contains("/nowhere/proxy.toml") && said.contains("No such file"), "{said}");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::proxy::Start;
 use super::*;
-use crate::support::{runs, until};
+use crate::support::{example, milepost, runs, until};
 
 /// A stdio server: it has started another process in a session of its own, says so and its own number
 /// on its standard error, and answers every request at once; a `slow` call gets progress only, a `loud`
@@ -97,6 +97,38 @@ fn a_session_has_a_child_whose_standard_error_is_in_the_log() {
     assert!(stream.rest().contains("the session has ended"));
     are_gone(&pids(&proxy, 1));
     assert_eq!(ask(&proxy, &session, &tool("fast", 2)).status(), 404);
+}
+
+#[test]
+fn what_a_route_has_learned_outlives_the_proxy() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let state = folder.path().to_str().unwrap();
+    let start = Start { state: Some(state), ..Start::default() };
+    let keys = format!(
+        "upstream.command = [{:?}, \"--pace\", \"600ms\"]\nestimate = true\n\
+         heartbeat = {{ after = \"200ms\", every = \"200ms\" }}",
+        example("silent")
+    );
+    let call = |proxy: &Proxy, session: &str, id| ask(proxy, session, &tool("sleep", id)).rest();
+    let proxy = Proxy::with(&start, &keys);
+    let session = begin(&proxy);
+    for id in 1..=2 {
+        assert!(!call(&proxy, &session, id).contains("about"));
+    }
+    proxy.stop();
+    let stats =
+        || milepost().args(["stats", "--route", "/a", "--state-dir", state]).output().unwrap();
+    let table = String::from_utf8(stats().stdout).unwrap();
+    assert!(table.contains("sleep      2"), "{table}");
+    let proxy = Proxy::with(&start, &keys);
+    let session = begin(&proxy);
+    let mut told = String::new();
+    // It is read in the background.
+    until("what was learned is known", || {
+        told = call(&proxy, &session, 3);
+        told.contains("sleep: 0s of about 1s")
+    });
+    assert!(told.contains("\"total\":1,"), "{told}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! is told, and what the server is asked, byte for byte.
 
 mod answers;
+mod asked;
 mod detection;
 mod modern;
 mod rig;

@@ -1,0 +1,71 @@
+//! The file of the store among the files of the system: whose it is, and how it is set aside. All that is
+//! bound to Unix is here.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use nix::unistd::geteuid;
+
+/// Files that were set aside; the last one gives way to one more.
+const BAD_MAX: usize = 5;
+
+/// Opens the file, and makes it and its folder if `create` says so. Nobody else can read either. `None`
+/// if it is not there.
+///
+/// # Errors
+/// If the system refuses, or somebody else could have a hand in it.
+pub(super) fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
+    if create && let Some(folder) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(create).mode(0o600);
+    // A link could lead to another file of ours; a pipe could keep us waiting.
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !create => return Ok(None),
+        opened => opened?,
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.uid() != geteuid().as_raw() {
+        return Err(io::Error::other("it is no file of this user"));
+    }
+    Ok(Some(file))
+}
+
+/// Gives a file that cannot be used another name, unless another process already has. `None`: it has, or
+/// it works on it.
+///
+/// # Errors
+/// If the system refuses.
+pub(super) fn set_aside(path: &Path, file: &File) -> io::Result<Option<PathBuf>> {
+    // Whoever has a file of this name open holds this lock.
+    if file.try_lock().is_err() {
+        return Ok(None);
+    }
+    let moved = is_at(path, &file.metadata()?).then(|| rename(path)).transpose();
+    // When it is closed, too; whatever comes of this.
+    let _ = file.unlock();
+    moved
+}
+
+fn is_at(path: &Path, metadata: &Metadata) -> bool {
+    let same = |there: Metadata| (there.dev(), there.ino()) == (metadata.dev(), metadata.ino());
+    fs::symlink_metadata(path).is_ok_and(same)
+}
+
+fn rename(path: &Path) -> io::Result<PathBuf> {
+    let names = (1..=BAD_MAX).map(|number| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".bad-{number}"));
+        PathBuf::from(name)
+    });
+    let names: Vec<PathBuf> = names.collect();
+    let free = names.iter().find(|name| fs::symlink_metadata(name).is_err());
+    let name = free.or_else(|| names.last()).ok_or(io::ErrorKind::NotFound)?;
+    fs::rename(path, name)?;
+    Ok(name.clone())
+}

@@ -1,0 +1,58 @@
+//! What has been learned of how long tools take, kept for the next time: a small file that every process
+//! of this user shares.
+//!
+//! Nothing waits for it. Calls that end are handed to a thread, which adds them to the file a moment
+//! later; what the file knows is read in that thread too. Where there is no file to be had, what is
+//! learned lasts as long as the process.
+
+mod file;
+mod place;
+mod store;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::progress::durations::Learned;
+use writer::Writer;
+
+pub use place::{label_of_address, label_of_command, state_dir};
+pub use store::{Entry, FILE, Store, StoreError};
+
+/// How long the end of the process may be put off by what is not written yet: a write takes a few
+/// milliseconds, and other processes may have theirs first.
+const LAST_WRITE: Duration = Duration::from_millis(500);
+
+/// What is known of the tools of every route. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Memory(Option<Arc<Writer>>);
+
+impl Memory {
+    /// Keeps what is learned in this folder, which need not be there yet; nothing of it is touched
+    /// before the first call ends or anything is asked for. Without a folder nothing is kept.
+    pub fn open(folder: Option<&Path>) -> Self {
+        Self(folder.and_then(|folder| Writer::start(Store::new(folder))))
+    }
+
+    /// What is known, and will be learned, of the tools of a route. What was kept of earlier processes is
+    /// read soon if it is `wanted`.
+    pub fn of(&self, route: &str, wanted: bool) -> Arc<Learned> {
+        let Some(writer) = &self.0 else { return Arc::default() };
+        let (to, name): (_, Arc<str>) = (Arc::clone(writer), place::cut(route).into());
+        let route = Arc::clone(&name);
+        let learned = Learned::telling(move |tool, ended| to.note(&route, tool, ended));
+        let learned = Arc::new(learned);
+        if wanted {
+            writer.load(name, &learned);
+        }
+        learned
+    }
+
+    /// The process ends: what is not written yet is, if that takes no longer than half a second.
+    pub fn close(&self) {
+        if let Some(writer) = &self.0 {
+            writer.close(LAST_WRITE);
+        }
+    }
+}

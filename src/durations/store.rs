@@ -1,0 +1,484 @@
+//! The file: routes and tools, and how long their calls took. Each use opens it, which is exclusive, and
+//! closes it again, so that many processes share it and a killed one leaves nothing undone.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use redb::backends::FileBackend;
+use redb::{
+    Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
+    TableDefinition, TableError, TableHandle, WriteTransaction,
+};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::file;
+use crate::progress::durations::{Durations, Sample};
+
+/// The name of the file in its folder.
+pub const FILE: &str = "durations.redb";
+
+/// What is in the file, and how; a newer version of the program may know better, and its file is left
+/// alone.
+const VERSION: u64 = 1;
+
+/// Tools of all routes that are kept. Beyond it those that were used longest ago go, a tenth at once; a
+/// file of so many has about 4 MB.
+const ENTRIES_MAX: u64 = 2000;
+
+/// How long another process is waited for; each holds the file for some milliseconds.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// Bytes that are held of the file while it is open.
+const CACHE: usize = 1 << 20;
+
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const ENTRIES: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("durations");
+
+/// What is kept of one tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The path of its route, or what stands for one.
+    pub route: String,
+    /// Its name.
+    pub tool: String,
+    /// How long its calls took.
+    pub durations: Durations,
+    /// When it was last called, in seconds since 1970.
+    pub seen: u64,
+}
+
+/// Calls that are to be added, by route and tool.
+pub(super) type Added = BTreeMap<std::sync::Arc<str>, BTreeMap<Box<str>, Durations>>;
+
+/// Why the file could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Others had it open all the time.
+    #[error("{} is in use", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is for a newer version of the program.
+    #[error("{} is for a newer version of milepost", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system does not let us.
+    #[error("{} cannot be used", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What is wrong with a file that is open.
+enum Fault {
+    Busy,
+    Newer,
+    /// It is none of ours, or damaged.
+    Bad(String),
+    Io(io::Error),
+}
+
+impl<E: Into<redb::Error>> From<E> for Fault {
+    fn from(error: E) -> Self {
+        use io::ErrorKind::{InvalidData, UnexpectedEof};
+        match error.into() {
+            redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => Self::Busy,
+            redb::Error::Io(error) if ![InvalidData, UnexpectedEof].contains(&error.kind()) => {
+                Self::Io(error)
+            }
+            error => Self::Bad(error.to_string()),
+        }
+    }
+}
+
+/// How one tool's calls are written.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    /// Milliseconds, and whether the server reported figures; oldest first.
+    took: Vec<(u32, bool)>,
+    errors: u64,
+    given_up: u64,
+    seen: u64,
+}
+
+impl Kept {
+    fn durations(&self) -> Durations {
+        let samples =
+            self.took.iter().map(|(millis, figured)| Sample { millis: *millis, figured: *figured });
+        Durations::new(samples, self.errors, self.given_up)
+    }
+
+    fn of(durations: &Durations, seen: u64) -> Self {
+        let took = durations.samples().map(|sample| (sample.millis, sample.figured));
+        let (errors, given_up) = (durations.errors, durations.given_up);
+        Self { took: took.collect(), errors, given_up, seen }
+    }
+}
+
+/// The file of a folder.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    /// This process has read it through before.
+    checked: bool,
+}
+
+impl Store {
+    /// Touches nothing yet.
+    pub fn new(folder: &Path) -> Self {
+        Self { path: folder.join(FILE), checked: false }
+    }
+
+    /// All that is kept, by route and tool.
+    ///
+    /// # Errors
+    /// If the file is there and cannot be used. One that is damaged is set aside, and nothing is known.
+    pub fn read(&mut self) -> Result<Vec<Entry>, StoreError> {
+        let entries = self.with(false, |database| {
+            let from = database.begin_read()?;
+            if !known(&from)? {
+                return Ok(Vec::new());
+            }
+            let mut entries = Vec::new();
+            for entry in from.open_table(ENTRIES)?.iter()? {
+                let (key, value) = entry?;
+                let (route, tool) = key.value();
+                let Ok(kept) = serde_json::from_slice::<Kept>(value.value()) else { continue };
+                let (durations, seen) = (kept.durations(), kept.seen);
+                entries.push(Entry { route: route.into(), tool: tool.into(), durations, seen });
+            }
+            Ok(entries)
+        })?;
+        Ok(entries.unwrap_or_default())
+    }
+
+    /// Adds calls to what is kept, as having ended now.
+    ///
+    /// # Errors
+    /// If the file cannot be used or made. One that is damaged is set aside.
+    pub(super) fn add(&mut self, added: &Added) -> Result<(), StoreError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.with(true, |database| {
+            let to = database.begin_write()?;
+            claim(&to)?;
+            let mut changed = false;
+            {
+                let mut entries = to.open_table(ENTRIES)?;
+                let tools = added.iter().flat_map(|(route, tools)| {
+                    tools.iter().map(move |(tool, durations)| ((&**route, &**tool), durations))
+                });
+                for (key, durations) in tools {
+                    let old = entries
+                        .get(key)?
+                        .and_then(|old| serde_json::from_slice::<Kept>(old.value()).ok());
+                    if old.is_none() && durations.samples().len() == 0 {
+                        continue;
+                    }
+                    let mut all = durations.clone();
+                    old.inspect(|old| all.precede(&old.durations()));
+                    let text = serde_json::to_vec(&Kept::of(&all, now)).unwrap_or_default();
+                    entries.insert(key, &text[..])?;
+                    changed = true;
+                }
+                if entries.len()? > ENTRIES_MAX {
+                    evict(&mut entries)?;
+                }
+            }
+            if changed {
+                to.commit()?;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Forgets a route, or one tool of it, and says how many tools that were.
+    ///
+    /// # Errors
+    /// If the file is there and cannot be used.
+    pub fn forget(&mut self, route: &str, tool: Option<&str>) -> Result<usize, StoreError> {
+        let gone = self.with(false, |database| {
+            let to = database.begin_write()?;
+            claim(&to)?;
+            let mut gone = 0;
+            {
+                let mut entries = to.open_table(ENTRIES)?;
+                entries.retain(|(on, name), _| {
+                    let meant = on == route && tool.is_none_or(|tool| name == tool);
+                    gone += usize::from(meant);
+                    !meant
+                })?;
+            }
+            to.commit()?;
+            Ok(gone)
+        })?;
+        Ok(gone.unwrap_or_default())
+    }
+
+    /// Does something with the open file; `None` if there is none and none is to be made. A bad one is
+    /// set aside, and it is tried once more.
+    fn with<T>(
+        &mut self,
+        create: bool,
+        work: impl Fn(&Database) -> Result<T, Fault>,
+    ) -> Result<Option<T>, StoreError> {
+        let until = Instant::now() + LOCK_WAIT;
+        let unusable = |source| StoreError::Unusable { path: self.path.clone(), source };
+        for attempt in 0.. {
+            let Some(open) = file::open(&self.path, create).map_err(unusable)? else {
+                return Ok(None);
+            };
+            // The same open file: it is still there when the database has closed its own.
+            let again = open.try_clone().map_err(unusable)?;
+            match worked(again, !self.checked, &work) {
+                Ok(done) => {
+                    self.checked = true;
+                    return Ok(Some(done));
+                }
+                Err(Fault::Newer) => return Err(StoreError::Newer { path: self.path.clone() }),
+                Err(Fault::Io(source)) => return Err(unusable(source)),
+                Err(Fault::Busy) => {}
+                Err(Fault::Bad(why)) => {
+                    self.checked = false;
+                    if let Some(bad) = file::set_aside(&self.path, &open).map_err(unusable)? {
+                        let (path, bad) = (self.path.display(), bad.display());
+                        warn!(%path, why, "not a file that can be read; it is {bad} now");
+                    }
+                }
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            drop(open);
+            thread::sleep(pause(attempt));
+        }
+        Err(StoreError::Busy { path: self.path.clone() })
+    }
+}
+
+/// Some milliseconds, not the same ones in every process that waits.
+fn pause(attempt: u32) -> Duration {
+    let spread = u64::from(std::process::id().wrapping_add(attempt).wrapping_mul(7) % 20);
+    Duration::from_millis(3 + spread)
+}
+
+/// Opens the database, which is read through first if it is to be `checked`, works and closes it. What
+/// is damaged can make it panic all the same.
+fn worked<T>(
+    file: File,
+    checked: bool,
+    work: impl Fn(&Database) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let all = AssertUnwindSafe(|| {
+        let file = FileBackend::new(file)?;
+        let mut builder = Database::builder();
+        builder.set_cache_size(CACHE).set_check_integrity_on_open(checked);
+        let database = builder.create_with_backend(file)?;
+        work(&database)
+    });
+    catch_unwind(all).unwrap_or_else(|_| Err(Fault::Bad("it cannot be made sense of".to_owned())))
+}
+
+/// Whether there is anything in the file; it has to be ours.
+fn known(from: &ReadTransaction) -> Result<bool, Fault> {
+    let mut names = from.list_tables()?.map(|table| table.name().to_owned());
+    let version = match from.open_table(META) {
+        Ok(meta) => meta.get("version")?.map(|version| version.value()),
+        Err(TableError::TableDoesNotExist(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
+    judged(version, names.next().is_none())?;
+    Ok(version.is_some())
+}
+
+/// Makes an empty file ours.
+fn claim(to: &WriteTransaction) -> Result<(), Fault> {
+    let is_empty = to.list_tables()?.next().is_none();
+    let mut meta = to.open_table(META)?;
+    let version = meta.get("version")?.map(|version| version.value());
+    judged(version, is_empty)?;
+    if version.is_none() {
+        meta.insert("version", VERSION)?;
+    }
+    Ok(())
+}
+
+fn judged(version: Option<u64>, is_empty: bool) -> Result<(), Fault> {
+    match version {
+        Some(VERSION) => Ok(()),
+        Some(version) if version > VERSION => Err(Fault::Newer),
+        None if is_empty => Ok(()),
+        _ => Err(Fault::Bad("it is the database of something else".to_owned())),
+    }
+}
+
+/// Forgets the tools that were used longest ago.
+fn evict(
+    entries: &mut redb::Table<'_, (&'static str, &'static str), &'static [u8]>,
+) -> Result<(), Fault> {
+    let seen = |text: &[u8]| serde_json::from_slice::<Kept>(text).map_or(0, |kept| kept.seen);
+    let mut ages = Vec::new();
+    for entry in entries.iter()? {
+        ages.push(seen(entry?.1.value()));
+    }
+    ages.sort_unstable();
+    let surplus = ages.len().saturating_sub((ENTRIES_MAX - ENTRIES_MAX / 10) as usize);
+    let mut left = surplus;
+    let Some(oldest) = ages.get(surplus) else { return Ok(()) };
+    entries.retain(|_, text| {
+        let goes = left > 0 && seen(text) <= *oldest;
+        left -= usize::from(goes);
+        !goes
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::durations::{Ended, REMEMBERED};
+    use tempfile::TempDir;
+
+    fn store() -> (TempDir, Store) {
+        let folder = TempDir::new().unwrap();
+        let store = Store::new(folder.path());
+        (folder, store)
+    }
+
+    fn calls(tools: &[(&str, &[u32])]) -> Added {
+        let durations = |millis: &[u32]| {
+            let sample = |millis: &u32| Sample { millis: *millis, figured: false };
+            Durations::new(millis.iter().map(sample), 0, 0)
+        };
+        let tools = tools.iter().map(|(tool, millis)| ((*tool).into(), durations(millis)));
+        Added::from([("/r".into(), tools.collect())])
+    }
+
+    fn millis(store: &mut Store) -> Vec<(String, Vec<u32>)> {
+        let entries = store.read().unwrap().into_iter();
+        let took = |entry: &Entry| entry.durations.samples().map(|sample| sample.millis).collect();
+        entries.map(|entry| (entry.tool.clone(), took(&entry))).collect()
+    }
+
+    #[test]
+    fn what_is_added_comes_after_what_is_there() {
+        let (folder, mut store) = store();
+        assert_eq!(store.read().unwrap(), []);
+        assert!(!store.path.exists());
+        store.add(&calls(&[("a", &[1, 2]), ("b", &[9])])).unwrap();
+        let mut other = Store::new(folder.path());
+        other.add(&calls(&[("a", &[3])])).unwrap();
+        assert_eq!(millis(&mut store), [("a".into(), vec![1, 2, 3]), ("b".into(), vec![9])]);
+        store.add(&calls(&[("a", &[7; REMEMBERED - 1])])).unwrap();
+        let all = millis(&mut store);
+        assert_eq!((all[0].1.len(), &all[0].1[..2]), (REMEMBERED, &[3, 7][..]));
+        assert_eq!(store.forget("/r", Some("a")).unwrap(), 1);
+        assert_eq!(store.forget("/s", None).unwrap(), 0);
+        assert_eq!(millis(&mut other), [("b".into(), vec![9])]);
+    }
+
+    #[test]
+    fn errors_count_for_tools_that_are_known() {
+        let (_folder, mut store) = store();
+        let mut failed = Durations::default();
+        failed.note(Ended::Failed);
+        failed.note(Ended::GivenUp);
+        let failed = Added::from([("/r".into(), BTreeMap::from([("a".into(), failed)]))]);
+        store.add(&failed).unwrap();
+        assert_eq!(store.read().unwrap(), []);
+        store.add(&calls(&[("a", &[1])])).unwrap();
+        store.add(&failed).unwrap();
+        let known = store.read().unwrap().remove(0).durations;
+        assert_eq!((known.errors, known.given_up, known.samples().len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn the_file_of_a_newer_version_is_left_alone() {
+        let (folder, mut store) = store();
+        store.add(&calls(&[("a", &[1])])).unwrap();
+        let database = Database::create(&store.path).unwrap();
+        let to = database.begin_write().unwrap();
+        to.open_table(META).unwrap().insert("version", VERSION + 1).unwrap();
+        to.commit().unwrap();
+        drop(database);
+        assert!(matches!(store.add(&calls(&[("a", &[2])])), Err(StoreError::Newer { .. })));
+        assert!(matches!(store.read(), Err(StoreError::Newer { .. })));
+        assert!(matches!(store.forget("/r", None), Err(StoreError::Newer { .. })));
+        let database = Database::create(&store.path).unwrap();
+        let entries = database.begin_read().unwrap().open_table(ENTRIES).unwrap();
+        let kept = entries.get(("/r", "a")).unwrap().unwrap();
+        assert!(kept.value().starts_with(b"{\"took\":[[1,false]]"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_database_of_something_else_is_set_aside() {
+        const OTHER: TableDefinition<'_, u64, u64> = TableDefinition::new("durations");
+        let (folder, mut store) = store();
+        let database = Database::create(&store.path).unwrap();
+        let to = database.begin_write().unwrap();
+        to.open_table(OTHER).unwrap().insert(1, 1).unwrap();
+        to.commit().unwrap();
+        drop(database);
+        store.add(&calls(&[("a", &[1])])).unwrap();
+        assert_eq!(millis(&mut store), [("a".into(), vec![1])]);
+        assert!(folder.path().join("durations.redb.bad-1").exists());
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_is_begun_anew() {
+        let (_folder, mut store) = store();
+        store.add(&calls(&[("a", &[1]), ("b", &[1])])).unwrap();
+        let database = Database::create(&store.path).unwrap();
+        let to = database.begin_write().unwrap();
+        to.open_table(ENTRIES).unwrap().insert(("/r", "a"), &b"{"[..]).unwrap();
+        to.commit().unwrap();
+        drop(database);
+        assert_eq!(millis(&mut store), [("b".into(), vec![1])]);
+        store.add(&calls(&[("a", &[2])])).unwrap();
+        assert_eq!(millis(&mut store)[0], ("a".into(), vec![2]));
+    }
+
+    #[test]
+    fn the_number_of_tools_is_bounded_and_the_oldest_go() {
+        let (_folder, mut store) = store();
+        let names: Vec<String> = (0..ENTRIES_MAX).map(|number| format!("t{number}")).collect();
+        let tools: Vec<(&str, &[u32])> = names.iter().map(|name| (&**name, &[1][..])).collect();
+        store.add(&calls(&tools)).unwrap();
+        assert_eq!(store.read().unwrap().len() as u64, ENTRIES_MAX);
+        // Of the same second all are of the same age.
+        thread::sleep(Duration::from_millis(1100));
+        store.add(&calls(&[("new", &[1]), ("t7", &[2])])).unwrap();
+        let left = millis(&mut store);
+        assert_eq!(left.len() as u64, ENTRIES_MAX - ENTRIES_MAX / 10);
+        let has = |name: &str| left.iter().any(|(tool, _)| tool == name);
+        assert!(has("new") && has("t7"));
+    }
+
+    #[test]
+    fn whoever_has_the_file_is_waited_for() {
+        let (_folder, mut store) = store();
+        store.add(&calls(&[("a", &[1])])).unwrap();
+        let database = Database::create(&store.path).unwrap();
+        let waits = thread::spawn(move || {
+            store.add(&calls(&[("a", &[2])])).unwrap();
+            millis(&mut store)
+        });
+        thread::sleep(Duration::from_millis(50));
+        drop(database);
+        assert_eq!(waits.join().unwrap(), [("a".into(), vec![1, 2])]);
+    }
+}

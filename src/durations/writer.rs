@@ -1,0 +1,211 @@
+//! The thread that reads and writes the file, and what waits for it.
+
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use tracing::{debug, warn};
+
+use super::store::{Added, Store, StoreError};
+use crate::progress::durations::{Ended, Learned};
+
+/// Tools whose calls may wait to be written; more are only remembered as long as the process lives.
+const WAITING_MAX: usize = 1024;
+
+/// Writes are so far apart, and for each call that was written by so much more: a busy server is not worth
+/// a write for each of its calls, and a write wakes a disk.
+const APART: Duration = Duration::from_millis(100);
+const APART_FOR_EACH: Duration = Duration::from_millis(50);
+const APART_MAX: Duration = Duration::from_secs(10);
+
+/// How long after the file was in use it is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Routes of which is to be known what is kept.
+type Loads = Vec<(Arc<str>, Weak<Learned>)>;
+
+/// What waits, and for whom.
+#[derive(Default)]
+struct Queue {
+    loads: Loads,
+    added: Added,
+    /// Tools in `added`, and their calls.
+    tools: usize,
+    calls: u32,
+    /// The thread has nothing to do and is to be woken.
+    idle: bool,
+    closing: bool,
+    /// The thread has ended.
+    over: bool,
+}
+
+/// Who takes what is learned to the file.
+#[derive(Default)]
+pub(super) struct Writer {
+    queue: Mutex<Queue>,
+    bell: Condvar,
+    ended: Condvar,
+}
+
+impl Writer {
+    /// Starts the thread. `None` if the system gives none: then nothing is kept.
+    pub(super) fn start(store: Store) -> Option<Arc<Self>> {
+        let writer = Arc::new(Self::default());
+        let own = Arc::clone(&writer);
+        let run = move || {
+            let _over = Over(&own);
+            own.run(store);
+        };
+        let started = thread::Builder::new().name("durations".to_owned()).spawn(run);
+        started.is_ok().then_some(writer)
+    }
+
+    /// A call has ended.
+    pub(super) fn note(&self, route: &Arc<str>, tool: &str, ended: Ended) {
+        let mut queue = self.lock();
+        if queue.over {
+            return;
+        }
+        let full = queue.tools >= WAITING_MAX;
+        if !queue.added.contains_key(route) {
+            if full {
+                return;
+            }
+            queue.added.insert(Arc::clone(route), Default::default());
+        }
+        let Some(tools) = queue.added.get_mut(route) else { return };
+        match tools.get_mut(tool) {
+            Some(durations) => durations.note(ended),
+            None if full => return,
+            None => {
+                tools.entry(tool.into()).or_default().note(ended);
+                queue.tools += 1;
+            }
+        }
+        queue.calls = queue.calls.saturating_add(1);
+        self.wake(&mut queue);
+    }
+
+    /// What is kept of a route is to be known to `learned`.
+    pub(super) fn load(&self, route: Arc<str>, learned: &Arc<Learned>) {
+        let mut queue = self.lock();
+        queue.loads.push((route, Arc::downgrade(learned)));
+        self.wake(&mut queue);
+    }
+
+    /// Waits until all is written, but not for longer than `patience`.
+    pub(super) fn close(&self, patience: Duration) {
+        let mut queue = self.lock();
+        queue.closing = true;
+        self.bell.notify_one();
+        let ended = self.ended.wait_timeout_while(queue, patience, |queue| !queue.over);
+        let (queue, _) = ended.unwrap_or_else(PoisonError::into_inner);
+        if !queue.over {
+            debug!("the last calls are not kept: the file was not to be had in time");
+        }
+    }
+
+    fn wake(&self, queue: &mut Queue) {
+        // To wake a thread costs more than all else here: once is enough.
+        if mem::take(&mut queue.idle) {
+            self.bell.notify_one();
+        }
+    }
+
+    fn run(&self, mut store: Store) {
+        let mut warned = false;
+        loop {
+            let (mut loads, added, calls) = self.next();
+            if loads.is_empty() && added.is_empty() {
+                return;
+            }
+            let loaded = load(&mut store, &loads).map(|()| loads.clear());
+            let done = match loaded {
+                Ok(()) if !added.is_empty() => store.add(&added),
+                loaded => loaded,
+            };
+            match done {
+                Ok(()) => self.rest((APART_FOR_EACH * calls).clamp(APART, APART_MAX)),
+                Err(error @ StoreError::Busy { .. }) => {
+                    if !mem::replace(&mut warned, true) {
+                        warn!(%error, "what is known of durations waits");
+                    }
+                    if self.put_back(loads, added) {
+                        return;
+                    }
+                    self.rest(AGAIN);
+                }
+                Err(error) => {
+                    let why = std::error::Error::source(&error).map(ToString::to_string);
+                    let why = why.unwrap_or_default();
+                    warn!(%error, why, "how long tools take is forgotten at the end");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What is to be done, once there is anything; nothing at the end.
+    fn next(&self) -> (Loads, Added, u32) {
+        let mut queue = self.lock();
+        queue.idle = true;
+        let nothing =
+            |queue: &mut Queue| queue.loads.is_empty() && queue.added.is_empty() && !queue.closing;
+        let woken = self.bell.wait_while(queue, nothing);
+        let mut queue = woken.unwrap_or_else(PoisonError::into_inner);
+        queue.idle = false;
+        queue.tools = 0;
+        let calls = mem::take(&mut queue.calls);
+        (mem::take(&mut queue.loads), mem::take(&mut queue.added), calls)
+    }
+
+    /// What could not be done waits again, before what has come since. Whether it is the end.
+    fn put_back(&self, loads: Loads, added: Added) -> bool {
+        let mut queue = self.lock();
+        queue.loads.splice(..0, loads);
+        for (route, tools) in added {
+            for (tool, older) in tools {
+                let known = queue.added.entry(Arc::clone(&route)).or_default();
+                known.entry(tool).or_default().precede(&older);
+            }
+        }
+        queue.tools = queue.added.values().map(std::collections::BTreeMap::len).sum();
+        queue.closing
+    }
+
+    /// Lets time pass, unless it is the end.
+    fn rest(&self, time: Duration) {
+        let rested = self.bell.wait_timeout_while(self.lock(), time, |queue| !queue.closing);
+        drop(rested.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says that the thread has ended, in whatever way.
+struct Over<'a>(&'a Writer);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.lock();
+        queue.over = true;
+        (queue.added, queue.loads) = Default::default();
+        self.0.ended.notify_all();
+    }
+}
+
+fn load(store: &mut Store, loads: &[(Arc<str>, Weak<Learned>)]) -> Result<(), StoreError> {
+    if loads.is_empty() {
+        return Ok(());
+    }
+    for entry in store.read()? {
+        let wanted = loads.iter().filter(|(route, _)| **route == *entry.route);
+        for learned in wanted.filter_map(|(_, learned)| learned.upgrade()) {
+            learned.remember(&entry.tool, &entry.durations);
+        }
+    }
+    Ok(())
+}

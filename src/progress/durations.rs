@@ -1,0 +1,385 @@
+//! How long the calls of each tool took, and what that says of one that is silent.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::call::{Outcome, Summary};
+
+/// Calls of a tool that are remembered. More would only make a tool that has changed look like its
+/// old self for longer.
+pub const REMEMBERED: usize = 64;
+
+/// Tools of one route that are remembered; the one unused for longest gives way. A server with more
+/// hardly has all of them in use.
+pub const TOOLS_MAX: usize = 512;
+
+/// Bytes of a tool's name under which it is remembered; the specification wants them to be shorter.
+pub const NAME_MAX: usize = 128;
+
+/// Calls that have to be remembered before one is estimated: of one alone nobody knows whether it was
+/// a usual one.
+const ENOUGH: usize = 2;
+
+/// No estimate says more: only the answer says that the work is done.
+const FRACTION_MAX: f64 = 0.99;
+
+/// One successful call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// How long it took, in milliseconds.
+    pub millis: u32,
+    /// Its server reported a figure of its own.
+    pub figured: bool,
+}
+
+/// How a call ended, as far as anything is learned from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With success.
+    Took(Sample),
+    /// With an error, of the protocol or of the tool.
+    Failed,
+    /// The client or the proxy gave it up.
+    GivenUp,
+}
+
+impl Ended {
+    /// What is learned from a call; nothing of one that became a task or lost its server.
+    fn of(call: &Summary) -> Option<Self> {
+        let took = call.ended.saturating_duration_since(call.opened).as_millis();
+        let millis = u32::try_from(took).unwrap_or(u32::MAX);
+        match call.outcome {
+            Outcome::Result => Some(Self::Took(Sample { millis, figured: call.figured })),
+            Outcome::Error | Outcome::ToolError => Some(Self::Failed),
+            Outcome::Cancelled | Outcome::TimedOut => Some(Self::GivenUp),
+            Outcome::Interim | Outcome::Settled | Outcome::ServerGone | Outcome::TaskEnded => None,
+        }
+    }
+}
+
+/// What is remembered of the calls of one tool: how long the last [`REMEMBERED`] successful ones took,
+/// and how many others there were.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Durations {
+    samples: VecDeque<Sample>,
+    /// Calls that ended with an error.
+    pub errors: u64,
+    /// Calls that were given up.
+    pub given_up: u64,
+}
+
+impl Durations {
+    /// Of these successful calls, oldest first.
+    pub fn new(samples: impl IntoIterator<Item = Sample>, errors: u64, given_up: u64) -> Self {
+        let mut all = Self { samples: VecDeque::new(), errors, given_up };
+        samples.into_iter().for_each(|sample| all.note(Ended::Took(sample)));
+        all
+    }
+
+    /// Takes one more call.
+    pub fn note(&mut self, ended: Ended) {
+        match ended {
+            Ended::Took(sample) => {
+                if self.samples.len() == REMEMBERED {
+                    self.samples.pop_front();
+                }
+                self.samples.push_back(sample);
+            }
+            Ended::Failed => self.errors = self.errors.saturating_add(1),
+            Ended::GivenUp => self.given_up = self.given_up.saturating_add(1),
+        }
+    }
+
+    /// Adds what was known before.
+    pub fn precede(&mut self, older: &Self) {
+        let room = REMEMBERED - self.samples.len();
+        older.samples.iter().rev().take(room).for_each(|sample| self.samples.push_front(*sample));
+        self.errors = self.errors.saturating_add(older.errors);
+        self.given_up = self.given_up.saturating_add(older.given_up);
+    }
+
+    /// The successful calls, oldest first.
+    pub fn samples(&self) -> impl ExactSizeIterator<Item = Sample> {
+        self.samples.iter().copied()
+    }
+
+    /// How long the fastest `share` of the calls (0 to 1) took at most, in milliseconds; nothing without
+    /// calls.
+    pub fn quantile(&self, share: f64) -> Option<u32> {
+        let sorted = self.sorted();
+        let rank = (share.clamp(0.0, 1.0) * sorted.len() as f64).ceil();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "64 at most")]
+        let rank = rank as usize;
+        sorted.get(rank.saturating_sub(1)).copied()
+    }
+
+    /// Whether the server reported figures in one of them.
+    pub fn are_figured(&self) -> bool {
+        self.samples.iter().any(|sample| sample.figured)
+    }
+
+    fn sorted(&self) -> Vec<u32> {
+        let mut sorted: Vec<u32> = self.samples.iter().map(|sample| sample.millis).collect();
+        sorted.sort_unstable();
+        sorted
+    }
+
+    /// What a silent call can be measured by.
+    fn usual(&self) -> Option<Usual> {
+        let enough = self.samples.len() >= ENOUGH && !self.are_figured();
+        enough.then(|| Usual(self.sorted().into()))
+    }
+}
+
+/// How long the calls of a tool usually take: those that are remembered, the shortest first. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Usual(Arc<[u32]>);
+
+/// What is to be expected of a call that goes on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Expected {
+    /// It will take about this long altogether, of which this part has passed.
+    About(Duration, f64),
+    /// No call that is remembered took so long; the longest took this.
+    Longer(Duration),
+}
+
+impl Expected {
+    /// The part of the work that may be done; nothing if it takes longer than ever.
+    pub(super) fn part(self) -> Option<f64> {
+        match self {
+            Self::About(_, part) => Some(part),
+            Self::Longer(_) => None,
+        }
+    }
+}
+
+impl Usual {
+    /// What is to be expected of a call that has been running for so long: it is one of those that
+    /// took longer, so the middle one of them (of two middles the longer one: a bar that waits at its
+    /// end is worse than one that is early).
+    pub(super) fn expected(&self, running: Duration) -> Expected {
+        let millis = running.as_millis();
+        let passed = self.0.partition_point(|took| u128::from(*took) < millis);
+        let longer = self.0.get(passed..).unwrap_or_default();
+        let time =
+            |millis: Option<&u32>| Duration::from_millis(millis.copied().map_or(0, u64::from));
+        match longer.get(longer.len() / 2) {
+            None => Expected::Longer(time(self.0.last())),
+            middle => {
+                let about = time(middle);
+                let part = running.as_secs_f64() / about.as_secs_f64();
+                // Three digits read better than sixteen.
+                let part = (part.min(FRACTION_MAX) * 1e3).floor() / 1e3;
+                Expected::About(about, part)
+            }
+        }
+    }
+}
+
+/// Who is told of each call, by the name that its tool is remembered by.
+type Listener = Box<dyn Fn(&str, Ended) + Send + Sync>;
+
+/// What has been learned of the tools of one route. Shared by all of its filters.
+#[derive(Default)]
+pub struct Learned {
+    tools: Mutex<Tools>,
+    listener: Option<Listener>,
+}
+
+#[derive(Default)]
+struct Tools {
+    known: BTreeMap<Box<str>, Tool>,
+    uses: u64,
+}
+
+#[derive(Default)]
+struct Tool {
+    durations: Durations,
+    /// What follows from them, once it was asked for.
+    usual: Option<Option<Usual>>,
+    used: u64,
+}
+
+impl Learned {
+    /// Knows nothing yet and tells `listener` of each call. It is called where messages pass, and must
+    /// not wait.
+    pub fn telling(listener: impl Fn(&str, Ended) + Send + Sync + 'static) -> Self {
+        Self { tools: Mutex::default(), listener: Some(Box::new(listener)) }
+    }
+
+    /// Learns from a call that has ended.
+    pub fn learn(&self, call: &Summary) {
+        let Some(tool) = call.tool.as_deref() else { return };
+        let Some(ended) = Ended::of(call) else { return };
+        let name = name_of(tool);
+        // A tool exists once it has succeeded: clients can ask for whatever they like.
+        let took = matches!(ended, Ended::Took(_));
+        self.lock().with(&name, took, |durations| durations.note(ended));
+        if let Some(listener) = &self.listener {
+            listener(&name, ended);
+        }
+    }
+
+    /// What was known before.
+    pub fn remember(&self, tool: &str, older: &Durations) {
+        self.lock().with(&name_of(tool), true, |durations| durations.precede(older));
+    }
+
+    /// What is known of a tool.
+    pub fn of(&self, tool: &str) -> Option<Durations> {
+        self.lock().known.get(&*name_of(tool)).map(|known| known.durations.clone())
+    }
+
+    /// How long its calls usually take, if enough is known and they are silent.
+    pub(super) fn usual(&self, tool: &str) -> Option<Usual> {
+        let mut tools = self.lock();
+        let Tool { durations, usual, .. } = tools.known.get_mut(&*name_of(tool))?;
+        usual.get_or_insert_with(|| durations.usual()).clone()
+    }
+
+    /// A panic elsewhere leaves at worst one call out.
+    fn lock(&self) -> MutexGuard<'_, Tools> {
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tools {
+    /// Changes what is known of a tool; of an unknown one only if it is to be known from now on.
+    fn with(&mut self, name: &str, enters: bool, change: impl FnOnce(&mut Durations)) {
+        if !self.known.contains_key(name) {
+            if !enters {
+                return;
+            }
+            if self.known.len() >= TOOLS_MAX {
+                let oldest = self.known.iter().min_by_key(|(_, tool)| tool.used);
+                let oldest = oldest.map(|(name, _)| name.clone());
+                oldest.and_then(|name| self.known.remove(&name));
+            }
+        }
+        self.uses += 1;
+        let tool = self.known.entry(name.into()).or_default();
+        tool.used = self.uses;
+        tool.usual = None;
+        change(&mut tool.durations);
+    }
+}
+
+impl fmt::Debug for Learned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Learned")
+    }
+}
+
+/// The name that a tool is remembered by: its own, or the begin of a long one and what tells it from
+/// others with that begin.
+fn name_of(tool: &str) -> Cow<'_, str> {
+    if tool.len() <= NAME_MAX {
+        return tool.into();
+    }
+    let end = tool.floor_char_boundary(NAME_MAX - "#0123456789abcdef".len());
+    let begin = tool.get(..end).unwrap_or_default();
+    format!("{begin}#{:016x}", fingerprint([tool.as_bytes()])).into()
+}
+
+/// A number that stands for these parts, the same in every version of the program (64-bit FNV-1a, a zero
+/// byte behind each part). It tells names apart, and is no secret keeper.
+pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let bytes = parts.into_iter().flat_map(|part| part.iter().copied().chain([0]));
+    bytes.fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn durations(seconds: &[u32]) -> Durations {
+        let sample = |s: &u32| Sample { millis: s * 1000, figured: false };
+        Durations::new(seconds.iter().map(sample), 0, 0)
+    }
+
+    /// What is said of a call after each of these seconds.
+    #[track_caller]
+    fn check(seconds: &[u32], told: &[(u64, &str)]) {
+        let usual = durations(seconds).usual().unwrap();
+        for (running, expected) in told {
+            let said = match usual.expected(Duration::from_secs(*running)) {
+                Expected::About(about, part) => format!("{part} of {}", about.as_secs()),
+                Expected::Longer(most) => format!("longer than {}", most.as_secs()),
+            };
+            assert_eq!(said, *expected, "after {running}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_measured_by_the_middle_one_of_those_that_took_longer() {
+        check(&[40, 41], &[(0, "0 of 41"), (12, "0.292 of 41"), (40, "0.975 of 41")]);
+        check(&[40, 41], &[(41, "0.99 of 41"), (100, "longer than 41")]);
+        check(
+            &[40, 20, 30],
+            &[(12, "0.4 of 30"), (20, "0.666 of 30"), (21, "0.525 of 40"), (39, "0.975 of 40")],
+        );
+        // Those that took 2 s are out of the question after 5.
+        check(&[2, 2, 2, 60, 2, 64], &[(1, "0.5 of 2"), (5, "0.078 of 64"), (62, "0.968 of 64")]);
+        check(&[1000, 1000], &[(999, "0.99 of 1000")]);
+        check(&[0, 0], &[(0, "0.99 of 0"), (1, "longer than 0")]);
+    }
+
+    #[test]
+    fn one_call_alone_or_one_with_figures_says_nothing() {
+        assert_eq!(durations(&[40]).usual(), None);
+        let mut some = durations(&[40, 40]);
+        some.note(Ended::Took(Sample { millis: 40_000, figured: true }));
+        assert_eq!(some.usual(), None);
+        for _ in 0..REMEMBERED {
+            some.note(Ended::Took(Sample { millis: 1000, figured: false }));
+        }
+        assert!(some.usual().is_some(), "long ago");
+        assert_eq!(some.samples().len(), REMEMBERED);
+    }
+
+    #[test]
+    fn quantiles_are_calls_that_happened() {
+        let some = durations(&[9, 1, 5, 3, 7]);
+        let told = [0.0, 0.5, 0.9, 1.0].map(|share| some.quantile(share).unwrap() / 1000);
+        assert_eq!(told, [1, 5, 9, 9]);
+        assert_eq!(Durations::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn what_was_known_before_comes_before_and_the_oldest_go() {
+        let mut own = durations(&[3, 4]);
+        own.note(Ended::Failed);
+        own.precede(&Durations::new(durations(&[1, 2]).samples(), 2, 7));
+        let told: Vec<u32> = own.samples().map(|sample| sample.millis / 1000).collect();
+        assert_eq!((&told[..], own.errors, own.given_up), (&[1, 2, 3, 4][..], 3, 7));
+        own.precede(&durations(&[9; REMEMBERED]));
+        assert_eq!(own.samples().len(), REMEMBERED);
+        assert_eq!(own.samples().last().unwrap().millis, 4000);
+    }
+
+    #[test]
+    fn tools_are_bounded_and_the_unused_one_goes() {
+        let learned = Learned::default();
+        for number in 0..=TOOLS_MAX {
+            learned.remember(&format!("t{number}"), &durations(&[1, 1]));
+            learned.remember("t0", &Durations::default());
+        }
+        assert!(learned.of("t0").is_some() && learned.of("t1").is_none());
+        assert_eq!(learned.lock().known.len(), TOOLS_MAX);
+    }
+
+    #[test]
+    fn long_names_are_cut_and_told_apart() {
+        let long = "é".repeat(500);
+        let names = [long.clone(), long + "x"].map(|name| name_of(&name).into_owned());
+        assert!(names.iter().all(|name| name.len() <= NAME_MAX), "{names:?}");
+        assert_ne!(names[0], names[1]);
+        assert_eq!(name_of("short"), "short");
+    }
+}
