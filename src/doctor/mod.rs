@@ -25,8 +25,8 @@ use tokio::sync::watch;
 use url::Url;
 
 use crate::host::Signals;
-use crate::http::SiteError;
 use crate::http::visit::Visitor;
+use crate::http::{SiteError, in_full};
 use crate::routes::{HttpUpstream, Route, RoutesError, Upstream};
 use crate::serve::StartError;
 use crate::settings::nearest;
@@ -189,7 +189,10 @@ impl Doctor {
         let lists_tools = known.has_no_lifecycle && !known.tools.is_empty();
         let cure = cure::cure(&before, &behind, lists_tools);
         let after = match self.options.through {
-            true => Some(self.through(&known, beginning, &cure, &behind).await?),
+            true => match self.through(&known, beginning, &cure, &behind, &before).await {
+                Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
+                after => Some(after.map_err(|error| in_full(&error))),
+            },
             false => None,
         };
         Ok(report::Report {
@@ -304,13 +307,14 @@ impl Doctor {
         Ok(client.call(&wanted, AFTER).await.err())
     }
 
-    /// The same session behind the proxy.
+    /// The same session behind the proxy; `before` is what was found without.
     async fn through(
         &self,
         known: &Known,
         beginning: Beginning,
         cure: &Cure,
         behind: &Behind,
+        before: &Examined,
     ) -> Result<Examined, DoctorError> {
         let mut routes = cure::routes(cure, behind)?;
         // With what is answered in its place, a server has a beginning.
@@ -322,8 +326,15 @@ impl Doctor {
         match &self.options.server {
             Place::Command(program) => {
                 let route = routes.find(None)?;
-                let link = Link::start_proxied(routes.policy(route), program)?;
-                self.session(link, beginning, Wire::Stdio, &mut again).await
+                let policy = routes.policy(route);
+                let link = Link::start_proxied(policy.clone(), program)?;
+                let mut after = self.session(link, beginning, Wire::Stdio, &mut again).await?;
+                if before.count(Rule::DiscoverEnds) + before.count(Rule::DiscoverSilent) > 0 {
+                    let link = Link::start_proxied(policy, program)?;
+                    let found = self.asked_anew(link).await?;
+                    found.into_iter().for_each(|finding| after.add(finding));
+                }
+                Ok(after)
             }
             Place::Http(route, _) => {
                 routes.set_request_headers(&route.request_headers);
@@ -357,7 +368,9 @@ fn no_tool(asked: &str, tools: &[String]) -> DoctorError {
     let known = match nearest(asked, names()) {
         Some(near) => format!("did you mean {near:?}?"),
         None if tools.is_empty() => "it has none".to_owned(),
-        None => format!("it has {}", names().collect::<Vec<_>>().join(", ")),
+        None => {
+            format!("it has {}", findings::shown(names().collect::<Vec<_>>().join(", ").as_bytes()))
+        }
     };
     DoctorError::NoTool { asked: asked.to_owned(), known }
 }

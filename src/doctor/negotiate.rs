@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::client::Trouble;
 use super::findings::{Finding, shown};
+use super::link::Link;
 use super::rules::Rule;
 use super::{Doctor, DoctorError, Place};
 use crate::jsonrpc::METHOD_NOT_FOUND;
@@ -13,6 +14,9 @@ use crate::mcp::Revision;
 
 /// How long the answer to `server/discover` is waited for: servers that know it answer at once.
 const DISCOVER_MAX: Duration = Duration::from_secs(5);
+
+/// The same of the proxy, which waits for a slow server itself before it answers in its place.
+const PROXY_ANSWERS: Duration = Duration::from_secs(15);
 
 /// What a server says to a revision.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,14 +166,7 @@ impl Doctor {
                 }
             }
             Err(trouble) => {
-                let rule = match trouble {
-                    Trouble::Ended(_) => Some(Rule::DiscoverEnds),
-                    Trouble::Silent(_) => Some(Rule::DiscoverSilent),
-                    Trouble::Refused { .. } | Trouble::Failed(_) => None,
-                };
-                if let Some(rule) = rule.filter(|_| is_stdio) {
-                    known.found.push(Finding::of(rule, trouble.to_string()));
-                }
+                known.found.extend(fault(&trouble).filter(|_| is_stdio));
                 match &trouble {
                     Trouble::Refused { .. } if is_unknown(&trouble) => {
                         Spoken::No("it does not know `server/discover`".to_owned())
@@ -180,6 +177,14 @@ impl Doctor {
         };
         known.revisions.push((date, spoken));
         Ok(())
+    }
+
+    /// Asks so through the proxy, and answers with what is wrong with that.
+    pub(super) async fn asked_anew(&self, link: Link) -> Result<Option<Finding>, DoctorError> {
+        let mut client = self.client(link);
+        let said = self.unless_stopped(client.discover("2026-07-28", PROXY_ANSWERS)).await;
+        client.close().await;
+        Ok(said?.err().as_ref().and_then(fault))
     }
 
     /// How the session with the calls begins: in the newest revision that has a handshake, as most clients
@@ -204,6 +209,16 @@ impl Doctor {
             (None, None) => Err(DoctorError::Server("it speaks no known revision".to_owned())),
         }
     }
+}
+
+/// What is wrong with a server that does not answer its first question.
+fn fault(trouble: &Trouble) -> Option<Finding> {
+    let rule = match trouble {
+        Trouble::Ended(_) => Rule::DiscoverEnds,
+        Trouble::Silent(_) => Rule::DiscoverSilent,
+        Trouble::Refused { .. } | Trouble::Failed(_) => return None,
+    };
+    Some(Finding::of(rule, trouble.to_string()))
 }
 
 /// Whether the method is not known to the server.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::cure::Cure;
-use super::findings::{Answer, Call, Examined, Finding};
+use super::findings::{Answer, Call, Examined, Finding, shown};
 use super::negotiate::{Known, Spoken};
 use super::rules::{Rule, Weight};
 use super::traffic::Wire;
@@ -32,7 +32,8 @@ pub(super) struct Report {
     pub(super) client: Option<String>,
     pub(super) before: Examined,
     pub(super) cure: Cure,
-    pub(super) after: Option<Examined>,
+    /// Behind the proxy; why that could not be done otherwise.
+    pub(super) after: Option<Result<Examined, String>>,
 }
 
 impl Report {
@@ -62,7 +63,8 @@ impl Report {
             let _ = writeln!(to, "  {date}  {words}");
         }
         let tools = &self.known.tools;
-        let shown = tools.iter().take(TOOLS_SHOWN).map(String::as_str).collect::<Vec<_>>();
+        let names = tools.iter().take(TOOLS_SHOWN).map(|name| shown(name.as_bytes()));
+        let shown = names.collect::<Vec<_>>();
         let more = match tools.len().saturating_sub(TOOLS_SHOWN) {
             0 => String::new(),
             more => format!(" and {more} more"),
@@ -110,7 +112,8 @@ impl Report {
         }
         for finding in &self.before.findings {
             let rule = finding.rule;
-            let name = finding.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+            let name = finding.name.as_ref().map(|name| format!(" ({})", shown(name.as_bytes())));
+            let name = name.unwrap_or_default();
             let weight = match rule.weight() {
                 Weight::Fault => "fault",
                 Weight::Note => "note ",
@@ -157,6 +160,13 @@ impl Report {
             }
             return;
         };
+        let after = match after {
+            Ok(after) => after,
+            Err(why) => {
+                let _ = writeln!(to, "\nThrough Milepost it could not be done: {why}");
+                return;
+            }
+        };
         let _ = writeln!(to, "\nThrough Milepost             without   with");
         for rule in rules(&self.before, after) {
             let (without, with) = (self.before.count(rule), after.count(rule));
@@ -201,7 +211,7 @@ impl Report {
         let far = if self.called { "" } else { ", as far as this goes without a call," };
         let is = words(self.before.is_safe());
         let _ = write!(to, "\nA plain client is{far} {is} with this server");
-        if let Some(after) = &self.after {
+        if let Some(Ok(after)) = &self.after {
             let _ = write!(to, ", and {} through Milepost", words(after.is_safe()));
         }
         let _ = writeln!(to, ".");
@@ -228,11 +238,14 @@ impl Report {
             "calls": calls(&self.before),
             "findings": findings(&self.before),
             "cure": { "command": self.cure.command, "lines": self.cure.lines },
-            "through": self.after.as_ref().map(|after| json!({
-                "safe": after.is_safe(),
-                "calls": calls(after),
-                "findings": findings(after),
-            })),
+            "through": self.after.as_ref().map(|after| match after {
+                Ok(after) => json!({
+                    "safe": after.is_safe(),
+                    "calls": calls(after),
+                    "findings": findings(after),
+                }),
+                Err(why) => json!({ "error": why }),
+            }),
         });
         format!("{report}\n")
     }

@@ -106,6 +106,18 @@ fn a_dialect_that_is_off_is_set() {
 }
 
 #[test]
+fn a_server_that_ends_over_the_first_question_does_not_behind_the_proxy() {
+    let dies = HANDSHAKE.replace(
+        "say '{\"jsonrpc\":\"2.0\",\"id\":0,\"error\":{\"code\":-32601,\"message\":\"m\"}}'",
+        "exit 1",
+    );
+    assert_ne!(dies, HANDSHAKE);
+    let (code, report) = report(&["--json", "--through", "--", "sh", "-c", &shell(&dies)]);
+    assert_eq!((code, rules(&report)), (1, vec![("discover-ends", 1)]), "{report}");
+    assert_eq!(report["through"]["findings"], Value::Array(Vec::new()), "{report}");
+}
+
+#[test]
 fn a_client_is_known_by_its_name() {
     let silent = example("silent");
     let output = doctor(&["--client", "claude-code", "--revision", "2025-06-18", "--", &silent]);
