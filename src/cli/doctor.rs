@@ -10,10 +10,10 @@ use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use serde_json::{Map, Value};
 
-use super::{RemoteArgs, WrapError, address};
+use super::remote::{RemoteArgs, at_address};
+use super::{WrapError, address};
 use crate::doctor::{Ask, Options, Place};
 use crate::mcp::Revision;
-use crate::routes::{HttpUpstream, Route, Upstream};
 use crate::settings::positive_time;
 use crate::transport::child::Program;
 
@@ -84,10 +84,9 @@ impl Doctor {
     pub fn resolve(self) -> Result<Options, WrapError> {
         let server = match address(&self.command)? {
             Some(url) => {
-                let mut route =
-                    Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url.clone())));
+                let mut route = at_address(url.clone(), self.remote.transport(), None);
                 self.remote.apply(&mut route.request_headers)?;
-                if let Some(file) = &self.remote.bearer_file {
+                if let Some(file) = &self.remote.bearer_file() {
                     let wrong =
                         |why: String| WrapError::BearerFile(format!("{}: {why}", file.display()));
                     let token = fs::read_to_string(file).map_err(|why| wrong(why.to_string()))?;
@@ -98,7 +97,7 @@ impl Doctor {
                 }
                 Place::Http(Box::new(route), url)
             }
-            None if self.remote.is_empty() => {
+            None if !self.remote.is_given() => {
                 Place::Command(Program { command: self.command, ..Program::default() })
             }
             None => return Err(WrapError::NoAddress),

@@ -11,6 +11,7 @@ use super::rules::Rule;
 use super::{Doctor, DoctorError, Place};
 use crate::jsonrpc::METHOD_NOT_FOUND;
 use crate::mcp::Revision;
+use crate::routes::{Route, Upstream};
 
 /// How long the answer to `server/discover` is waited for: servers that know it answer at once.
 const DISCOVER_MAX: Duration = Duration::from_secs(5);
@@ -70,7 +71,11 @@ impl Known {
 impl Doctor {
     /// Asks for every revision, each in a connection of its own.
     pub(super) async fn negotiate(&self) -> Result<Known, DoctorError> {
-        let mut known = Known::default();
+        let is_sse = match &self.options.server {
+            Place::Http(route, _) => is_of_2024(route),
+            Place::Command(_) => false,
+        };
+        let mut known = Known { is_sse, ..Known::default() };
         let wanted = |date: &str| self.options.revision.is_none_or(|only| only == date);
         let dates = Revision::ALL.iter().rev().map(|(_, date)| *date).filter(|date| wanted(date));
         let (modern, old): (Vec<_>, Vec<_>) =
@@ -125,7 +130,11 @@ impl Doctor {
         client.close().await;
         let mut said = said?;
         let is_http = matches!(self.options.server, Place::Http(..));
-        if is_http && known.revisions.is_empty() && matches!(said, Err(Trouble::Failed(_))) {
+        if is_http
+            && !known.is_sse
+            && known.revisions.is_empty()
+            && matches!(said, Err(Trouble::Failed(_)))
+        {
             // It may be older than Streamable HTTP.
             known.is_sse = true;
             let mut client = self.client(self.link(known)?);
@@ -209,6 +218,11 @@ impl Doctor {
             (None, None) => Err(DoctorError::Server("it speaks no known revision".to_owned())),
         }
     }
+}
+
+/// Whether the route says that HTTP+SSE is spoken.
+fn is_of_2024(route: &Route) -> bool {
+    matches!(&route.upstream, Upstream::Http(http) if http.url.is_none())
 }
 
 /// What is wrong with a server that does not answer its first question.

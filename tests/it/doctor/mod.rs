@@ -59,7 +59,8 @@ fn timeless(line: &str) -> String {
     }
     let line = out.join(" ");
     // How long a line is cut off behind this depends on the process and the machine.
-    let line = line.split_once(r#""pid":"#).map_or(line.clone(), |(head, _)| format!("{head}…"));
+    let line =
+        line.split_once(r#""pid":"#).map_or_else(|| line.clone(), |(head, _)| format!("{head}…"));
     // The table of times is set in columns.
     match line.strip_prefix("  longest silence ") {
         Some(_) => "  longest silence".to_owned(),
