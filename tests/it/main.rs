@@ -8,6 +8,7 @@ mod checker;
 mod child;
 mod clients;
 mod demo;
+mod doctor;
 mod durations;
 mod extremes;
 mod figures;
