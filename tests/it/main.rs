@@ -21,6 +21,7 @@ mod over_http;
 mod overheard;
 mod packages;
 mod pairs;
+mod per_tool;
 mod plain;
 mod probe;
 mod properties;
