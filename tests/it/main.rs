@@ -16,6 +16,7 @@ mod fuzz;
 mod fuzz_bodies;
 mod legacy;
 mod lines;
+mod links;
 mod masks;
 mod over_http;
 mod overheard;
