@@ -58,7 +58,40 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("serve", &["durations", "http", "json", "routes", "transport"]),
-    ("cli", &["durations", "progress", "routes", "settings", "stats", "telemetry"]),
+    (
+        "doctor",
+        &[
+            "clients",
+            "durations",
+            "host",
+            "http",
+            "json",
+            "jsonrpc",
+            "lines",
+            "mcp",
+            "progress",
+            "relay",
+            "routes",
+            "serve",
+            "settings",
+            "sse",
+            "transport",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "doctor",
+            "durations",
+            "mcp",
+            "progress",
+            "routes",
+            "settings",
+            "stats",
+            "telemetry",
+            "transport",
+        ],
+    ),
 ];
 
 /// The sans-IO core.
