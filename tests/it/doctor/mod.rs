@@ -61,6 +61,11 @@ fn timeless(line: &str) -> String {
     // How long a line is cut off behind this depends on the process and the machine.
     let line =
         line.split_once(r#""pid":"#).map_or_else(|| line.clone(), |(head, _)| format!("{head}…"));
+    // Of two calls at once either may have those that name neither.
+    let line = match line.split_once("; 0 of ") {
+        Some((head, _)) => format!("{head}; 0 of N reports can be used"),
+        None => line,
+    };
     // The table of times is set in columns.
     match line.strip_prefix("  longest silence ") {
         Some(_) => "  longest silence".to_owned(),
