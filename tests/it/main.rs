@@ -23,6 +23,7 @@ mod pairs;
 mod plain;
 mod probe;
 mod properties;
+mod record;
 mod relay;
 mod rig;
 mod routes;

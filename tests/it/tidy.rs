@@ -18,14 +18,27 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("transport", &[]),
     ("census", &["clients"]),
     ("telemetry", &["census", "clients", "progress"]),
-    ("guarded", &["jsonrpc", "progress"]),
-    ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport"]),
+    ("transcript", &["progress", "settings"]),
+    ("record", &["json", "jsonrpc", "progress", "secret", "transcript"]),
+    ("guarded", &["jsonrpc", "progress", "record"]),
+    ("relay", &["guarded", "jsonrpc", "lines", "progress", "record", "terminal", "transport"]),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
     ("host", &["lines", "probe", "relay", "telemetry", "transport"]),
     ("remote", &["relay", "telemetry"]),
     (
         "wrap",
-        &["host", "http", "jsonrpc", "lines", "progress", "relay", "remote", "routes", "transport"],
+        &[
+            "host",
+            "http",
+            "jsonrpc",
+            "lines",
+            "progress",
+            "record",
+            "relay",
+            "remote",
+            "routes",
+            "transport",
+        ],
     ),
     ("demo", &["json", "jsonrpc", "lines", "progress", "relay", "transport"]),
     ("settings", &["progress"]),
@@ -33,6 +46,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("durations", &["progress", "settings"]),
     ("stats", &["durations", "settings"]),
     ("check", &["cli", "routes"]),
+    ("replay", &["cli", "jsonrpc", "progress", "relay", "transcript"]),
     ("adopt", &["cli", "secret", "settings", "terminal"]),
     ("manual", &["cli"]),
     (
@@ -58,7 +72,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("serve", &["durations", "http", "json", "routes", "transport"]),
-    ("cli", &["durations", "progress", "routes", "settings", "stats", "telemetry"]),
+    ("cli", &["durations", "progress", "record", "routes", "settings", "stats", "telemetry"]),
 ];
 
 /// The sans-IO core.
