@@ -99,7 +99,14 @@ impl Masking {
     }
 
     /// Writes a value; `secret`: it goes by the name of one.
-    fn value(&mut self, text: &[u8], at: Range<usize>, secret: bool, depth: usize, out: &mut Vec<u8>) {
+    fn value(
+        &mut self,
+        text: &[u8],
+        at: Range<usize>,
+        secret: bool,
+        depth: usize,
+        out: &mut Vec<u8>,
+    ) {
         let value = text.get(at.clone()).unwrap_or_default();
         match value.first() {
             Some(b'{' | b'[') if depth > DEPTH_MAX => out.extend_from_slice(&json::quote(MASK)),
@@ -108,7 +115,9 @@ impl Masking {
                 for member in Members::new(value) {
                     let name = json::words(value.get(member.key.clone()).unwrap_or_default());
                     let name = name.unwrap_or_default();
-                    out.extend_from_slice(value.get(written..member.value.start).unwrap_or_default());
+                    out.extend_from_slice(
+                        value.get(written..member.value.start).unwrap_or_default(),
+                    );
                     written = member.value.end;
                     if name == TOKEN {
                         out.extend_from_slice(value.get(member.value).unwrap_or_default());
@@ -169,10 +178,7 @@ mod tests {
         let mut masking = Masking::default();
         let text = r#"{"a": {"password":"hunter two"}, "apiKey":["hunter two", 12345678], "n":1}"#;
         let out = masked(&mut masking, text);
-        assert_eq!(
-            out,
-            r#"{"a": {"password":"***1"}, "apiKey":["***1", "***2"], "n":1}"#
-        );
+        assert_eq!(out, r#"{"a": {"password":"***1"}, "apiKey":["***1", "***2"], "n":1}"#);
         let out = masked(&mut masking, r#"{"message":"login with password=\"hunter two\" \n"}"#);
         assert_eq!(out, r#"{"message":"login with password=\"***1\" \n"}"#);
         let out = masked(&mut masking, "Authorization: Bearer abcdef0123456789abcdef\n");

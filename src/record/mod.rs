@@ -17,9 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::jsonrpc::{Kind, Scan};
-use crate::progress::{
-    Origin, Part, Policy, Reason, Record, StreamId, Summary, Transmit, Verdict,
-};
+use crate::progress::{Origin, Part, Policy, Reason, Record, StreamId, Summary, Transmit, Verdict};
 
 pub use writer::FILE_MAX;
 

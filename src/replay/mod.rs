@@ -64,7 +64,7 @@ struct Recorded<'a> {
     /// What happened, each with the number of its line.
     lines: Vec<(usize, Line<'a>)>,
     /// What limits what a replay can show.
-    remarks: Vec<&'static str>,
+    remarks: Vec<&'a str>,
 }
 
 /// Plays a file.
@@ -112,6 +112,11 @@ fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
     for (number, text) in (1..).zip(text.lines()) {
         if text.starts_with("# ") && text.contains(" lines are missing") {
             recorded.remarks.push("lines are missing from the recording");
+        }
+        if let Some(needs) =
+            text.strip_prefix("# ").filter(|text| text.starts_with("a replay needs"))
+        {
+            recorded.remarks.push(needs);
         }
         let Some(line) = Line::read(text).map_err(|expected| (number, expected))? else { continue };
         let is_setting = line.sign == b'!' && line.text.split(' ').all(|word| word.contains('='));
@@ -185,7 +190,8 @@ fn compare(
         match steps.last_mut() {
             Some(step) if is_out => step.out.extend(out),
             _ => {
-                let said = if is_out { "# before anything was said".to_owned() } else { said(line) };
+                let said =
+                    if is_out { "# before anything was said".to_owned() } else { said(line) };
                 steps.push(Step { said, numbers, out });
             }
         }
@@ -232,7 +238,11 @@ fn differences(
             let place = recorded.map_or_else(|| "the end".to_owned(), |(line, _)| line.to_string());
             let was = recorded.map_or("(nothing)", |(_, text)| text);
             let is = now.map_or("(nothing)", |text| text);
-            let _ = writeln!(text, "{}:{place}: differs\n  recorded: {was}\n  now:      {is}", path.display());
+            let _ = writeln!(
+                text,
+                "{}:{place}: differs\n  recorded: {was}\n  now:      {is}",
+                path.display()
+            );
         }
     }
     let _ = match differ {
@@ -252,9 +262,8 @@ fn is_same(one: &str, other: &str) -> bool {
 fn unnumbered(line: &str) -> String {
     let mut parts = line.split(MASK);
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |all, part| {
-        all + MASK + part.trim_start_matches(|c: char| c.is_ascii_digit())
-    })
+    parts
+        .fold(first, |all, part| all + MASK + part.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
 /// The conversation as a transcript of tests: what comes out is what comes out now.
@@ -277,9 +286,8 @@ fn as_test(
             }
             b'>' => {
                 player.input(line).map_err(wrong)?;
-                let pair = lines.next_if(|(_, next)| {
-                    next.sign == b'!' && next.text.starts_with("on ")
-                });
+                let pair =
+                    lines.next_if(|(_, next)| next.sign == b'!' && next.text.starts_with("on "));
                 match pair {
                     Some((number, pair)) => {
                         player.input(pair).map_err(|expected| (*number, expected))?;

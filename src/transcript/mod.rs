@@ -50,7 +50,8 @@ impl<'a> Line<'a> {
         }
         let rest = line.get(1..).unwrap_or_default();
         let (stream, text) = rest.split_once(' ').unwrap_or((rest, ""));
-        let number = || stream.parse().map_err(|_| "a space or a number behind the sign is expected");
+        let number =
+            || stream.parse().map_err(|_| "a space or a number behind the sign is expected");
         let stream = if stream.is_empty() { None } else { Some(number()?) };
         Ok(Some(Self { sign, stream, text }))
     }

@@ -80,7 +80,7 @@ pub fn write(policy: &Policy) -> Written {
     if let Some(time) = call.call_timeout {
         put("call-timeout", true, &|| millis(time));
     }
-    let built_in = call.dialects.iter().all(|known| matches!(known, Dialect::BuiltIn(_)));
+    let built_in = call.dialects.iter().all(|known| !matches!(known, Dialect::Own(_)));
     put("dialects", built_in && call.dialects != plain.dialects, &|| {
         call.dialects.iter().map(Dialect::name).collect::<Vec<_>>().join(",")
     });
@@ -173,7 +173,7 @@ mod tests {
         let said = "mode=enforce first-after=0ns hold=1.5ms guard=2s spare-known-clients=off \
                     coalesce=all response-id=off heartbeat=off token-is=request_id \
                     heartbeat-value=elapsed on-fall=drop messages=append scale=250 \
-                    call-timeout=90s dialects=standard,log";
+                    call-timeout=90s dialects=standard,log,stderr";
         let mut policy = Policy::default();
         read(&mut policy, &said.replace("0ns", "0s")).unwrap();
         assert_eq!(write(&policy).words, said);
