@@ -357,6 +357,7 @@ impl Guarded {
     /// [`Filter::poll_record`]. Who polls it learns from the calls that end how long they take: whatever
     /// carries messages asks here.
     pub fn poll_record(&mut self) -> Option<Record> {
+        self.note();
         let recorded = self.recorded.pop_front();
         if let Some(failed) = &mut self.failed {
             return recorded.or_else(|| failed.records.pop_front());

@@ -276,8 +276,9 @@ impl Recorder {
 
     /// The client has taken it.
     pub fn written(&mut self, at: Instant) {
-        self.unwritten = false;
-        if std::mem::take(&mut self.waits) {
+        let late = at.saturating_duration_since(self.last) >= writer::APART;
+        let waits = std::mem::take(&mut self.waits);
+        if std::mem::take(&mut self.unwritten) && (waits || late) {
             self.put(at, What::Command("written".to_owned()));
         }
     }

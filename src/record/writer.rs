@@ -18,7 +18,7 @@ use crate::transcript::{self, escape};
 pub const FILE_MAX: u64 = 64 << 20;
 
 /// Times that lie closer together are not told apart. What is due first is told first, so they are exact.
-const APART: Duration = Duration::from_micros(1);
+pub(super) const APART: Duration = Duration::from_micros(1);
 
 /// The first number of the streams of servers; they are written from 1 on.
 const UPSTREAM: u64 = 1 << 63;

@@ -167,9 +167,14 @@ fn compare(
     let mut expected: Vec<(usize, String)> = Vec::new();
     let mut actual: Vec<String> = Vec::new();
     let mut steps: Vec<Step> = Vec::new();
-    for (number, line) in &recorded.lines {
+    for (at, (number, line)) in recorded.lines.iter().enumerate() {
         let is_out = b"=x~^e".contains(&line.sign);
-        if !is_out && (line.sign, line.text) != (b'!', "waits") {
+        let is = |line: &Line<'_>, command| line.sign == b'!' && line.text == command;
+        // Where it is not said when a client has taken what it was told, it was at once.
+        let mut rest = recorded.lines.iter().skip(at).map(|(_, line)| line);
+        let next = rest.find(|line| !b"=x~^e+".contains(&line.sign));
+        let is_said = is(line, "waits") || next.is_some_and(|next| is(next, "written"));
+        if !is_out && !is_said {
             player.written();
         }
         let mut numbers = 0..0;
@@ -305,7 +310,22 @@ fn as_test(
             }
             _ => {}
         }
-        put(&mut text, player.take());
+        put(&mut text, in_order(player.take(), line.sign == b'>'));
     }
     Ok(text)
+}
+
+/// In the order of tests: what the server gets of what a client says, what clients are told, what else the
+/// server gets, what was decided; the same at each time at which something comes out.
+fn in_order(mut out: Vec<String>, mut of_client: bool) -> Vec<String> {
+    for group in out.chunk_by_mut(|_, next| !next.starts_with('@')) {
+        group.sort_by_cached_key(|line| match line.as_bytes().first() {
+            Some(b'@' | b'e') => 0,
+            Some(b'^') if std::mem::take(&mut of_client) => 0,
+            Some(b'=') => 1,
+            Some(b'^') => 2,
+            _ => 3,
+        });
+    }
+    out
 }

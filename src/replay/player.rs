@@ -14,7 +14,7 @@ use crate::progress::{
     Fate, Filter, Origin, Part, Policy, Reason, Record, StreamId, StreamKind, Verdict,
 };
 use crate::relay::{UPSTREAM_STREAMS, WIRE};
-use crate::transcript::{Line, escape, read_time, summary, time, unescape};
+use crate::transcript::{Line, escape, read_time, summary, unescape};
 
 /// A recording tells when something was done, a little after it was due. What is due by more than this is
 /// done without it being told.
@@ -89,9 +89,6 @@ impl Player {
                 self.filter.overheard(self.now, Source::Stderr, &line);
             }
             _ => self.command(line.text)?,
-        }
-        while let Some(payload) = self.filter.poll_to_server() {
-            self.out.push(format!("^ {}", escape(&payload.to_bytes())));
         }
         self.records();
         self.messages = self.filter.messages();
@@ -216,7 +213,7 @@ impl Player {
             let before = self.out.len();
             self.drain();
             if self.out.len() > before && self.now > begin {
-                self.out.insert(before, format!("@ {}", time(self.now - begin)));
+                self.out.insert(before, format!("@ {:?}", self.now - begin));
             }
         }
         self.now = end;
@@ -281,6 +278,9 @@ impl Player {
                 }
                 Record::Beat(_) => {}
             }
+        }
+        while let Some(payload) = self.filter.poll_to_server() {
+            self.out.push(format!("^ {}", escape(&payload.to_bytes())));
         }
     }
 }
