@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::Parser;
-use milepost::cli::{Adopt, Cli, Command, WrappedServer};
+use milepost::cli::{Adopt, Cli, Command, Wrap, WrappedServer};
 use milepost::durations::{Memory, state_dir};
 use milepost::routes::{self, Routes};
 use milepost::telemetry::LogFormat;
@@ -47,41 +47,7 @@ fn runtime(command: &Command) -> Builder {
 
 async fn run(command: Command) -> ExitCode {
     match command {
-        Command::Wrap(args) => {
-            let _log = telemetry::start(args.log.log_level, args.log.log_format);
-            let mut wrapped = match args.resolve() {
-                Ok(wrapped) => wrapped,
-                Err(error) => return report(&error, 2),
-            };
-            let memory = Memory::open(wrapped.state_dir.as_deref());
-            wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
-            let begun = wrapped.recording.map(|recording| recording.begin(&wrapped.policy));
-            let (recorder, ending) = match begun.transpose() {
-                Ok(begun) => begun.unzip(),
-                Err(error) => return report(&RecordError(error), 2),
-            };
-            let code = match wrapped.server {
-                WrappedServer::Command(stdio) => {
-                    let program =
-                        Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
-                    match wrap::run(wrapped.policy, program, recorder).await {
-                        Ok(code) => ExitCode::from(code),
-                        Err(error) => report(&error, 127),
-                    }
-                }
-                WrappedServer::Http { route, bearer_file } => {
-                    match wrap::run_remote(wrapped.policy, &route, bearer_file, recorder).await {
-                        Ok(code) => ExitCode::from(code),
-                        Err(error) => report(&error, 2),
-                    }
-                }
-            };
-            memory.close();
-            if let Some(ending) = ending {
-                ending.wait();
-            }
-            code
-        }
+        Command::Wrap(args) => wrap_one(&args).await,
         Command::Serve(args) => {
             let _log = telemetry::start(args.log.log_level, args.log.log_format);
             let routes = match Routes::load(&args.file) {
@@ -124,6 +90,41 @@ async fn run(command: Command) -> ExitCode {
         Command::Completions(args) => tell(&manual::completions(args.shell)),
         Command::Man(args) => man(args.dir.as_deref()),
     }
+}
+
+async fn wrap_one(args: &Wrap) -> ExitCode {
+    let _log = telemetry::start(args.log.log_level, args.log.log_format);
+    let mut wrapped = match args.resolve() {
+        Ok(wrapped) => wrapped,
+        Err(error) => return report(&error, 2),
+    };
+    let memory = Memory::open(wrapped.state_dir.as_deref());
+    wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
+    let begun = wrapped.recording.map(|recording| recording.begin(&wrapped.policy));
+    let (recorder, ending) = match begun.transpose() {
+        Ok(begun) => begun.unzip(),
+        Err(error) => return report(&RecordError(error), 2),
+    };
+    let code = match wrapped.server {
+        WrappedServer::Command(stdio) => {
+            let program = Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
+            match wrap::run(wrapped.policy, program, recorder).await {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => report(&error, 127),
+            }
+        }
+        WrappedServer::Http { route, bearer_file } => {
+            match wrap::run_remote(wrapped.policy, &route, bearer_file, recorder).await {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => report(&error, 2),
+            }
+        }
+    };
+    memory.close();
+    if let Some(ending) = ending {
+        ending.wait();
+    }
+    code
 }
 
 /// Nothing can be recorded.
