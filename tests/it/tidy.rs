@@ -72,7 +72,41 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("serve", &["durations", "http", "json", "routes", "transport"]),
-    ("cli", &["durations", "progress", "record", "routes", "settings", "stats", "telemetry"]),
+    (
+        "doctor",
+        &[
+            "clients",
+            "durations",
+            "host",
+            "http",
+            "json",
+            "jsonrpc",
+            "lines",
+            "mcp",
+            "progress",
+            "relay",
+            "routes",
+            "serve",
+            "settings",
+            "sse",
+            "transport",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "doctor",
+            "durations",
+            "mcp",
+            "progress",
+            "record",
+            "routes",
+            "settings",
+            "stats",
+            "telemetry",
+            "transport",
+        ],
+    ),
 ];
 
 /// The sans-IO core.
