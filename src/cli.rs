@@ -4,6 +4,7 @@ mod adopt;
 mod ask;
 mod doctor;
 mod policy;
+mod record;
 mod remote;
 
 use std::ffi::OsString;
@@ -16,9 +17,11 @@ use tracing::Level;
 use url::Url;
 
 use self::policy::PolicyArgs;
+use self::record::RecordArgs;
 use self::remote::{RemoteArgs, at_address};
 use crate::durations;
 use crate::progress::Policy;
+use crate::record::Recording;
 use crate::routes::{Route, Routes, RoutesError, StdioUpstream, Upstream};
 use crate::settings::{StateDir, time};
 use crate::stats;
@@ -26,6 +29,7 @@ use crate::telemetry::LogFormat;
 
 pub use self::adopt::{Adopt, Completions, Man};
 pub use self::doctor::Doctor;
+pub use self::record::Replay;
 pub use self::remote::RemoteTransport;
 
 /// The route file of a folder.
@@ -66,6 +70,13 @@ pub enum Command {
     Doctor(Box<Doctor>),
     /// Say how long tools take, as far as that has been learned
     Stats(stats::Args),
+    /// Play a recorded conversation again, and say what became of each message
+    #[command(
+        after_help = "The settings are those of the recording; flags override them, and with --config \
+        those of the route file hold instead. The exit code is 0 if it comes out as it was recorded, \
+        otherwise 1, and 2 for a file that is no recording."
+    )]
+    Replay(Box<Replay>),
     /// Print the JSON Schema of route files
     Schema,
     /// See it work: a legacy server, the proxy and a client in this terminal
@@ -95,6 +106,8 @@ pub struct Wrap {
     /// ~/.local/state/milepost]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<StateDir>,
+    #[command(flatten)]
+    record: RecordArgs,
     /// What is logged, and how.
     #[command(flatten)]
     pub log: LogArgs,
@@ -166,6 +179,8 @@ pub struct Wrapped {
     pub label: String,
     /// Where that is kept; `None`: nowhere.
     pub state_dir: Option<PathBuf>,
+    /// Where the conversation is recorded, if it is.
+    pub recording: Option<Recording>,
 }
 
 /// What stands behind `milepost wrap`.
@@ -246,7 +261,8 @@ impl Wrap {
         };
         let server = self.server(route)?;
         let state_dir = durations::state_dir(self.state_dir.as_ref(), kept.as_ref());
-        Ok(Wrapped { policy, server, label, state_dir })
+        let recording = self.record.recording();
+        Ok(Wrapped { policy, server, label, state_dir, recording })
     }
 
     fn server(&self, route: Option<Route>) -> Result<WrappedServer, WrapError> {

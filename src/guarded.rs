@@ -11,10 +11,12 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::jsonrpc::{Kind, Message, Scan};
+use crate::progress::dialect::Source;
 use crate::progress::{
     Fate, Filter, Origin, Part, Payload, Policy, QUEUE_MAX, Reason, Record, StreamId, Transmit,
     Verdict,
 };
+use crate::record::Recorder;
 
 /// A [`Filter`] whose panics stay inside.
 #[derive(Debug)]
@@ -24,6 +26,9 @@ pub struct Guarded {
     /// Where the client reads what came on no stream of its own.
     home: StreamId,
     failed: Option<Box<Failed>>,
+    recorder: Option<Box<Recorder>>,
+    /// What has been recorded, and not been asked for yet.
+    recorded: VecDeque<Record>,
 }
 
 /// What goes on once the filter has failed: everything is to be written as it came.
@@ -39,7 +44,39 @@ struct Failed {
 impl Guarded {
     /// Guards `filter`, whose policy is `policy`.
     pub fn new(filter: Filter, policy: Arc<Policy>, home: StreamId) -> Self {
-        Self { filter, policy, home, failed: None }
+        Self { filter, policy, home, failed: None, recorder: None, recorded: VecDeque::new() }
+    }
+
+    /// Records all that passes from now on.
+    pub fn record(&mut self, recorder: Recorder) {
+        self.recorder = Some(Box::new(recorder));
+    }
+
+    /// Asks the filter about something that happens to the connection, which a recording calls `command`.
+    pub fn happens<T>(
+        &mut self,
+        now: Option<Instant>,
+        command: impl FnOnce() -> String,
+        question: impl FnOnce(&mut Filter) -> T,
+    ) -> Option<T> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.command(now, command());
+        }
+        let answer = self.ask(question);
+        self.note();
+        answer
+    }
+
+    /// Takes what was decided just now into the recording.
+    fn note(&mut self) {
+        let Some(recorder) = &mut self.recorder else { return };
+        if self.failed.is_some() {
+            return;
+        }
+        while let Some(record) = self.filter.poll_record() {
+            recorder.record(&record);
+            self.recorded.push_back(record);
+        }
     }
 
     /// Asks the filter; `None` if it has failed, now or before.
@@ -67,6 +104,9 @@ impl Guarded {
             "the progress filter has failed; this connection goes on without progress \
              (please report the panic above)"
         );
+        if let Some(mut recorder) = self.recorder.take() {
+            recorder.command(None, "failed");
+        }
         let filter = &mut self.filter;
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
         let (queue, at_work) = left.unwrap_or_default();
@@ -130,7 +170,17 @@ impl Guarded {
 
     /// [`Filter::client_message`].
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.client(now, stream, message.raw());
+        }
         let answer = self.ask(|filter| filter.client_message(now, stream, message));
+        if let (Some(recorder), Some(payload)) = (&mut self.recorder, &answer) {
+            let sent = payload.to_bytes();
+            if sent != *message.raw() {
+                recorder.to_server(sent);
+            }
+        }
+        self.note();
         match answer {
             Some(payload) => payload,
             None if self.policy.remap => Payload::default(),
@@ -140,12 +190,52 @@ impl Guarded {
 
     /// [`Filter::client_passed`].
     pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.client_passed(now, stream, scan);
+        }
         self.ask(|filter| filter.client_passed(now, stream, scan));
+        self.note();
+    }
+
+    /// [`Filter::overheard`], of its standard error.
+    pub fn overheard(&mut self, now: Instant, line: &str) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.overheard(now, line);
+        }
+        self.ask(|filter| filter.overheard(now, Source::Stderr, line));
+        self.note();
+    }
+
+    /// [`Filter::poll_to_server`].
+    pub fn poll_to_server(&mut self) -> Option<Payload> {
+        let payload = self.ask(Filter::poll_to_server).flatten()?;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.to_server(payload.to_bytes());
+        }
+        Some(payload)
+    }
+
+    /// [`Filter::written`].
+    pub fn written(&mut self, now: Instant, stream: StreamId) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.written(now);
+        }
+        self.ask(|filter| filter.written(now, stream));
+        self.note();
     }
 
     /// [`Filter::server_message`].
     pub fn server_message(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        self.judge(origin, message, |filter| filter.server_message(now, origin, message))
+        if let Some(recorder) = &mut self.recorder {
+            recorder.server(now, origin, message.raw());
+        }
+        let fate =
+            self.judge(origin, message, |filter| filter.server_message(now, origin, message));
+        if let (Some(recorder), Fate::Noise(text)) = (&mut self.recorder, &fate) {
+            recorder.noise(text);
+        }
+        self.note();
+        fate
     }
 
     /// [`Filter::server_message_here`].
@@ -176,6 +266,9 @@ impl Guarded {
         head: Bytes,
         text: Range<usize>,
     ) -> Fate {
+        if let (Some(recorder), Some(text)) = (&mut self.recorder, head.get(text.clone())) {
+            recorder.server_piece(origin, text);
+        }
         let (piece, place) = (head.clone(), text.clone());
         if let Some(fate) = self.ask(|filter| filter.server_passing(now, origin, piece, place)) {
             return fate;
@@ -197,6 +290,9 @@ impl Guarded {
         piece: Bytes,
         text: Range<usize>,
     ) -> Fate {
+        if let (Some(recorder), Some(text)) = (&mut self.recorder, piece.get(text.clone())) {
+            recorder.server_piece(origin, text);
+        }
         let copy = piece.clone();
         if let Some(fate) = self.ask(|filter| filter.server_piece(now, origin, copy, text)) {
             return fate;
@@ -207,16 +303,24 @@ impl Guarded {
 
     /// [`Filter::server_passed`].
     pub fn server_passed(&mut self, now: Instant, origin: Origin) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.server_passed(now, origin, None);
+        }
         if self.ask(|filter| filter.server_passed(now, origin)).is_none() {
             self.push_piece(origin, Bytes::new(), Part::End);
         }
+        self.note();
     }
 
     /// [`Filter::server_broke_off`].
     pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.server_passed(now, origin, Some(why));
+        }
         if self.ask(|filter| filter.server_broke_off(now, origin, why)).is_none() {
             self.push_piece(origin, Bytes::new(), Part::End);
         }
+        self.note();
     }
 
     fn push_piece(&mut self, origin: Origin, piece: Bytes, part: Part) {
@@ -229,6 +333,10 @@ impl Guarded {
     /// [`Filter::poll_transmit`].
     pub fn poll_transmit(&mut self, now: Instant, stream: StreamId) -> Option<Transmit> {
         if let Some(transmit) = self.ask(|filter| filter.poll_transmit(now, stream)) {
+            if let (Some(recorder), Some(transmit)) = (&mut self.recorder, &transmit) {
+                recorder.told(now, stream, transmit);
+            }
+            self.note();
             return transmit;
         }
         let queue = &mut self.failed.as_mut()?.queue;
@@ -249,10 +357,12 @@ impl Guarded {
     /// [`Filter::poll_record`]. Who polls it learns from the calls that end how long they take: whatever
     /// carries messages asks here.
     pub fn poll_record(&mut self) -> Option<Record> {
+        self.note();
+        let recorded = self.recorded.pop_front();
         if let Some(failed) = &mut self.failed {
-            return failed.records.pop_front();
+            return recorded.or_else(|| failed.records.pop_front());
         }
-        let record = self.filter.poll_record();
+        let record = recorded.or_else(|| self.filter.poll_record());
         if let Some(Record::Call(call)) = &record {
             self.policy.learned.learn(call);
         }

@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::Parser;
-use milepost::cli::{Adopt, Cli, Command, Doctor, WrappedServer};
+use milepost::cli::{Adopt, Cli, Command, Doctor, Wrap, WrappedServer};
 use milepost::durations::{Memory, state_dir};
 use milepost::routes::{self, Routes};
 use milepost::telemetry::LogFormat;
 use milepost::transport::child::Program;
-use milepost::{adopt, check, demo, doctor, manual, serve, stats, telemetry, wrap};
+use milepost::{adopt, check, demo, doctor, manual, replay, serve, stats, telemetry, wrap};
 use tokio::runtime::Builder;
 use tracing::Level;
 
@@ -47,33 +47,7 @@ fn runtime(command: &Command) -> Builder {
 
 async fn run(command: Command) -> ExitCode {
     match command {
-        Command::Wrap(args) => {
-            let _log = telemetry::start(args.log.log_level, args.log.log_format);
-            let mut wrapped = match args.resolve() {
-                Ok(wrapped) => wrapped,
-                Err(error) => return report(&error, 2),
-            };
-            let memory = Memory::open(wrapped.state_dir.as_deref());
-            wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
-            let code = match wrapped.server {
-                WrappedServer::Command(stdio) => {
-                    let program =
-                        Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
-                    match wrap::run(wrapped.policy, program).await {
-                        Ok(code) => ExitCode::from(code),
-                        Err(error) => report(&error, 127),
-                    }
-                }
-                WrappedServer::Http { route, bearer_file } => {
-                    match wrap::run_remote(wrapped.policy, &route, bearer_file).await {
-                        Ok(code) => ExitCode::from(code),
-                        Err(error) => report(&error, 2),
-                    }
-                }
-            };
-            memory.close();
-            code
-        }
+        Command::Wrap(args) => wrap_one(&args).await,
         Command::Serve(args) => {
             let _log = telemetry::start(args.log.log_level, args.log.log_format);
             let routes = match Routes::load(&args.file) {
@@ -100,6 +74,14 @@ async fn run(command: Command) -> ExitCode {
                 Err(error) => report(&error, 1),
             }
         }
+        Command::Replay(args) => match replay::run(&args) {
+            Ok(played) if played.is_equal => tell(&played.text),
+            Ok(played) => match tell(&played.text) {
+                ExitCode::SUCCESS => ExitCode::FAILURE,
+                code => code,
+            },
+            Err(error) => report(&error, 2),
+        },
         Command::Schema => tell(&routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {
             Ok(code) => ExitCode::from(code),
@@ -110,6 +92,46 @@ async fn run(command: Command) -> ExitCode {
         Command::Man(args) => man(args.dir.as_deref()),
     }
 }
+
+async fn wrap_one(args: &Wrap) -> ExitCode {
+    let _log = telemetry::start(args.log.log_level, args.log.log_format);
+    let mut wrapped = match args.resolve() {
+        Ok(wrapped) => wrapped,
+        Err(error) => return report(&error, 2),
+    };
+    let memory = Memory::open(wrapped.state_dir.as_deref());
+    wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
+    let begun = wrapped.recording.map(|recording| recording.begin(&wrapped.policy));
+    let (recorder, ending) = match begun.transpose() {
+        Ok(begun) => begun.unzip(),
+        Err(error) => return report(&RecordError(error), 2),
+    };
+    let code = match wrapped.server {
+        WrappedServer::Command(stdio) => {
+            let program = Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
+            match wrap::run(wrapped.policy, program, recorder).await {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => report(&error, 127),
+            }
+        }
+        WrappedServer::Http { route, bearer_file } => {
+            match wrap::run_remote(wrapped.policy, &route, bearer_file, recorder).await {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => report(&error, 2),
+            }
+        }
+    };
+    memory.close();
+    if let Some(ending) = ending {
+        ending.wait();
+    }
+    code
+}
+
+/// Nothing can be recorded.
+#[derive(Debug, thiserror::Error)]
+#[error("--record")]
+struct RecordError(#[source] io::Error);
 
 fn adopt(args: &Adopt) -> ExitCode {
     let mut answers = io::stdin().lock();

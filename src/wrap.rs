@@ -14,6 +14,7 @@ use crate::http::{SiteError, Via};
 use crate::jsonrpc::{Kind, Message, own_error};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
 use crate::progress::Policy;
+use crate::record::Recorder;
 use crate::relay::{Aside, Pipe, Relay};
 use crate::remote;
 use crate::routes::Route;
@@ -24,10 +25,20 @@ use crate::transport::stdio;
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Runs a server behind the filter until it ends, and answers with its exit code.
-pub async fn run(policy: Policy, program: Program) -> Result<u8, child::SpawnError> {
+pub async fn run(
+    policy: Policy,
+    program: Program,
+    recorder: Option<Recorder>,
+) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
     let client = Pipe::new(stdio::input(), stdio::output());
-    let relay = |server, aside| Relay::with_wire(policy, client, server, aside);
+    let relay = |server, aside| {
+        let mut relay = Relay::with_wire(policy, client, server, aside);
+        if let Some(recorder) = recorder {
+            relay.record(recorder);
+        }
+        relay
+    };
     match Host::start(program, None, Arc::default(), stdio::error(), relay) {
         Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
         Err(error) => {
@@ -58,13 +69,17 @@ pub async fn run_remote(
     policy: Policy,
     route: &Route,
     bearer_file: Option<PathBuf>,
+    recorder: Option<Recorder>,
 ) -> Result<u8, RemoteError> {
     let way = Way::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
     let server = Towards::new(way);
     let reach = server.reach();
     let client = Pipe::new(stdio::input(), stdio::output());
     let aside = Aside::new(stdio::error(), None);
-    let relay = Relay::with_wire(policy, client, server, aside);
+    let mut relay = Relay::with_wire(policy, client, server, aside);
+    if let Some(recorder) = recorder {
+        relay.record(recorder);
+    }
     let mut signals = Signals::listen().ok();
     remote::run(relay, OPEN_CALLS_GRACE, async {
         match &mut signals {

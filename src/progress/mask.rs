@@ -85,6 +85,23 @@ impl Masks {
 
     /// The words with each secret in them replaced by [`MASK`].
     pub fn mask<'a>(&self, words: &'a str) -> Cow<'a, str> {
+        let found = self.secrets(words);
+        if found.is_empty() {
+            return Cow::Borrowed(words);
+        }
+        let mut masked = String::with_capacity(words.len());
+        let mut shown = 0;
+        for range in found {
+            masked.push_str(words.get(shown..range.start).unwrap_or_default());
+            masked.push_str(MASK);
+            shown = range.end;
+        }
+        masked.push_str(words.get(shown..).unwrap_or_default());
+        Cow::Owned(masked)
+    }
+
+    /// Where secrets stand in the words, in order; none overlaps another.
+    pub fn secrets(&self, words: &str) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
         if HINT.0.iter().any(|hint| hint.is_match(words)) {
             NAMED.0.iter().for_each(|pattern| named(pattern, words, &mut found));
@@ -96,27 +113,21 @@ impl Masks {
             found.push(0..words.len());
         }
         found.extend(self.own.iter().flat_map(|(_, pattern)| all(pattern, words)));
-        if found.is_empty() {
-            return Cow::Borrowed(words);
-        }
-        Cow::Owned(without(words, found))
+        joined(found)
     }
 }
 
-/// The words without these parts, some of which may overlap.
-fn without(words: &str, mut found: Vec<Range<usize>>) -> String {
+/// The same places, those that overlap as one.
+fn joined(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     found.sort_by_key(|range| (range.start, range.end));
-    let mut masked = String::with_capacity(words.len());
-    let mut shown = 0;
+    let mut all: Vec<Range<usize>> = Vec::with_capacity(found.len());
     for range in found.into_iter().filter(|range| !range.is_empty()) {
-        if range.start >= shown {
-            masked.push_str(words.get(shown..range.start).unwrap_or_default());
-            masked.push_str(MASK);
+        match all.last_mut() {
+            Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+            _ => all.push(range),
         }
-        shown = shown.max(range.end);
     }
-    masked.push_str(words.get(shown..).unwrap_or_default());
-    masked
+    all
 }
 
 fn compile(pattern: &str) -> Result<Regex, regex::Error> {

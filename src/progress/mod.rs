@@ -314,6 +314,11 @@ impl Filter {
         self.to_server.pop_front()
     }
 
+    /// How many messages the server has said, which are numbered as they come.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
     /// What has just happened, oldest first.
     pub fn poll_record(&mut self) -> Option<Record> {
         self.records.pop_front()

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::apart::Apart;
-use super::legs::{Clients, FromClient, FromServer, Headers, Server};
+use super::legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS};
 use super::{Relay, Step, now};
 use crate::jsonrpc::{Kind, Message, Scan};
 use crate::progress::{Fate, Filter, Origin, Part, StreamId, Transmit};
@@ -18,7 +18,8 @@ impl<C: Clients, S: Server> Relay<C, S> {
             match heard {
                 FromClient::Done => {
                     self.stop_reading_clients();
-                    self.filter.ask(Filter::client_left);
+                    let left = || "left".to_owned();
+                    self.filter.happens(Some(now()), left, Filter::client_left);
                     return Step::ClientDone;
                 }
                 FromClient::Gone => return self.clients_gone(),
@@ -67,7 +68,8 @@ impl<C: Clients, S: Server> Relay<C, S> {
             return;
         }
         if let Some(upstream) = self.server.say(message, payload, headers) {
-            self.filter.ask(|filter| filter.pair(stream, message, upstream));
+            let on = || format!("on {}", upstream.0.saturating_sub(UPSTREAM_STREAMS) + 1);
+            self.filter.happens(None, on, |filter| filter.pair(stream, message, upstream));
         }
     }
 

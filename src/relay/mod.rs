@@ -26,6 +26,7 @@ use crate::guarded::Guarded;
 use crate::jsonrpc::{Message, Scan};
 use crate::progress::dialect::Source;
 use crate::progress::{Filter, Mode, Pacing, Policy, Record, StreamId, StreamKind};
+use crate::record::Recorder;
 use crate::transport::stdio::Reader;
 use apart::Pieces;
 use aside::Moved;
@@ -144,11 +145,16 @@ impl<C: Clients, S: Server> Relay<C, S> {
         }
     }
 
+    /// Records what passes through the filter from now on.
+    pub fn record(&mut self, recorder: Recorder) {
+        self.filter.record(recorder);
+    }
+
     /// What the server has written on its standard error may be progress.
     fn overhear(&mut self) {
         let now = now();
         for line in self.aside.lines() {
-            self.filter.ask(|filter| filter.overheard(now, Source::Stderr, &line));
+            self.filter.overheard(now, &line);
         }
     }
 
@@ -257,7 +263,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
 
     /// No heartbeats from now on: the server is about to end.
     pub fn stop_beating(&mut self) {
-        self.filter.ask(Filter::stop_beating);
+        self.filter.happens(Some(now()), || "ending".to_owned(), Filter::stop_beating);
     }
 
     /// Requests that have no answer yet.
@@ -271,7 +277,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.reads_server = false;
         self.stop_reading_clients();
         self.server.stop();
-        self.filter.ask(|filter| filter.server_gone(now(), why));
+        let now = now();
+        let question = |filter: &mut Filter| filter.server_gone(now, why);
+        self.filter.happens(Some(now), || format!("gone {why}"), question);
     }
 
     /// The leg towards the server.
@@ -300,7 +308,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     /// Writes what is left for clients, and then for standard error; gives up on either once it
     /// has taken nothing for as long as `patience`.
     pub async fn finish(&mut self, patience: Duration) {
-        self.filter.ask(Filter::flush);
+        self.filter.happens(Some(now()), || "flush".to_owned(), Filter::flush);
         loop {
             self.collect();
             if !self.clients.is_writing() && self.apart.is_empty() {
@@ -330,13 +338,14 @@ impl<C: Clients, S: Server> Relay<C, S> {
     /// Takes from the filter what can be written now, and says when to look again.
     fn collect(&mut self) -> Option<tokio::time::Instant> {
         let now = now();
-        while let Some(payload) = self.filter.ask(Filter::poll_to_server).flatten() {
+        while let Some(payload) = self.filter.poll_to_server() {
             let message = Message::parse(payload.to_bytes());
             self.server.say(&message, payload, &None);
         }
         let slow = self.clients.is_slow();
         if slow != std::mem::replace(&mut self.client_is_slow, slow) {
-            self.filter.ask(|filter| filter.client_is_slow(slow));
+            let command = || if slow { "slow" } else { "quick" }.to_owned();
+            self.filter.happens(Some(now), command, |filter| filter.client_is_slow(slow));
         }
         let mut takers = std::mem::take(&mut self.takers);
         takers.clear();
@@ -388,7 +397,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     fn written(&mut self, now: Instant, stream: StreamId) {
-        self.filter.ask(|filter| filter.written(now, stream));
+        self.filter.written(now, stream);
     }
 
     fn stop_reading_clients(&mut self) {

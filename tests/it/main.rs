@@ -26,6 +26,7 @@ mod per_tool;
 mod plain;
 mod probe;
 mod properties;
+mod record;
 mod relay;
 mod rig;
 mod routes;

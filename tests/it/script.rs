@@ -37,6 +37,7 @@ use milepost::progress::{
 };
 use milepost::routes::{Environment, Routes};
 use milepost::terminal::Terminal;
+use milepost::transcript;
 
 use crate::checker::Checker;
 
@@ -216,25 +217,7 @@ impl Player {
                     let _ = writeln!(self.out, "x {}", reason.name());
                 }
                 Record::Call(call) if self.summaries => {
-                    let account = &call.account;
-                    let repaired: Vec<String> =
-                        account.repaired.iter().map(|(r, n)| format!("{} {n}", r.name())).collect();
-                    let withheld: Vec<String> =
-                        account.withheld.iter().map(|(r, n)| format!("{} {n}", r.name())).collect();
-                    let overheard = match account.overheard {
-                        0 => String::new(),
-                        lines => format!(" overheard {lines}"),
-                    };
-                    let _ = writeln!(
-                        self.out,
-                        "~ {:?} in {}{overheard} out {} beats {} repaired [{}] withheld [{}]",
-                        call.outcome,
-                        account.received,
-                        account.sent,
-                        account.beats,
-                        repaired.join(", "),
-                        withheld.join(", "),
-                    );
+                    let _ = writeln!(self.out, "~ {}", transcript::summary(&call));
                 }
                 _ => {}
             }
@@ -244,28 +227,12 @@ impl Player {
 
 /// `\xFF`-like escapes for bytes that a text file cannot hold, and `\n` at the end of each line.
 pub(crate) fn unprintable(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut rest = text;
-    while let Some(at) = rest.find("\\x") {
-        bytes.extend_from_slice(&rest.as_bytes()[..at]);
-        bytes.push(u8::from_str_radix(&rest[at + 2..at + 4], 16).unwrap());
-        rest = &rest[at + 4..];
-    }
-    bytes.extend_from_slice(rest.as_bytes());
-    bytes
+    transcript::unescape(text).unwrap().into_owned()
 }
 
 /// `30s`, `150ms`, `2m`, `1h`.
 pub(crate) fn duration(text: &str) -> Duration {
-    let unit = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let value: f64 = text[..unit].trim().parse().unwrap_or_else(|_| panic!("duration {text:?}"));
-    Duration::from_secs_f64(match &text[unit..] {
-        "ms" => value / 1e3,
-        "s" => value,
-        "m" => value * 60.0,
-        "h" => value * 3600.0,
-        other => panic!("unit {other:?}"),
-    })
+    transcript::read_time(text).unwrap()
 }
 
 /// The settings of a `!` line before the first message.
@@ -333,7 +300,7 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
             "bare-result" => policy.answers.bare_result = on,
             "orphan-answer" => policy.answers.orphan_answer = on,
             "missing-id" => policy.answers.missing_id = on,
-            _ => panic!("setting {key:?}"),
+            _ => transcript::settings::read(policy, setting).unwrap(),
         }
     }
 }

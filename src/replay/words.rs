@@ -1,0 +1,65 @@
+//! What became of messages, in words.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::ops::Range;
+
+use crate::progress::{Reason, Verdict};
+
+/// Writes what was said, and beside it what became of it.
+pub(super) fn show(
+    text: &mut String,
+    said: &str,
+    numbers: Range<u64>,
+    verdicts: &BTreeMap<u64, Verdict>,
+) {
+    let _ = writeln!(text, "{said}");
+    for (_, verdict) in verdicts.range(numbers) {
+        let _ = match verdict {
+            Verdict::Forwarded => writeln!(text, "    forwarded as it is"),
+            Verdict::Repaired(repairs) => {
+                let names: Vec<&str> = repairs.iter().map(|repair| repair.name()).collect();
+                writeln!(text, "    repaired: {}", names.join(", "))
+            }
+            Verdict::Withheld(reason) => {
+                writeln!(text, "    withheld: {}, {}", reason.name(), because(*reason))
+            }
+        };
+    }
+}
+
+/// How many messages became what.
+pub(super) fn count(verdicts: &BTreeMap<u64, Verdict>) -> String {
+    let count = |is: fn(&Verdict) -> bool| verdicts.values().filter(|verdict| is(verdict)).count();
+    format!(
+        "of the server's messages {} forwarded, {} repaired, {} withheld",
+        count(|verdict| matches!(verdict, Verdict::Forwarded)),
+        count(|verdict| matches!(verdict, Verdict::Repaired(_))),
+        count(|verdict| matches!(verdict, Verdict::Withheld(_))),
+    )
+}
+
+const fn because(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NoToken => "the client asked for no progress of this request",
+        Reason::Late => "the request has been answered or cancelled",
+        Reason::Ambiguous => "it names nobody, and more than one request could be meant",
+        Reason::Unknown => "it names no request that is open",
+        Reason::Unreadable => "it claims to be progress and cannot be read",
+        Reason::Duplicate => "the client was told the very same within a second",
+        Reason::Fell => "its figure repeats or falls, and such figures are dropped",
+        Reason::Exhausted => "no larger number exists",
+        Reason::Superseded => "a newer report took its place",
+        Reason::Overtaken => "the answer came while it was held back",
+        Reason::AfterFinal => "an earlier report was marked as the last",
+        Reason::TooLong => "it claims to be progress and is too long to be read",
+        Reason::Gone => "its client stream has closed",
+        Reason::OrphanAnswer => "it answers a request that nobody made",
+        Reason::SecondAnswer => "the request has been answered before",
+        Reason::CancelledAnswer => "its client has given the request up",
+        Reason::MissingId => "it is a result without an id",
+        Reason::OwnRequest => "it answers a request of Milepost's own",
+        Reason::Noise => "it is no message",
+        Reason::FailedOpen => "the filter had failed",
+    }
+}

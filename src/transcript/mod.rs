@@ -1,0 +1,179 @@
+//! Conversations as text: one line for each thing that was said, heard or decided.
+//!
+//! ```text
+//! # a remark
+//! ! hold=0ms dialects=standard,log     settings, before the first message
+//! ! left                               something that happened to the connection
+//! > {...}     the client says
+//! ^ {...}     the server gets something else than what the client said, or something besides
+//! < {...}     the server says; `<70` on its stream 70
+//! 2 text      a line of its standard error
+//! = {...}     the client is told
+//! x reason    a message of the server was withheld
+//! e text      a line that is no message went to standard error
+//! ~ summary   a call has ended
+//! + 30ms      time passes
+//! ```
+//! Bytes that no line of text can hold are written `\xFF`, and so is a backslash before an `x`.
+
+pub mod settings;
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::progress::Summary;
+
+/// What is expected of a line.
+pub const EXPECTED: &str = "a line that begins with one of # ! > ^ < 2 = x e ~ + is expected";
+
+/// One line, without those that say nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// What it tells of.
+    pub sign: u8,
+    /// The stream behind the sign.
+    pub stream: Option<u64>,
+    /// The rest.
+    pub text: &'a str,
+}
+
+impl<'a> Line<'a> {
+    /// Reads a line; `None` for a remark or an empty one.
+    ///
+    /// # Errors
+    /// What is expected instead.
+    pub fn read(line: &'a str) -> Result<Option<Self>, String> {
+        let Some(sign) = line.bytes().next().filter(|sign| *sign != b'#') else { return Ok(None) };
+        if !b"!>^<2=xe~+".contains(&sign) {
+            return Err(EXPECTED.to_owned());
+        }
+        let rest = line.get(1..).unwrap_or_default();
+        let (stream, text) = rest.split_once(' ').unwrap_or((rest, ""));
+        let number =
+            || stream.parse().map_err(|_| "a space or a number behind the sign is expected");
+        let stream = if stream.is_empty() { None } else { Some(number()?) };
+        Ok(Some(Self { sign, stream, text }))
+    }
+}
+
+/// Bytes as the text of a line.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        let mut rest = chunk.valid();
+        while let Some(at) = rest.find(|c: char| c.is_control() || c == '\\') {
+            let (before, from) = rest.split_at(at);
+            text.push_str(before);
+            let strange = from.chars().next().unwrap_or_default();
+            let after = from.get(strange.len_utf8()..).unwrap_or_default();
+            if strange == '\\' && !after.starts_with('x') {
+                text.push('\\');
+            } else {
+                hexadecimal(&mut text, strange.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            rest = after;
+        }
+        text.push_str(rest);
+        hexadecimal(&mut text, chunk.invalid());
+    }
+    text
+}
+
+fn hexadecimal(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        let _ = write!(text, "\\x{byte:02X}");
+    }
+}
+
+/// The bytes of the text of a line.
+///
+/// # Errors
+/// If two digits are missing.
+pub fn unescape(text: &str) -> Result<Cow<'_, [u8]>, String> {
+    let Some(first) = text.find("\\x") else { return Ok(Cow::Borrowed(text.as_bytes())) };
+    let (plain, mut rest) = text.split_at(first);
+    let mut bytes = plain.as_bytes().to_vec();
+    while let Some(at) = rest.find("\\x") {
+        let (before, escaped) = rest.split_at(at);
+        bytes.extend_from_slice(before.as_bytes());
+        let byte = escaped.get(2..4).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.ok_or("two hexadecimal digits behind \\x are expected")?);
+        rest = escaped.get(4..).unwrap_or_default();
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    Ok(Cow::Owned(bytes))
+}
+
+/// A time as it stands behind `+`: `1.5ms`, `2s`.
+pub fn time(time: Duration) -> String {
+    format!("{time:?}").replace('µ', "u")
+}
+
+/// Reads a time: a number and `ns`, `us`, `ms`, `s`, `m` or `h`.
+///
+/// # Errors
+/// What is expected instead.
+pub fn read_time(text: &str) -> Result<Duration, String> {
+    let expected = || format!("{text:?} is no time; one such as 30ms or 1.5s is expected");
+    let unit = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(expected)?;
+    let (number, unit) = text.split_at(unit);
+    let number: f64 = number.parse().map_err(|_| expected())?;
+    let seconds = match unit {
+        "ns" => number / 1e9,
+        "us" => number / 1e6,
+        "ms" => number / 1e3,
+        "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(expected()),
+    };
+    // Beyond a year no clock is asked.
+    let fits = (0.0..=366.0 * 24.0 * 3600.0).contains(&seconds);
+    fits.then(|| Duration::from_secs_f64(seconds)).ok_or_else(expected)
+}
+
+/// What a call came to.
+pub fn summary(call: &Summary) -> String {
+    let account = &call.account;
+    let repaired: Vec<String> =
+        account.repaired.iter().map(|(repair, n)| format!("{} {n}", repair.name())).collect();
+    let withheld: Vec<String> =
+        account.withheld.iter().map(|(reason, n)| format!("{} {n}", reason.name())).collect();
+    let overheard = match account.overheard {
+        0 => String::new(),
+        lines => format!(" overheard {lines}"),
+    };
+    format!(
+        "{:?} in {}{overheard} out {} beats {} repaired [{}] withheld [{}]",
+        call.outcome,
+        account.received,
+        account.sent,
+        account.beats,
+        repaired.join(", "),
+        withheld.join(", "),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_comes_back() {
+        let all: Vec<u8> = (0..=255).chain(*b"\\x41 \\n \\\\x \\").collect();
+        assert_eq!(&*unescape(&escape(&all)).unwrap(), all);
+        assert_eq!(escape(b"{\"a\":\"\\n\"}"), "{\"a\":\"\\n\"}");
+        assert!(unescape("\\x4").is_err());
+    }
+
+    #[test]
+    fn times_come_back() {
+        for micros in [1, 999, 1000, 30_412, 1_500_000, 3_600_000_000] {
+            let given = Duration::from_micros(micros);
+            let read = read_time(&time(given)).unwrap();
+            assert!(read.abs_diff(given) < Duration::from_nanos(500), "{given:?} {read:?}");
+        }
+        assert!(read_time("3").is_err() && read_time("x ms").is_err() && read_time("-1s").is_err());
+    }
+}
