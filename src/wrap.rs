@@ -17,6 +17,7 @@ use crate::progress::Policy;
 use crate::relay::{Aside, Pipe, Relay};
 use crate::remote;
 use crate::routes::Route;
+use crate::telemetry::Connection;
 use crate::transport::child::{self, Program};
 use crate::transport::stdio;
 
@@ -28,7 +29,7 @@ pub async fn run(policy: Policy, program: Program) -> Result<u8, child::SpawnErr
     child::adopt_orphans();
     let client = Pipe::new(stdio::input(), stdio::output());
     let relay = |server, aside| Relay::with_wire(policy, client, server, aside);
-    match Host::start(program, None, Arc::default(), stdio::error(), relay) {
+    match Host::start(program, None, Arc::default(), stdio::error(), Connection::default(), relay) {
         Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;
@@ -66,7 +67,7 @@ pub async fn run_remote(
     let aside = Aside::new(stdio::error(), None);
     let relay = Relay::with_wire(policy, client, server, aside);
     let mut signals = Signals::listen().ok();
-    remote::run(relay, OPEN_CALLS_GRACE, async {
+    remote::run(relay, OPEN_CALLS_GRACE, Connection::default(), async {
         match &mut signals {
             Some(signals) => drop(signals.next().await),
             None => std::future::pending().await,

@@ -149,7 +149,8 @@ impl Filter {
         match &rendered {
             Ok((_, verdict)) => {
                 call.account.sent += 1;
-                call.sent_at = Some(now);
+                call.account.told_from_text += u64::from(pending.report.overheard);
+                call.tells(now);
                 if let Verdict::Repaired(repairs) = verdict {
                     call.account.repaired(*repairs);
                 }
@@ -274,7 +275,8 @@ impl Filter {
         call.beaten = Some((Said { value: value(&told.progress), total, message }, now));
         call.account.sent += 1;
         call.account.beats += 1;
-        call.sent_at = Some(now);
+        call.account.estimates += u64::from(expected.is_some());
+        call.tells(now);
         self.share_figure(id);
         self.records.push_back(Record::Beat(id));
         Some(Payload::own(bytes))

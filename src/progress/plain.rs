@@ -91,7 +91,7 @@ impl Call {
         self.server_spoke = true;
         self.counts = true;
         self.figured = true;
-        self.sent_at = Some(now);
+        self.tells(now);
         let said = Said {
             value: Some(plain.progress),
             total: plain.total.map(|(_, value)| value),
