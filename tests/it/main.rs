@@ -15,6 +15,7 @@ mod fuzz_bodies;
 mod legacy;
 mod lines;
 mod masks;
+mod metrics;
 mod over_http;
 mod overheard;
 mod pairs;

@@ -17,7 +17,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("progress", &["clients", "json", "jsonrpc", "mcp", "secret", "terminal"]),
     ("transport", &[]),
     ("census", &["clients"]),
-    ("telemetry", &["census", "clients", "progress"]),
+    ("metrics", &["census", "progress"]),
+    ("telemetry", &["census", "clients", "metrics", "progress"]),
     ("guarded", &["jsonrpc", "progress"]),
     ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport"]),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
@@ -45,6 +46,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "jsonrpc",
             "lines",
             "mcp",
+            "metrics",
             "probe",
             "progress",
             "relay",
@@ -55,7 +57,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "transport",
         ],
     ),
-    ("serve", &["durations", "http", "json", "routes", "transport"]),
+    ("serve", &["durations", "http", "json", "metrics", "routes", "telemetry", "transport"]),
     ("cli", &["durations", "progress", "routes", "settings", "stats", "telemetry"]),
 ];
 
