@@ -121,6 +121,7 @@ impl Exchange {
     pub(super) fn begins(&mut self, open: Option<OpenCall>, tell: Option<Tell>) {
         self.open = open;
         self.tell = tell;
+        self.note(None);
     }
 
     /// The server knows no more than how to answer.

@@ -123,8 +123,8 @@ impl RouteCounts {
         }
     }
 
-    /// Counts one record. Whose requests are open counts the connection
-    /// ([`crate::telemetry::Connection`]): one that ends takes its requests with it.
+    /// Counts one record. Requests that are open are counted by whoever carries them
+    /// ([`RouteCounts::in_flight`]): a connection that ends takes its requests with it.
     pub fn note(&self, record: &Record) {
         match record {
             Record::Message { verdict, .. } => match verdict {

@@ -1,7 +1,7 @@
 //! `/metrics`: its numbers are those of the conversations, whatever there are of them.
 
 mod conversations;
-//mod examples;
+mod examples;
 pub(crate) mod page;
 
 use std::collections::BTreeMap;
