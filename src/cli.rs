@@ -1,7 +1,9 @@
 //! The command line: as typed, then as meant.
 
+mod adopt;
 mod ask;
 mod policy;
+mod remote;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -9,20 +11,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use http::header::AUTHORIZATION;
-use http::{HeaderName, HeaderValue};
 use tracing::Level;
 use url::Url;
 
 use self::policy::PolicyArgs;
+use self::remote::{RemoteArgs, at_address};
 use crate::durations;
 use crate::progress::Policy;
-use crate::routes::{
-    Environment, HeaderRules, HttpUpstream, Route, Routes, RoutesError, StdioUpstream, Upstream,
-};
+use crate::routes::{Route, Routes, RoutesError, StdioUpstream, Upstream};
 use crate::settings::{StateDir, time};
 use crate::stats;
 use crate::telemetry::LogFormat;
+
+pub use self::adopt::{Adopt, Completions, Man};
+pub use self::remote::RemoteTransport;
 
 /// The route file of a folder.
 const ROUTE_FILE: &str = "proxy.toml";
@@ -58,6 +60,18 @@ pub enum Command {
     Schema,
     /// See it work: a legacy server, the proxy and a client in this terminal
     Demo(Demo),
+    /// Put Milepost in front of the servers of a client's file of servers, and take it out again
+    #[command(
+        after_help = "The files of Claude Desktop, Claude Code, Cursor, VS Code and Zed are known: \
+        `mcpServers`, `servers`, `mcp.servers`, `context_servers`, or servers by their names alone. \
+        What changes is shown first; comments, order and spacing stay. The file as it was is kept \
+        beside it, as NAME.milepost-backup."
+    )]
+    Adopt(Adopt),
+    /// Print what completes `milepost` in a shell
+    Completions(Completions),
+    /// Print the manual, or write it as pages
+    Man(Man),
 }
 
 /// `milepost wrap`.
@@ -78,21 +92,6 @@ pub struct Wrap {
     /// HTTP or HTTP+SSE
     #[arg(required_unless_present = "config", trailing_var_arg = true, value_name = "CMD|URL")]
     pub command: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-struct RemoteArgs {
-    /// A header that every request has, as `Name: value`; repeat for more. `${VAR}` is taken from the
-    /// environment
-    #[arg(long = "header", value_name = "HEADER")]
-    headers: Vec<String>,
-    /// The file that holds the token to present (`Authorization: Bearer`); it is read again when it
-    /// changes
-    #[arg(long, value_name = "FILE", conflicts_with = "bearer_env")]
-    bearer_file: Option<PathBuf>,
-    /// The environment variable that holds it
-    #[arg(long, value_name = "VAR")]
-    bearer_env: Option<String>,
 }
 
 /// What is logged, and how.
@@ -191,8 +190,13 @@ pub enum WrapError {
     /// Something stands behind the address.
     #[error("{0:?} stands behind the address of the server; options come before it")]
     BehindAddress(OsString),
+    /// A header of a variable that is none.
+    #[error("--header-env: {0}")]
+    HeaderEnv(String),
     /// Headers are of no use to a child process.
-    #[error("--header, --bearer-file and --bearer-env are for a server at an address")]
+    #[error(
+        "--header, --header-env, --bearer-file, --bearer-env and --transport are for a server at an address"
+    )]
     NoAddress,
 }
 
@@ -234,7 +238,7 @@ impl Wrap {
 
     fn server(&self, route: Option<Route>) -> Result<WrappedServer, WrapError> {
         let mut route = match (self.address()?, route) {
-            (Some(url), route) => at_address(url, route),
+            (Some(url), route) => at_address(url, self.remote.transport(), route),
             (None, Some(route)) if self.command.is_empty() => route,
             (None, route) => {
                 let mut stdio = match route.map(|route| route.upstream) {
@@ -249,20 +253,22 @@ impl Wrap {
             return self.child(stdio);
         }
         self.remote.apply(&mut route.request_headers)?;
-        let bearer_file = self.remote.bearer_file.clone();
+        let bearer_file = self.remote.bearer_file();
         Ok(WrappedServer::Http { route: Box::new(route), bearer_file })
     }
 
     fn child(&self, stdio: StdioUpstream) -> Result<WrappedServer, WrapError> {
-        let RemoteArgs { headers, bearer_file, bearer_env } = &self.remote;
-        if !headers.is_empty() || bearer_file.is_some() || bearer_env.is_some() {
+        if self.remote.is_given() {
             return Err(WrapError::NoAddress);
         }
         Ok(WrappedServer::Command(stdio))
     }
 
     /// The server's address, if that is what is given.
-    fn address(&self) -> Result<Option<Url>, WrapError> {
+    ///
+    /// # Errors
+    /// If something stands behind it.
+    pub fn address(&self) -> Result<Option<Url>, WrapError> {
         let Some(first) = self.command.first().and_then(|first| first.to_str()) else {
             return Ok(None);
         };
@@ -272,60 +278,5 @@ impl Wrap {
             Some(more) if url.is_some() => Err(WrapError::BehindAddress(more.clone())),
             _ => Ok(url),
         }
-    }
-}
-
-/// A route to an address. What a route of a file says of its own server holds for this one.
-fn at_address(url: Url, route: Option<Route>) -> Route {
-    let new = |url| HttpUpstream {
-        url: Some(url),
-        sse: None,
-        http2: false,
-        ca_file: None,
-        client_certificate: None,
-        lifecycle: None,
-    };
-    match route {
-        Some(mut route) => {
-            route.upstream = match route.upstream {
-                Upstream::Http(http) => {
-                    Upstream::Http(HttpUpstream { url: Some(url), sse: None, ..http })
-                }
-                _ => Upstream::Http(new(url)),
-            };
-            route
-        }
-        None => Route::new("/".to_owned(), Upstream::Http(new(url))),
-    }
-}
-
-impl RemoteArgs {
-    /// Adds the headers to those of a route.
-    fn apply(&self, rules: &mut HeaderRules) -> Result<(), WrapError> {
-        let environment = Environment::of_process();
-        let mut set = |name: HeaderName, mut value: HeaderValue| {
-            value.set_sensitive(true);
-            rules.set.retain(|(known, _)| *known != name);
-            rules.set.push((name, value));
-        };
-        for header in &self.headers {
-            // Only the name is shown: the value may be a secret.
-            let name = header.split_once(':').map(|(name, _)| format!("{name:?}: "));
-            let name = name.unwrap_or_default();
-            let wrong = |why: &str| WrapError::Header(format!("{name}{why}"));
-            let filled = environment.fill(header).map_err(|why| wrong(&why))?;
-            let form = "`Name: value` is expected";
-            let (name, value) = filled.split_once(':').ok_or_else(|| wrong(form))?;
-            let name = name.trim().parse().map_err(|_| wrong(form))?;
-            let value = value.trim().parse().map_err(|_| wrong("no header can hold its value"))?;
-            set(name, value);
-        }
-        if let Some(name) = &self.bearer_env {
-            let token = environment.get(name).map_err(WrapError::Bearer)?;
-            let value = HeaderValue::try_from(format!("Bearer {}", token.trim()));
-            let no_token = |_| WrapError::Bearer(format!("{name} holds no token"));
-            set(AUTHORIZATION, value.map_err(no_token)?);
-        }
-        Ok(())
     }
 }

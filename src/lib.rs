@@ -25,6 +25,8 @@ pub mod terminal;
 pub mod transport;
 pub mod wrap;
 
+pub mod adopt;
 pub mod check;
 pub mod cli;
+pub mod manual;
 pub mod stats;

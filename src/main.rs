@@ -1,18 +1,19 @@
 //! The command line program: parse arguments, run, exit code.
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
 use clap::Parser;
-use milepost::cli::{Cli, Command, WrappedServer};
+use milepost::cli::{Adopt, Cli, Command, WrappedServer};
 use milepost::durations::{Memory, state_dir};
 use milepost::routes::{self, Routes};
 use milepost::telemetry::LogFormat;
 use milepost::transport::child::Program;
-use milepost::{check, demo, serve, stats, telemetry, wrap};
+use milepost::{adopt, check, demo, manual, serve, stats, telemetry, wrap};
 use tokio::runtime::Builder;
 use tracing::Level;
 
@@ -103,6 +104,28 @@ async fn run(command: Command) -> ExitCode {
             Ok(code) => ExitCode::from(code),
             Err(error) => report(&error, 1),
         },
+        Command::Adopt(args) => adopt(&args),
+        Command::Completions(args) => tell(&manual::completions(args.shell)),
+        Command::Man(args) => man(args.dir.as_deref()),
+    }
+}
+
+fn adopt(args: &Adopt) -> ExitCode {
+    let mut answers = io::stdin().lock();
+    let is_asked = answers.is_terminal() && io::stdout().is_terminal();
+    let asked = is_asked.then_some(&mut answers as &mut dyn BufRead);
+    match adopt::run(args, &mut io::stdout(), asked) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => report(&error, 2),
+    }
+}
+
+fn man(folder: Option<&Path>) -> ExitCode {
+    let Some(folder) = folder else { return tell(&manual::whole()) };
+    match manual::write(folder) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error, 1),
     }
 }
 

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::dialect::{Dialect, Report};
-use super::durations::Usual;
-use super::meter::Meter;
+use super::meter::{Figure, Meter};
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
 use crate::clients::Client;
@@ -312,8 +311,8 @@ pub(super) struct Call {
     pub(super) figured: bool,
     /// It has reported figures as progress, and not only in text.
     pub(super) counts: bool,
-    /// How long such calls usually take, where a silent one is measured by that.
-    pub(super) usual: Option<Usual>,
+    /// The counter that is followed in text, and when it was heard last.
+    pub(super) counter: Option<(Figure, Instant)>,
     /// The dialect in which the server has marked its last notification.
     pub(super) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.

@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use super::ask::tool_of;
 use super::call::{Call, CallId, Name, Outcome};
-use super::durations::Usual;
 use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
 use super::stream::{Payload, StreamId};
@@ -149,7 +148,6 @@ impl Filter {
         let copy = self.policy.copy_of(method, tool.as_deref(), token);
         let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
         let shadow = self.part == super::parts::Part::Session;
-        let usual = self.usual(tool.as_deref().filter(|_| opening.token.is_some() && !shadow));
         let id = self.ledger.open(Call {
             shadow,
             stream,
@@ -175,8 +173,8 @@ impl Filter {
             last_message: None,
             server_spoke: false,
             counts: false,
+            counter: None,
             figured: false,
-            usual,
             last_of: None,
             bare_results: false,
             wake: None,
@@ -191,12 +189,6 @@ impl Filter {
         }
         self.schedule(id);
         Some(id)
-    }
-
-    /// How long calls of a tool usually take, where that is told of.
-    fn usual(&self, tool: Option<&str>) -> Option<Usual> {
-        let wanted = self.policy.mode == Mode::Full && self.policy.of(tool).estimate;
-        tool.filter(|_| wanted).and_then(|tool| self.policy.learned.usual(tool))
     }
 
     /// Learns from `initialize` who the client is.

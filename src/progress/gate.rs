@@ -247,13 +247,16 @@ impl Filter {
         let call = self.ledger.get_mut(id)?;
         let token = call.token.as_ref()?.client.clone();
         let running = now.saturating_duration_since(call.opened);
-        let usual = call.usual.as_ref().filter(|_| !call.figured);
+        let policy = self.policy.of(call.tool.as_deref());
+        let estimates = policy.estimate && !call.figured;
+        // Asked at each beat: what is known may have been read from a file meanwhile.
+        let usual = call.tool.as_deref().filter(|_| estimates);
+        let usual = usual.and_then(|tool| self.policy.learned.usual(tool));
         let expected = usual.map(|usual| usual.expected(running));
         let told = match expected {
             Some(expected) => call.meter.estimate(expected.part()),
             None => {
-                let value = self.policy.of(call.tool.as_deref()).heartbeat.value;
-                let elapsed = value == BeatValue::Elapsed;
+                let elapsed = policy.heartbeat.value == BeatValue::Elapsed;
                 call.meter.beat(elapsed.then(|| running.as_secs_f64().round()))
             }
         };

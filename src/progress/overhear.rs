@@ -5,13 +5,14 @@
 //! what a server says as progress comes before it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::call::CallId;
 use super::correlate::only;
 use super::dialect::{self, About, Source};
+use super::meter::Figure;
 use super::place::GIVEN_UP;
 use super::server::Arrived;
 use super::verdict::Reason;
@@ -27,6 +28,23 @@ enum Text<'a> {
     Line(&'a str),
     /// The `data` of a log notification.
     Data(&'a Bytes),
+}
+
+/// Time without a word of a counter after which another one is followed.
+const COUNTER_KEPT: Duration = Duration::from_secs(10);
+
+/// Whether a figure is one of the counter that is followed, or begins the next one: a program that shows
+/// files and bytes in turn has one bar for both, and that is moved by one of them.
+fn follows(counter: &mut Option<(Figure, Instant)>, now: Instant, figure: &Figure) -> bool {
+    let total = |figure: &Figure| figure.total.as_ref().map(|total| total.value);
+    let is_other = counter.as_ref().is_some_and(|(last, heard)| {
+        let is_done = total(last).is_some_and(|total| last.value.value >= total);
+        total(last) != total(figure) && !is_done && now < *heard + COUNTER_KEPT
+    });
+    if !is_other {
+        *counter = Some((figure.clone(), now));
+    }
+    !is_other
 }
 
 impl Filter {
@@ -125,6 +143,7 @@ impl Filter {
         if call.pending.last().is_some_and(|last| !last.report.overheard) {
             return call.account.withheld(Reason::Superseded);
         }
+        report.figure = report.figure.filter(|figure| follows(&mut call.counter, now, figure));
         call.figured |= report.figure.is_some();
         self.hold(now, id, Arrived::default(), report);
     }

@@ -233,7 +233,6 @@ impl Filter {
             heir.server_spoke = call.server_spoke;
             heir.counts = call.counts;
             heir.figured |= call.figured;
-            heir.usual.clone_from(&call.usual);
             heir.last_of = call.last_of.clone();
             heir.account = call.account.clone();
             let told = call.meter.told();

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use milepost::progress::Policy;
+use milepost::progress::durations::{Durations, Sample};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::script::Player;
 use crate::support::session::Session;
 use crate::support::{example, milepost, until};
 
@@ -292,4 +296,23 @@ fn a_start_does_not_wait_for_the_file() {
     // It would be tried for two seconds.
     assert!(began.elapsed() < Duration::from_millis(1900), "{:?}", began.elapsed());
     thread::sleep(Duration::from_millis(1));
+}
+
+#[test]
+fn what_was_read_after_a_call_began_is_told_in_it() {
+    let mut policy = Policy::default();
+    policy.call.estimate = true;
+    let learned = Arc::clone(&policy.learned);
+    let mut player = Player::new(policy);
+    player.play(
+        r#"> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#,
+    );
+    let samples = [8000, 8000].map(|millis| Sample { millis, figured: false });
+    learned.remember("work", &Durations::new(samples, 0, 0));
+    player.play("+ 2s");
+    let told = player.take();
+    assert!(
+        told.contains(r#""progress":0.25,"total":1,"message":"work: 2s of about 8s""#),
+        "{told}"
+    );
 }

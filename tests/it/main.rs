@@ -1,6 +1,7 @@
 //! One test binary: what Milepost does, as facts.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod adopt;
 mod asked;
 mod check;
 mod checker;
@@ -18,6 +19,7 @@ mod masks;
 mod metrics;
 mod over_http;
 mod overheard;
+mod packages;
 mod pairs;
 mod plain;
 mod probe;

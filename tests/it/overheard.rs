@@ -122,22 +122,3 @@ fn an_answer_does_not_wait_for_the_end_of_a_flood() {
     session.hang_up();
     session.exit();
 }
-
-#[test]
-fn what_was_written_before_a_call_is_not_about_it() {
-    let script = r#"while read -r _; do
-            n=$((n+1))
-            echo "{\"jsonrpc\":\"2.0\",\"id\":$n,\"result\":{\"content\":[]}}"
-            echo "cleaning up after $n: 9/10" >&2
-            sleep 0.4
-        done"#;
-    let options = ["--dialect", "defaults,stderr", "--no-heartbeat", "--first-after", "0"];
-    let mut session = Session::wrap(&options, &["sh", "-c", script]);
-    session.call("1", Some("1"), "work", "{}");
-    session.lines_until(r#""id":1"#);
-    session.call("2", Some("2"), "work", "{}");
-    let second = session.lines_until(r#""id":2"#);
-    assert_eq!(second.len(), 1, "{second:?}");
-    session.hang_up();
-    session.exit();
-}

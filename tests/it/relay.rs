@@ -133,6 +133,26 @@ async fn transcripts_come_out_the_same_through_the_relay() {
     assert!(count > 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_stands_on_standard_error_when_a_request_comes_is_not_about_it() {
+    let mut policy = Policy::default();
+    settings(&mut policy, "dialects=standard,stderr heartbeat=off pacing=off min-interval=0ms");
+    let mut ends = start(policy);
+    let call = concat!(
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#,
+        "\n"
+    );
+    // Both are there before the relay looks at either.
+    ends.errors.write_all(b"cleaning up after the last one: 9/10\n").await.unwrap();
+    ends.client.write_all(call.as_bytes()).await.unwrap();
+    settle().await;
+    assert_eq!(lines(&mut ends.client).await, Vec::<String>::new());
+    ends.errors.write_all(b"scanning: 1/10\n").await.unwrap();
+    settle().await;
+    let told = lines(&mut ends.client).await;
+    assert!(told.len() == 1 && told[0].contains(r#""progress":1,"total":10"#), "{told:?}");
+}
+
 /// A dialect that fails when it is asked.
 static FAULTY: BuiltIn = BuiltIn {
     name: "faulty",

@@ -45,6 +45,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("durations", &["progress", "settings"]),
     ("stats", &["durations", "settings"]),
     ("check", &["cli", "routes"]),
+    ("adopt", &["cli", "secret", "settings", "terminal"]),
+    ("manual", &["cli"]),
     (
         "http",
         &[

@@ -100,6 +100,24 @@ fn headers_and_tokens_come_from_the_command_line_and_the_environment() {
 }
 
 #[test]
+fn headers_of_variables_are_sent_as_they_are_and_the_transport_can_be_said() {
+    let upstream = Upstream::start();
+    let url = upstream.url();
+    let args = ["--transport", "sse", "--header-env", "X-Key=KEY", "--header-env=X-Two=TWO", &url];
+    let mut session = Session::start(command(&args).env("KEY", "a ${TWO}").env("TWO", "2"));
+    session.tell(INITIALIZE);
+    let mut asked = upstream.asked();
+    let head = asked.head.to_ascii_lowercase();
+    assert!(head.starts_with("get /mcp "), "{head}");
+    for line in ["x-key: a ${two}\r\n", "x-two: 2\r\n"] {
+        assert!(head.contains(line), "{head}");
+    }
+    asked.answer("404 Not Found", "", "");
+    session.line();
+    session.finish();
+}
+
+#[test]
 fn a_signal_ends_the_session_in_order() {
     let upstream = Upstream::start();
     let mut session = wrap(&[&upstream.url()]);
@@ -137,6 +155,12 @@ fn what_cannot_be_meant_is_refused() {
     check_refused(&["--header", "A B: secret", url], "\"A B\": `Name: value` is expected");
     check_refused(&["--header", "A: ${MILEPOST_NONE}", url], "`MILEPOST_NONE` is not set");
     check_refused(&["--bearer-env", "MILEPOST_NONE", url], "`MILEPOST_NONE` is not set");
+    check_refused(&["--header-env", "A B=secret", url], "`NAME=VAR` is expected");
+    check_refused(
+        &["--header-env", "A=MILEPOST_NONE", url],
+        "A: the environment variable `MILEPOST_NONE`",
+    );
+    check_refused(&["--transport", "sse", "--", "true"], "for a server at an address");
     check_refused(&[url, "--header", "A: b"], "options come before it");
     check_refused(&["--header", "A: b", "--", "true"], "for a server at an address");
 }

@@ -12,6 +12,7 @@ mod conversations;
 mod held_streams;
 mod learned;
 mod lifecycle;
+mod logs;
 mod requests;
 pub(crate) mod rig;
 mod sizes;

@@ -1,0 +1,28 @@
+# Milepost as one static program and nothing else: no shell, no root.
+#
+#   docker build -t milepost .
+#   docker run --rm -p 127.0.0.1:7332:7332 milepost
+#   docker run --rm -p 127.0.0.1:7332:7332 -v ./proxy.toml:/etc/milepost/proxy.toml:ro milepost
+#
+# A server that is started by its command needs what it runs on. Put Milepost into its image then:
+#
+#   COPY --from=milepost /usr/bin/milepost /usr/bin/milepost
+#   ENTRYPOINT ["milepost", "wrap", "--", "node", "server.js"]
+
+FROM rust:1.95-alpine AS build
+RUN apk add --no-cache ca-certificates musl-dev
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked --bin milepost
+
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /src/target/release/milepost /usr/bin/milepost
+COPY packaging/docker/proxy.toml /etc/milepost/proxy.toml
+COPY LICENSE-APACHE LICENSE-MIT docs/licences.md /usr/share/doc/milepost/
+# What has been learned of durations is forgotten with the container, unless a folder is mounted for it.
+ENV MILEPOST_STATE_DIR=off
+USER 65532:65532
+EXPOSE 7332
+ENTRYPOINT ["/usr/bin/milepost"]
+CMD ["serve", "/etc/milepost/proxy.toml"]

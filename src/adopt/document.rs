@@ -1,0 +1,152 @@
+//! A client's file of servers as text: where its servers stand, and how it is changed in place.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use jsonc_parser::ast::{Comment, Object, ObjectProp, Value};
+use jsonc_parser::common::Ranged;
+use jsonc_parser::errors::ParseError;
+use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, parse_to_ast};
+
+/// Where clients keep their servers, by the keys that lead there. `mcp.servers` is one key in some
+/// settings of VS Code.
+const PLACES: [&[&str]; 5] =
+    [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp.servers"], &["context_servers"]];
+
+/// JSON with comments and commas before a closing brace: what clients read.
+const FORM: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_loose_object_property_names: false,
+    allow_trailing_commas: true,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
+/// Reads a file; `None` if nothing stands in it.
+pub(super) fn parse(text: &str) -> Result<Option<Value<'_>>, ParseError> {
+    parse_to_ast(text, &CollectOptions::default(), &FORM).map(|parsed| parsed.value)
+}
+
+/// The comments of a file, each at least once.
+pub(super) fn comments(text: &str) -> Vec<Rc<Vec<Comment<'_>>>> {
+    let comments = CommentCollectionStrategy::Separate;
+    let options = CollectOptions { comments, ..CollectOptions::default() };
+    let parsed = parse_to_ast(text, &options, &FORM).ok();
+    parsed.and_then(|parsed| parsed.comments).into_iter().flat_map(HashMap::into_values).collect()
+}
+
+/// A server of a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry<'a> {
+    pub(super) name: &'a str,
+    /// The folder that it is for, where the file is of several.
+    pub(super) project: Option<&'a str>,
+    pub(super) object: &'a Object<'a>,
+    /// Where its name begins.
+    pub(super) at: usize,
+}
+
+impl Entry<'_> {
+    /// What it occupies in the text, with its name.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.at..self.object.range.end
+    }
+
+    /// Its name, with the folder that it is for.
+    pub(super) fn title(&self) -> String {
+        match self.project {
+            None => self.name.to_owned(),
+            Some(project) => format!("{} ({project})", self.name),
+        }
+    }
+}
+
+/// The servers of a file in the order of their names in it; `None` if there is no place for servers.
+pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<Entry<'a>>> {
+    let file = file.as_object()?;
+    let mut places: Vec<(Option<&str>, &Object<'_>)> = Vec::new();
+    for place in PLACES {
+        let servers = place.iter().try_fold(file, |object, key| object_at(object, key));
+        places.extend(servers.map(|servers| (None, servers)));
+    }
+    // Claude Code: those of each project.
+    for project in object_at(file, "projects").iter().flat_map(|projects| &projects.properties) {
+        let servers =
+            project.value.as_object().and_then(|project| object_at(project, "mcpServers"));
+        places.extend(servers.map(|servers| (Some(project.name.as_str()), servers)));
+    }
+    if places.is_empty() {
+        let is_server = |server: &ObjectProp<'_>| {
+            let server = server.value.as_object();
+            server.is_some_and(|server| ["command", "url"].iter().any(|k| server.get(k).is_some()))
+        };
+        if !file.properties.iter().any(is_server) {
+            return None;
+        }
+        places.push((None, file));
+    }
+    let mut entries = Vec::new();
+    for (project, servers) in places {
+        for server in &servers.properties {
+            let Some(object) = server.value.as_object() else { continue };
+            let at = server.name.start();
+            entries.push(Entry { name: server.name.as_str(), project, object, at });
+        }
+    }
+    entries.sort_by_key(|entry| entry.at);
+    Some(entries)
+}
+
+/// The object at a key. Of several the last one counts.
+fn object_at<'a>(object: &'a Object<'a>, key: &str) -> Option<&'a Object<'a>> {
+    let member = object.properties.iter().rfind(|member| member.name.as_str() == key)?;
+    member.value.as_object()
+}
+
+/// A part of the text and what takes its place.
+#[derive(Debug)]
+pub(super) struct Edit {
+    pub(super) range: Range<usize>,
+    pub(super) text: String,
+}
+
+impl Edit {
+    pub(super) fn replace(range: Range<usize>, text: impl Into<String>) -> Self {
+        Self { range, text: text.into() }
+    }
+
+    pub(super) fn insert(at: usize, text: impl Into<String>) -> Self {
+        Self::replace(at..at, text)
+    }
+
+    pub(super) fn remove(range: Range<usize>) -> Self {
+        Self::replace(range, "")
+    }
+}
+
+/// The text with its edits, which do not overlap.
+pub(super) fn apply(text: &str, mut edits: Vec<Edit>) -> String {
+    edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    for edit in &edits {
+        out += text.get(at..edit.range.start).unwrap_or_default();
+        out += &edit.text;
+        at = edit.range.end;
+    }
+    out + text.get(at..).unwrap_or_default()
+}
+
+/// Line and column of a place, from 1; the column in characters.
+pub(super) fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    (line, column)
+}

@@ -1,0 +1,48 @@
+//! The arguments of `milepost adopt`, and of what a package holds.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap_complete::Shell;
+
+/// `milepost adopt`.
+#[derive(Debug, Args)]
+pub struct Adopt {
+    /// The client's file: claude_desktop_config.json, ~/.claude.json, .mcp.json, .cursor/mcp.json,
+    /// .vscode/mcp.json, settings.json ...
+    #[arg(value_name = "CLIENT_CONFIG")]
+    pub file: PathBuf,
+    /// Only this server; repeat for more. A server at an address that may ask for a sign-in is
+    /// wrapped only if it is named
+    #[arg(long = "server", value_name = "NAME")]
+    pub servers: Vec<String>,
+    /// Take Milepost out again; whatever else has changed in the file since stays
+    #[arg(long)]
+    pub undo: bool,
+    /// Show what would change, and write nothing
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+    /// Write without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// The program that the client is to start; `milepost` for a file that others share [default:
+    /// the full path of this one]
+    #[arg(long, value_name = "PATH", conflicts_with = "undo")]
+    pub milepost: Option<PathBuf>,
+}
+
+/// `milepost completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// Whose
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// `milepost man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Write one page for each command into this folder instead
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}

@@ -1,0 +1,313 @@
+//! `milepost adopt`: what it makes of each client's file, what it shows, what it leaves behind.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use milepost::adopt::{AdoptError, run};
+use milepost::cli::Adopt;
+use tempfile::TempDir;
+
+use crate::support::MILEPOST;
+
+fn goldens() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/adopt")
+}
+
+/// A folder with a client's file in it.
+struct Client {
+    folder: TempDir,
+    name: String,
+}
+
+impl Client {
+    fn new(text: &str) -> Self {
+        Self::called("mcp.json", text)
+    }
+
+    fn called(name: &str, text: &str) -> Self {
+        let client = Self { folder: tempfile::tempdir().unwrap(), name: name.to_owned() };
+        fs::write(client.path(), text).unwrap();
+        client
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(self.path()).unwrap()
+    }
+
+    /// Every file of the folder but the client's.
+    fn beside(&self) -> Vec<String> {
+        let names = fs::read_dir(self.folder.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| *name != self.name).collect();
+        names.sort();
+        names
+    }
+
+    fn args(&self) -> Adopt {
+        Adopt {
+            file: self.path(),
+            servers: Vec::new(),
+            undo: false,
+            dry_run: false,
+            yes: true,
+            milepost: Some("milepost".into()),
+        }
+    }
+
+    /// What is shown, without the folder.
+    fn run(&self, args: &Adopt, answer: Option<&str>) -> Result<String, AdoptError> {
+        let mut out = Vec::new();
+        let mut answer = answer.map(str::as_bytes);
+        let asked = answer.as_mut().map(|answer| answer as &mut dyn std::io::BufRead);
+        run(args, &mut out, asked)?;
+        let folder = self.folder.path().canonicalize().unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        let shown = shown.replace(&format!("{}/", folder.display()), "");
+        Ok(shown.replace(&format!("{}/", self.folder.path().display()), ""))
+    }
+
+    fn adopt(&self) -> String {
+        self.run(&self.args(), None).unwrap()
+    }
+
+    fn undo(&self) -> String {
+        self.run(&Adopt { undo: true, milepost: None, ..self.args() }, None).unwrap()
+    }
+
+    fn error(&self, args: &Adopt) -> String {
+        let before = self.text();
+        let error = self.run(args, None).unwrap_err().to_string();
+        assert_eq!(self.text(), before, "{error}");
+        error.replace(&format!("{}/", self.folder.path().display()), "")
+    }
+}
+
+#[test]
+fn the_file_of_each_client_is_adopted_in_place_and_given_back() {
+    let mut count = 0;
+    for entry in fs::read_dir(goldens()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let Some(kind) = name.strip_suffix(".json").filter(|name| !name.ends_with(".after")) else {
+            continue;
+        };
+        count += 1;
+        let before = fs::read_to_string(&path).unwrap();
+        let client = Client::called(name, &before);
+        let shown = client.adopt();
+        let after = client.text();
+        assert!(!shown.contains("s3cret"), "{name}: {shown}");
+        for (place, is) in [
+            (goldens().join(format!("{kind}.after.json")), &after),
+            (goldens().join(format!("{kind}.shown")), &shown),
+        ] {
+            if std::env::var_os("UPDATE_EXPECT").is_some() {
+                fs::write(&place, is).unwrap();
+            }
+            let expected = fs::read_to_string(&place).unwrap_or_default();
+            assert_eq!(*is, expected, "{}: UPDATE_EXPECT=1 writes it", place.display());
+        }
+        let again = client.adopt();
+        assert!(again.ends_with("Nothing changes.\n"), "{name}: {again}");
+        assert_eq!(client.text(), after, "{name}");
+        client.undo();
+        // What was wrapped by hand is unwrapped too.
+        if name != "vscode.json" {
+            assert_eq!(client.text(), before, "{name}");
+        }
+    }
+    assert_eq!(count, 7);
+}
+
+#[test]
+fn edits_of_the_file_outlive_the_undo() {
+    let client = Client::new(r#"{"mcpServers":{"a":{"command":"a","args":["b"]}}}"#);
+    client.adopt();
+    let edited =
+        client.text().replace(r#""b"]}"#, r#""b","c"],"env":{"D":"e"}},"f":{"command":"g"}"#);
+    fs::write(client.path(), edited).unwrap();
+    client.undo();
+    let expected = r#"{"mcpServers":{"a":{"command":"a","args":["b","c"],"env":{"D":"e"}},"f":{"command":"g"}}}"#;
+    assert_eq!(client.text(), expected);
+}
+
+#[test]
+fn only_what_is_named_is_touched() {
+    let text = r#"{"mcpServers":{"a":{"command":"a"},"b":{"url":"https://example.com/mcp"}}}"#;
+    let client = Client::new(text);
+    let only = |name: &str| Adopt { servers: vec![name.to_owned()], ..client.args() };
+    client.run(&only("b"), None).unwrap();
+    let expected = r#"{"mcpServers":{"a":{"command":"a"},"b":{"command":"milepost","args":["wrap","https://example.com/mcp"]}}}"#;
+    assert_eq!(client.text(), expected);
+    client.run(&Adopt { undo: true, milepost: None, ..only("a") }, None).unwrap();
+    assert_eq!(client.text(), expected);
+    client.run(&Adopt { undo: true, milepost: None, ..only("b") }, None).unwrap();
+    assert_eq!(client.text(), text);
+    assert_eq!(
+        client.error(&only("aa")),
+        "mcp.json: no server is called \"aa\"; did you mean \"a\"?"
+    );
+    assert_eq!(client.error(&only("zzz")), "mcp.json: no server is called \"zzz\"; there are a, b");
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_its_place() {
+    let text = "{\n  \"mcpServers\": {\n    \"é\": { \"command\": 5 }\n  }\n}";
+    let client = Client::new(text);
+    let named = Adopt { servers: vec!["é".to_owned()], ..client.args() };
+    assert_eq!(client.error(&named), "mcp.json:3:23: é: \"command\" is no string");
+    let check = |text: &[u8], expected: &str| {
+        fs::write(client.path(), text).unwrap();
+        let error = client.run(&client.args(), None).unwrap_err();
+        assert_eq!(error.to_string().rsplit('/').next(), Some(expected));
+    };
+    check(b"{\n  \"mcpServers\": {\n    \"a\": {]\n", "mcp.json:3:11: Unexpected token in object");
+    check(
+        b"{}",
+        "mcp.json:1:1: no servers are here; a file with \"mcpServers\" or \"servers\" is expected",
+    );
+    check(
+        b"",
+        "mcp.json:1:1: no servers are here; a file with \"mcpServers\" or \"servers\" is expected",
+    );
+    check(b"{\n  \xff", "mcp.json:2:3: this is no UTF-8");
+    let deep = "[".repeat(100_000);
+    check(deep.as_bytes(), "mcp.json:1:513: Maximum nesting depth exceeded");
+    fs::remove_file(client.path()).unwrap();
+    check_cannot_read(&client);
+    fs::create_dir(client.path()).unwrap();
+    check_cannot_read(&client);
+}
+
+#[track_caller]
+fn check_cannot_read(client: &Client) {
+    let error = client.run(&client.args(), None).unwrap_err();
+    assert!(matches!(error, AdoptError::Unreadable { .. }), "{error}");
+}
+
+#[test]
+fn the_program_has_a_name_that_is_known_again() {
+    let client = Client::new(r#"{"mcpServers":{"a":{"command":"a"}}}"#);
+    let with = |path: &str| Adopt { milepost: Some(path.into()), ..client.args() };
+    assert!(client.error(&with("/bin/mp")).contains("has to begin with `milepost`"));
+    client.run(&with("/opt/milepost-0.1/bin/milepost-0.1"), None).unwrap();
+    assert!(client.text().contains(r#""command":"/opt/milepost-0.1/bin/milepost-0.1""#));
+    assert!(client.adopt().contains("a: wrapped already"));
+}
+
+#[test]
+fn nothing_is_written_before_somebody_says_so() {
+    let text = r#"{"mcpServers":{"a":{"command":"a"}}}"#;
+    let client = Client::new(text);
+    let asking = Adopt { yes: false, ..client.args() };
+    let shown = client.run(&asking, Some("n\n")).unwrap();
+    assert!(shown.ends_with("Write mcp.json? [y/N] Nothing was written.\n"), "{shown}");
+    let shown = client.run(&asking, Some("")).unwrap();
+    assert!(shown.ends_with("Nothing was written.\n"), "{shown}");
+    assert!(client.error(&asking).contains("--yes"));
+    let shown = client.run(&Adopt { dry_run: true, ..asking }, None).unwrap();
+    assert!(shown.contains("+{\"mcpServers\"") || shown.contains("+\"a\":"), "{shown}");
+    assert_eq!((client.text().as_str(), client.beside().len()), (text, 0));
+    let asking = Adopt { yes: false, ..client.args() };
+    let shown = client.run(&asking, Some("Yes\n")).unwrap();
+    assert!(shown.contains("Written; as it was, it is in mcp.json.milepost-backup."), "{shown}");
+    assert_ne!(client.text(), text);
+}
+
+#[test]
+fn backups_are_kept_and_not_made_twice() {
+    let text = r#"{"mcpServers":{"a":{"command":"a"}}}"#;
+    let client = Client::new(text);
+    let older = client.folder.path().join("mcp.json.milepost-backup");
+    fs::write(&older, "older").unwrap();
+    client.adopt();
+    let after = client.text();
+    client.undo();
+    client.adopt();
+    client.undo();
+    let names =
+        ["mcp.json.milepost-backup", "mcp.json.milepost-backup-2", "mcp.json.milepost-backup-3"];
+    assert_eq!(client.beside(), names);
+    let kept = names.map(|name| fs::read_to_string(client.folder.path().join(name)).unwrap());
+    assert_eq!(kept, ["older", text, &after]);
+}
+
+#[test]
+fn rights_links_and_marks_are_kept() {
+    let text = "\u{feff}{\"mcpServers\":{\"a\":{\"command\":\"a\"}}}";
+    let client = Client::new(text);
+    let real = client.folder.path().join("dotfiles.json");
+    fs::rename(client.path(), &real).unwrap();
+    symlink("dotfiles.json", client.path()).unwrap();
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+    client.adopt();
+    assert!(fs::symlink_metadata(client.path()).unwrap().is_symlink());
+    assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
+    let backup = client.folder.path().join("dotfiles.json.milepost-backup");
+    assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(fs::metadata(&backup).unwrap().uid(), fs::metadata(&real).unwrap().uid());
+    assert!(client.text().starts_with("\u{feff}{\"mcpServers\":{\"a\":{\"command\":\"milepost\""));
+    client.undo();
+    assert_eq!(client.text(), text);
+}
+
+/// Answers as a person would, after the client has written its file.
+struct Late<'a>(&'a Client, &'a [u8]);
+
+impl std::io::Read for Late<'_> {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        Ok(0)
+    }
+}
+
+impl std::io::BufRead for Late<'_> {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        fs::write(self.0.path(), r#"{"mcpServers":{}}"#).unwrap();
+        Ok(self.1)
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.1 = &self.1[count..];
+    }
+}
+
+#[test]
+fn what_the_client_has_written_meanwhile_is_not_lost() {
+    let client = Client::new(r#"{"mcpServers":{"a":{"command":"a"}}}"#);
+    let args = Adopt { yes: false, ..client.args() };
+    let error = run(&args, &mut Vec::new(), Some(&mut Late(&client, b"y\n"))).unwrap_err();
+    assert!(matches!(error, AdoptError::Changed(_)), "{error}");
+    assert_eq!(client.text(), r#"{"mcpServers":{}}"#);
+}
+
+#[test]
+fn as_a_program_it_names_itself_and_needs_a_terminal_or_yes() {
+    let client = Client::new(r#"{"mcpServers":{"a":{"command":"cat"}}}"#);
+    let adopt = |args: &[&str]| {
+        let mut command = Command::new(MILEPOST);
+        command.arg("adopt").arg(client.path()).args(args).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, out, error) = adopt(&[]);
+    assert_eq!(code, Some(2));
+    assert!(out.contains("a: wrapped") && error.contains("--yes"), "{out}{error}");
+    assert!(!out.contains('\u{1b}'), "{out}");
+    let (code, _, error) = adopt(&["--yes"]);
+    assert_eq!((code, &*error), (Some(0), ""));
+    // What the client starts now is this program, in front of its server.
+    let file: serde_json::Value = serde_json::from_str(&client.text()).unwrap();
+    let server = &file["mcpServers"]["a"];
+    assert_eq!(server["command"], MILEPOST);
+    assert_eq!(server["args"], serde_json::json!(["wrap", "cat"]));
+    let (code, _, error) = adopt(&["--undo", "--yes"]);
+    assert_eq!((code, &*error), (Some(0), ""));
+    assert_eq!(client.text(), r#"{"mcpServers":{"a":{"command":"cat"}}}"#);
+}
