@@ -94,8 +94,8 @@ fn numbers_are_for_loopback_or_for_who_has_the_token() {
     }
 }
 
-#[test]
-fn a_page_of_another_origin_changes_nothing() {
+#[tokio::test]
+async fn a_page_of_another_origin_changes_nothing() {
     let desk = desk(None);
     for method in ["PUT", "DELETE"] {
         let head = |headers: &str| format!("{method} /log-level {headers}");
