@@ -2,6 +2,7 @@
 
 mod adopt;
 mod ask;
+mod doctor;
 mod policy;
 mod remote;
 
@@ -24,6 +25,7 @@ use crate::stats;
 use crate::telemetry::LogFormat;
 
 pub use self::adopt::{Adopt, Completions, Man};
+pub use self::doctor::Doctor;
 pub use self::remote::RemoteTransport;
 
 /// The route file of a folder.
@@ -54,6 +56,14 @@ pub enum Command {
     Serve(Serve),
     /// Say what is wrong with a route file, or what it leads to
     Check(Check),
+    /// Say what a server's progress gets wrong, and what cures it
+    #[command(
+        after_help = "Examples:\n  milepost doctor --call build --args '{\"target\":\"all\"}' --through -- node server.js\n  \
+        milepost doctor --call report --timeout 5m https://mcp.example.com/mcp\n\n\
+        The exit code is 0 if a plain client would be safe with the server, 1 if it would not, 2 if nothing \
+        can be said."
+    )]
+    Doctor(Box<Doctor>),
     /// Say how long tools take, as far as that has been learned
     Stats(stats::Args),
     /// Print the JSON Schema of route files
@@ -187,6 +197,9 @@ pub enum WrapError {
     /// A token that is none.
     #[error("--bearer-env: {0}")]
     Bearer(String),
+    /// A file that holds no token.
+    #[error("--bearer-file: {0}")]
+    BearerFile(String),
     /// Something stands behind the address.
     #[error("{0:?} stands behind the address of the server; options come before it")]
     BehindAddress(OsString),
@@ -269,14 +282,19 @@ impl Wrap {
     /// # Errors
     /// If something stands behind it.
     pub fn address(&self) -> Result<Option<Url>, WrapError> {
-        let Some(first) = self.command.first().and_then(|first| first.to_str()) else {
-            return Ok(None);
-        };
-        let url = Url::parse(first).ok();
-        let url = url.filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
-        match self.command.get(1) {
-            Some(more) if url.is_some() => Err(WrapError::BehindAddress(more.clone())),
-            _ => Ok(url),
-        }
+        address(&self.command)
+    }
+}
+
+/// The server's address, if that is what is given.
+fn address(command: &[OsString]) -> Result<Option<Url>, WrapError> {
+    let Some(first) = command.first().and_then(|first| first.to_str()) else {
+        return Ok(None);
+    };
+    let url = Url::parse(first).ok();
+    let url = url.filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
+    match command.get(1) {
+        Some(more) if url.is_some() => Err(WrapError::BehindAddress(more.clone())),
+        _ => Ok(url),
     }
 }

@@ -2,6 +2,7 @@
 pub mod census;
 pub mod clients;
 pub mod demo;
+pub mod doctor;
 pub mod durations;
 pub mod guarded;
 pub mod host;

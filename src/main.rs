@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::Parser;
-use milepost::cli::{Adopt, Cli, Command, WrappedServer};
+use milepost::cli::{Adopt, Cli, Command, Doctor, WrappedServer};
 use milepost::durations::{Memory, state_dir};
 use milepost::routes::{self, Routes};
 use milepost::telemetry::LogFormat;
 use milepost::transport::child::Program;
-use milepost::{adopt, check, demo, manual, serve, stats, telemetry, wrap};
+use milepost::{adopt, check, demo, doctor, manual, serve, stats, telemetry, wrap};
 use tokio::runtime::Builder;
 use tracing::Level;
 
@@ -92,6 +92,7 @@ async fn run(command: Command) -> ExitCode {
             Ok(text) => tell(&text),
             Err(error) => report(&error, 2),
         },
+        Command::Doctor(args) => diagnose(*args).await,
         Command::Stats(args) => {
             let _log = telemetry::start(Level::WARN, LogFormat::Text);
             match stats::run(&args) {
@@ -126,6 +127,22 @@ fn man(folder: Option<&Path>) -> ExitCode {
     match manual::write(folder) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report(&error, 1),
+    }
+}
+
+/// `milepost doctor`: 0 if a plain client would be safe, 1 if not, 2 if nothing can be said.
+async fn diagnose(args: Doctor) -> ExitCode {
+    let options = match args.resolve() {
+        Ok(options) => options,
+        Err(error) => return report(&error, 2),
+    };
+    match doctor::run(options).await {
+        Ok(outcome) if outcome.is_safe => tell(&outcome.text),
+        Ok(outcome) => {
+            tell(&outcome.text);
+            ExitCode::from(1)
+        }
+        Err(error) => report(&error, 2),
     }
 }
 

@@ -144,7 +144,7 @@ pub const CLIENTS: &[Row] = &[
     },
     Row {
         client: "LangChain.js",
-        names: &["langchain-mcp-adapter"],
+        names: &["@langchain/mcp-adapters", "langchain-mcp-adapter"],
         version: None,
         token: If("only if the application gives it `onProgress`"),
         shows: AS_IT_LIKES,

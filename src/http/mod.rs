@@ -45,6 +45,7 @@ mod tool_list;
 pub mod towards;
 mod upstream;
 mod via;
+pub mod visit;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ fn now() -> std::time::Instant {
 }
 
 /// An error and what led to it, on one line.
-fn in_full(error: &dyn Error) -> String {
+pub(crate) fn in_full(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -6,7 +6,6 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::call::Pending;
-use super::dialect::Dialect;
 use super::server::Unread;
 use super::stream::{Guard, Item, ItemKind, Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
@@ -54,18 +53,19 @@ impl Filter {
             let element = &element;
             self.messages += 1;
             let number = self.messages;
-            let dialect = self.dialect_of(element).filter(|_| element.kind() == Kind::Notification);
-            let place = dialect.as_ref().and_then(|_| self.progress_place(origin, element));
-            let judged = match dialect {
-                // Progress must keep its distance from the answers around it.
-                Some(dialect) if self.is_paced(place) => {
-                    let done = Repairs::from_iter([Repair::Batch]);
-                    self.progress(now, origin, element, number, &dialect, done);
-                    untouched = false;
-                    continue;
-                }
-                Some(dialect) => self.progress_at_once(now, origin, element, &dialect),
-                None => self.judge_element(now, origin, element),
+            let claims = self.claims_progress(element);
+            let place = claims.then(|| self.progress_place(origin, element)).flatten();
+            // Progress must keep its distance from the answers around it.
+            if claims && self.is_paced(place) {
+                let done = Repairs::from_iter([Repair::Batch]);
+                self.progress(now, origin, element, number, done);
+                untouched = false;
+                continue;
+            }
+            let judged = if claims {
+                self.progress_at_once(now, origin, element)
+            } else {
+                self.judge_element(now, origin, element)
             };
             untouched &= judged.verdict == Verdict::Forwarded;
             let Some(payload) = judged.payload else {
@@ -139,6 +139,7 @@ impl Filter {
         let placed = self.placed(origin, element);
         if element.kind() == Kind::Notification {
             self.server_notification(now, element);
+            self.overhear_log(now, origin, element);
         }
         match placed {
             Err(reason) => Element::withheld(reason),
@@ -156,14 +157,8 @@ impl Filter {
     }
 
     /// Progress inside an array: there is no later moment for it.
-    fn progress_at_once(
-        &mut self,
-        now: Instant,
-        origin: Origin,
-        message: &Message,
-        dialect: &Dialect,
-    ) -> Element {
-        let (id, report) = match self.read_report(origin, message, dialect) {
+    fn progress_at_once(&mut self, now: Instant, origin: Origin, message: &Message) -> Element {
+        let (id, report) = match self.read_report(origin, message) {
             Ok(found) => found,
             Err(Unread::Withheld(_, reason)) => return Element::withheld(reason),
             Err(Unread::NotTaken(id, about)) => {

@@ -179,6 +179,12 @@ impl Policy {
         })
     }
 
+    /// Whether some tool's server is given tokens of another type.
+    pub(super) fn renames_tokens(&self) -> bool {
+        let mut all = self.tools.values().chain([&self.call]);
+        all.any(|call| call.ask.token_type != TokenType::Same)
+    }
+
     /// Whether some server is given tokens that are strings.
     pub(super) fn gives_strings(&self) -> bool {
         let mut all = self.tools.values().chain([&self.call]);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::dialect::{Dialect, Report};
-use super::meter::{Figure, Meter};
+use super::meter::Meter;
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
 use crate::clients::Client;
@@ -146,6 +146,14 @@ impl Said {
             message: report.message.as_deref().map(Bytes::copy_from_slice),
         }
     }
+}
+
+/// What was last heard of a counter in text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counter {
+    pub(super) value: f64,
+    pub(super) total: Option<f64>,
+    pub(super) heard: Instant,
 }
 
 /// What came and went for one call.
@@ -305,14 +313,16 @@ pub(super) struct Call {
     /// The last words that the server found for this call, if they are others than those that were
     /// said last.
     pub(super) last_message: Option<Bytes>,
+    /// Its messages so far, where they are pieces of one text.
+    pub(super) joined: Option<Bytes>,
     /// The server has said something for this call.
     pub(super) server_spoke: bool,
     /// It has reported a figure.
     pub(super) figured: bool,
     /// It has reported figures as progress, and not only in text.
     pub(super) counts: bool,
-    /// The counter that is followed in text, and when it was heard last.
-    pub(super) counter: Option<(Figure, Instant)>,
+    /// The counter that is followed in text.
+    pub(super) counter: Option<Counter>,
     /// The dialect in which the server has marked its last notification.
     pub(super) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.

@@ -171,6 +171,7 @@ impl Filter {
             said: None,
             beaten: None,
             last_message: None,
+            joined: None,
             server_spoke: false,
             counts: false,
             counter: None,

@@ -173,7 +173,10 @@ impl Filter {
         };
         let policy = self.policy.of(call.tool.as_deref());
         let said = Said::by(&pending.report);
-        let appends = policy.messages == Messages::Append && said.message.is_some();
+        // What is overheard stands for itself.
+        let appends = policy.messages == Messages::Append
+            && said.message.is_some()
+            && !pending.report.overheard;
         let stream = self.streams.get_mut(&call.stream);
         if let (Some(stream), Some(figure)) = (stream, &pending.report.figure)
             && stream.replays
@@ -189,14 +192,17 @@ impl Filter {
         }
         let told = call.meter.take(pending.report.figure.as_ref(), policy.on_fall)?;
         let mut own = pending.report.message.clone();
-        if let (true, Some(last), Some(more)) = (appends, call.last_words(), &own) {
-            own = Some(notification::join(last, more));
+        if let (true, Some(first), Some(more)) = (appends, &call.joined, &own) {
+            own = Some(notification::join(first, more));
         }
         call.remember(said, now);
         if own.is_some() {
             // A copy of what may be said again, and no more of it.
             let kept = own.as_ref().map(notification::message);
             call.last_message = kept.as_deref().map(Bytes::copy_from_slice);
+        }
+        if appends {
+            call.joined.clone_from(&call.last_message);
         }
         let mut repairs = pending.report.repairs;
         if let Some(repair) = told.repair {

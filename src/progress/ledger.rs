@@ -26,6 +26,9 @@ const KEY_MAX: usize = 1 << 10;
 /// Names of ended calls that are remembered, so that what comes late is not taken for the next call.
 const TOMBSTONES_MAX: usize = 4096;
 
+/// Stands for every stream of the one client that there is.
+const ANY_STREAM: StreamId = StreamId(0);
+
 /// What a name of an ended call was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tomb {
@@ -84,13 +87,16 @@ pub(super) struct Ledger {
     pub(super) overflowed: bool,
     /// The server knows requests by names of ours.
     mapped: bool,
+    /// The server may know tokens by other names than the client.
+    renames: bool,
     next: u64,
 }
 
 impl Ledger {
-    /// An empty one. `mapped`: the server knows requests by names of ours.
-    pub(super) fn new(mapped: bool) -> Self {
-        Self { mapped, ..Self::default() }
+    /// An empty one. `mapped`: the server knows requests by names of ours. `renames`: it may know tokens
+    /// by other names than the client.
+    pub(super) fn new(mapped: bool, renames: bool) -> Self {
+        Self { mapped, renames, ..Self::default() }
     }
 
     /// Enters a call; `None` if there are too many.
@@ -104,7 +110,7 @@ impl Ledger {
         self.by_id.entry(call.id.server.clone()).or_default().push(id);
         if let Some(token) = &call.token {
             self.by_token.entry(token.server.clone()).or_default().push(id);
-            if let Some(name) = self.clients(call.stream, token) {
+            if let Some(name) = self.clients_token(call.stream, token) {
                 self.by_client_token.entry(name).or_default().push(id);
             }
             // The client knows progress by its token: two requests with one token share its figure.
@@ -131,7 +137,7 @@ impl Ledger {
         if let Some(token) = &call.token {
             forget(&mut self.by_token, &token.server, id);
             self.tombs.add(token.server.clone(), Tomb::Token);
-            if let Some(name) = self.clients(call.stream, token) {
+            if let Some(name) = self.clients_token(call.stream, token) {
                 forget(&mut self.by_client_token, &name, id);
             }
         }
@@ -154,6 +160,13 @@ impl Ledger {
     /// What its client calls it, where the server calls it otherwise.
     fn clients(&self, stream: StreamId, name: &Name) -> Option<(StreamId, Key)> {
         self.mapped.then(|| Key::read(&name.client)).flatten().map(|key| (stream, key))
+    }
+
+    /// The same of a token: where servers are given tokens of another type, not all of one client's need
+    /// be of the same.
+    fn clients_token(&self, stream: StreamId, token: &Name) -> Option<(StreamId, Key)> {
+        let renamed = || Some((ANY_STREAM, Key::read(&token.client)?));
+        self.clients(stream, token).or_else(|| self.renames.then(renamed).flatten())
     }
 
     /// The server speaks of a call on this upstream stream.
@@ -219,7 +232,7 @@ impl Ledger {
         let stream = call.stream;
         let Some(token) = call.token.take() else { return };
         forget(&mut self.by_token, &token.server, id);
-        if let Some(name) = self.clients(stream, &token) {
+        if let Some(name) = self.clients_token(stream, &token) {
             forget(&mut self.by_client_token, &name, id);
         }
     }
@@ -277,7 +290,7 @@ impl Ledger {
 
     fn holders_of(&self, call: &Call) -> &[CallId] {
         let Some(token) = &call.token else { return &[] };
-        let found = match self.clients(call.stream, token) {
+        let found = match self.clients_token(call.stream, token) {
             Some(name) => self.by_client_token.get(&name),
             None => self.by_token.get(&token.server),
         };

@@ -182,7 +182,7 @@ impl Filter {
         Self {
             part: parts::Part::Whole,
             token_is: correlate::Evidence::told(policy.token_is),
-            ledger: Ledger::new(policy.remap),
+            ledger: Ledger::new(policy.remap, policy.renames_tokens()),
             many: policy.remap,
             policy,
             streams: BTreeMap::new(),

@@ -1,7 +1,8 @@
 //! `mode = "observe"`: every message goes on as it came, each to the stream that it belongs to; the
 //! rest is worked out for the record only.
 
-use super::dialect::Fields;
+use std::sync::Arc;
+
 use super::place::Placed;
 use super::remap::spliced;
 use super::stream::{Item, Part, Payload, StreamId, StreamKind, Transmit};
@@ -91,21 +92,21 @@ impl Filter {
 
     /// Where progress goes; `None` if it is none, or of a call that is not known.
     fn observed_progress(&mut self, origin: Origin, message: &Message) -> Option<Placed> {
-        let dialect = self.dialect_of(message)?;
-        let params = message.params().as_ref().and_then(Fields::read);
-        let method = message.method()?;
-        let report = params.and_then(|params| dialect.read(&method, message, &params));
-        let meant = match &report {
-            Some(report) => self.attribute(&report.about, origin).map(|(call, _)| call),
-            None => Err(Reason::Unreadable),
-        };
-        match (meant, report) {
-            (Ok(id), Some(report)) => {
-                let call = self.ledger.get(id)?;
-                Some(Ok((Some(call.stream), self.in_clients_words(call, message, &report.about))))
-            }
-            (Err(reason), _) if self.policy.remap => Some(Err(reason)),
-            _ => None,
+        if !self.claims_progress(message) {
+            return None;
         }
+        let (policy, method) = (Arc::clone(&self.policy), message.method()?);
+        let mut why = Reason::Unreadable;
+        for (_, report) in policy.reports(&method, message) {
+            match self.attribute(&report.about, origin) {
+                Ok((id, _)) => {
+                    let call = self.ledger.get(id)?;
+                    let payload = self.in_clients_words(call, message, &report.about);
+                    return Some(Ok((Some(call.stream), payload)));
+                }
+                Err(reason) => why = reason,
+            }
+        }
+        policy.remap.then_some(Err(why))
     }
 }

@@ -1,7 +1,7 @@
 //! Text that was written for people, taken for progress where the route asks for it: log notifications,
 //! standard error, and lines on standard output that are no messages (rule A5).
 //!
-//! Such text names no request. It is progress of the one call that it can be about, or of none; and
+//! Such text names no request, but where a route says how. It is progress of the one call that it can be about, or of none; and
 //! what a server says as progress comes before it.
 
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::call::CallId;
-use super::correlate::only;
+use super::call::{Call, CallId, Counter};
+use super::correlate::{only, sole};
 use super::dialect::{self, About, Source};
 use super::meter::Figure;
 use super::place::GIVEN_UP;
-use super::server::Arrived;
+use super::server::{Arrived, apply_scale};
 use super::verdict::Reason;
 use super::{Filter, Origin};
 use crate::json;
-use crate::jsonrpc::Message;
+use crate::jsonrpc::{Key, Message};
 use crate::mcp;
 use crate::terminal::Terminal;
 
@@ -35,14 +35,14 @@ const COUNTER_KEPT: Duration = Duration::from_secs(10);
 
 /// Whether a figure is one of the counter that is followed, or begins the next one: a program that shows
 /// files and bytes in turn has one bar for both, and that is moved by one of them.
-fn follows(counter: &mut Option<(Figure, Instant)>, now: Instant, figure: &Figure) -> bool {
-    let total = |figure: &Figure| figure.total.as_ref().map(|total| total.value);
-    let is_other = counter.as_ref().is_some_and(|(last, heard)| {
-        let is_done = total(last).is_some_and(|total| last.value.value >= total);
-        total(last) != total(figure) && !is_done && now < *heard + COUNTER_KEPT
+fn follows(counter: &mut Option<Counter>, heard: Instant, figure: &Figure) -> bool {
+    let total = figure.total.as_ref().map(|total| total.value);
+    let is_other = counter.as_ref().is_some_and(|last| {
+        let is_done = last.total.is_some_and(|total| last.value >= total);
+        last.total != total && !is_done && heard < last.heard + COUNTER_KEPT
     });
     if !is_other {
-        *counter = Some((figure.clone(), now));
+        *counter = Some(Counter { value: figure.value.value, total, heard });
     }
     !is_other
 }
@@ -97,15 +97,47 @@ impl Filter {
         if let Some(call) = self.sole_call_on(origin) {
             return Ok(call);
         }
-        let named = |logger| only(self.active(|call| call.tool.as_deref() == Some(logger)));
-        if let Some(Ok(call)) = logger.map(named) {
-            return Ok(call);
+        if self.is_spent(origin) {
+            return Err(Reason::Unknown);
         }
         // The server may not have noticed yet that nobody waits any more.
         if self.given_up_at.is_some_and(|at| now < at + GIVEN_UP) {
             return Err(Reason::Ambiguous);
         }
+        let is_named =
+            |call: &Call, logger| call.tool.as_deref().is_some_and(|tool| names(logger, tool));
+        let named = |logger| only(self.active(|call| is_named(call, logger)));
+        if let Some(Ok(call)) = logger.map(named) {
+            return Ok(call);
+        }
         self.guess(&About::default(), origin)
+    }
+
+    /// The call that an object of a structured log names, where a dialect says how; `None` if it names none.
+    fn named_in(&self, source: Source, text: &Text<'_>) -> Option<Result<CallId, Reason>> {
+        let all = self.policy.everywhere().flat_map(|policy| &policy.dialects);
+        let mut naming = all.filter_map(|dialect| dialect.that_names(source)).peekable();
+        naming.peek()?;
+        let object = match text {
+            Text::Line(line) => Bytes::copy_from_slice(line.trim().as_bytes()),
+            Text::Data(data) => json::words(data).map_or_else(
+                || (*data).clone(),
+                |words| Bytes::copy_from_slice(words.trim().as_bytes()),
+            ),
+        };
+        naming.find_map(|own| {
+            let About { token, request, .. } = own.about(&object)?;
+            let by_token = |key: &Key| {
+                let same = || sole(self.ledger.by_respelled_token(key));
+                self.ledger.by_token(key).or_else(same)
+            };
+            let by_id = |key: &Key| {
+                let same = || sole(self.ledger.by_respelled_id(key));
+                self.ledger.by_id(key).or_else(same)
+            };
+            let found = token.as_ref().and_then(by_token).or_else(|| by_id(request.as_ref()?));
+            Some(found.ok_or(Reason::Unknown))
+        })
     }
 
     fn take_text(
@@ -116,7 +148,7 @@ impl Filter {
         text: Text<'_>,
     ) {
         let policy = Arc::clone(&self.policy);
-        let id = match meant {
+        let id = match self.named_in(source, &text).unwrap_or(meant) {
             Ok(id) => id,
             Err(Reason::Ambiguous) => return self.taken_for_none(source),
             Err(_) => return,
@@ -136,6 +168,7 @@ impl Filter {
         };
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
         report.overheard = true;
+        apply_scale(&mut report, policy.scale);
         if call.counts {
             // Its own figures may count something else.
             report.figure = None;
@@ -163,4 +196,10 @@ impl Filter {
             }
         }
     }
+}
+
+/// Whether a logger has the name of a tool, perhaps behind those of its server or module.
+fn names(logger: &str, tool: &str) -> bool {
+    let before = logger.strip_suffix(tool).filter(|_| !tool.is_empty());
+    before.is_some_and(|before| before.is_empty() || before.ends_with(['.', '/']))
 }

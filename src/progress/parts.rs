@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use super::call::CallId;
 use super::correlate::Attributed;
-use super::dialect::Fields;
 use super::ledger::Tomb;
 use super::{Filter, Origin, Policy, Reason, StreamId, StreamKind, Verdict};
 use crate::jsonrpc::{Key, Kind, Message};
@@ -71,9 +70,8 @@ impl Filter {
 
     /// The token that progress names.
     fn token_in(&self, message: &Message) -> Option<Key> {
-        let dialect = self.dialect_of(message)?;
-        let params = Fields::read(&message.params()?)?;
-        dialect.read(&message.method()?, message, &params)?.about.token
+        let method = message.method()?;
+        self.policy.reports(&method, message).find_map(|(_, report)| report.about.token)
     }
 
     /// Whether a message is progress of a request that is over, by the client's own token.
@@ -103,17 +101,17 @@ impl Filter {
         let call = match message.kind() {
             Kind::Response => self.ledger.answered_by(&message.id_key()?)?,
             Kind::Notification => {
-                let dialect = self.dialect_of(message)?;
-                let params = Fields::read(&message.params()?)?;
-                let report = dialect.read(&message.method()?, message, &params)?;
-                if exactly {
-                    let token = report.about.token?;
-                    let same = || self.ledger.by_respelled_token(&token).next();
-                    self.ledger.by_token(&token).or_else(same)?
-                } else {
-                    let (call, _): Attributed = self.attribute(&report.about, origin).ok()?;
-                    call
-                }
+                let (policy, method) = (Arc::clone(&self.policy), message.method()?);
+                policy.reports(&method, message).find_map(|(_, report)| {
+                    if exactly {
+                        let token = report.about.token?;
+                        let same = || self.ledger.by_respelled_token(&token).next();
+                        self.ledger.by_token(&token).or_else(same)
+                    } else {
+                        let meant: Result<Attributed, _> = self.attribute(&report.about, origin);
+                        meant.ok().map(|(call, _)| call)
+                    }
+                })?
             }
             _ => return None,
         };
@@ -123,15 +121,15 @@ impl Filter {
     /// The tokens of requests on `stream` that requests of other open streams had before them.
     pub fn tokens_elsewhere(&self, stream: StreamId) -> Vec<Key> {
         let own = self.ledger.iter().filter(|(_, call)| call.stream == stream);
-        let tokens = own.filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone()));
-        let elsewhere = |token: &Key| {
-            let first = self.ledger.by_token(token).and_then(|id| self.ledger.get(id));
+        let elsewhere = |id: &CallId| {
+            let first = self.ledger.holders(*id).first().and_then(|first| self.ledger.get(*first));
             let told = |first: &super::call::Call| {
                 first.stream != stream && self.streams.contains_key(&first.stream)
             };
             first.is_some_and(told)
         };
-        tokens.filter(elsewhere).collect()
+        let told_elsewhere = own.filter(|(id, _)| elsewhere(id));
+        told_elsewhere.filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone())).collect()
     }
 
     /// Another stream tells of these tokens. A client knows progress by its token, whatever request
@@ -230,12 +228,15 @@ impl Filter {
             heir.silence = call.silence;
             heir.said.clone_from(&call.said);
             heir.last_message.clone_from(&call.last_message);
+            heir.joined.clone_from(&call.joined);
             heir.server_spoke = call.server_spoke;
             heir.counts = call.counts;
             heir.figured |= call.figured;
+            heir.counter = call.counter;
             heir.last_of = call.last_of.clone();
             heir.account = call.account.clone();
-            let told = call.meter.told();
+            let told = heir.meter.told();
+            heir.meter.clone_from(&call.meter);
             heir.meter.raise_to(told);
         }
     }

@@ -40,6 +40,7 @@ impl Filter {
             && call.is_quiet()
             && policy.messages == Messages::Replace
             && policy.scale.is_none()
+            && policy.has_standard()
             && call.token.as_ref().is_some_and(|token| token.is_just(plain.token))
             && &*call.method != mcp::LISTEN;
         if !ready || !call.meter.rise(plain.progress, plain.total) {
@@ -60,10 +61,6 @@ impl Filter {
 
     /// Whether anything on this stream may go on without waiting for something else.
     fn goes_straight(&self, id: StreamId) -> bool {
-        let standard = || {
-            let dialect = self.policy.dialect_of(mcp::PROGRESS);
-            dialect.is_some_and(|dialect| dialect.name() == "standard")
-        };
         self.streams.get(&id).is_some_and(|stream| {
             stream.kind == StreamKind::Exchange
                 && stream.pacing == Pacing::IMMEDIATE
@@ -75,7 +72,6 @@ impl Filter {
             && !self.policy.remap
             && !self.client_is_slow
             && self.passing.is_empty()
-            && standard()
     }
 }
 

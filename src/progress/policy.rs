@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::{Ask, LogLevel, Members};
-use super::dialect::{self, Dialect, Source};
+use super::dialect::{self, Dialect, Fields, Report, Source};
 use super::durations::Learned;
 use super::extract::Extract;
 use super::mask::Masks;
 use super::meter::Figure;
+use crate::jsonrpc::Message;
 
 /// How much the filter does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -178,6 +179,11 @@ impl CallPolicy {
         self.dialects.iter().any(|dialect| dialect.listens_to(source))
     }
 
+    /// Whether progress as the specification has it is read as just that.
+    pub(super) fn has_standard(&self) -> bool {
+        self.dialects.iter().any(|dialect| dialect.name() == dialect::STANDARD)
+    }
+
     /// The figure in a text that is overheard.
     pub(super) fn overheard_figure(&self, words: &str) -> Option<Figure> {
         match &self.extract {
@@ -287,10 +293,29 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The dialect of any tool that claims a method: whose progress it is, is known later.
-    pub fn dialect_of(&self, method: &str) -> Option<&Dialect> {
-        let mut all = self.everywhere().flat_map(|policy| &policy.dialects);
-        all.find(|dialect| dialect.claims(method))
+    /// The dialects that claim a method: whose progress it is, and so by which of them it is to be read,
+    /// is known later.
+    pub fn dialects_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Dialect> {
+        let is_everyones =
+            |own: &Dialect| self.call.dialects.iter().any(|known| known.name() == own.name());
+        let of_tools = self.tools.values().flat_map(|policy| &policy.dialects);
+        let of_tools = of_tools.filter(move |dialect| !is_everyones(dialect));
+        self.call.dialects.iter().chain(of_tools).filter(move |dialect| dialect.claims(method))
+    }
+
+    /// What a message claims in each of these dialects that can read it.
+    pub(super) fn reports<'a>(
+        &'a self,
+        method: &'a str,
+        message: &'a Message,
+    ) -> impl Iterator<Item = (&'a Dialect, Report)> {
+        let params = message.params().as_ref().and_then(Fields::read);
+        params.into_iter().flat_map(move |params| {
+            let read = move |dialect: &'a Dialect| {
+                Some((dialect, dialect.read(method, message, &params)?))
+            };
+            self.dialects_of(method).filter_map(read)
+        })
     }
 
     /// Whether text of `source` is taken for progress of any tool.
@@ -299,13 +324,13 @@ impl Policy {
     }
 
     /// What holds for tools without settings of their own, then those of single tools.
-    fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
+    pub(super) fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
         std::iter::once(&self.call).chain(self.tools.values())
     }
 
     /// Whether a dialect claims a method.
     pub fn claims(&self, method: &str) -> bool {
-        self.dialect_of(method).is_some()
+        self.dialects_of(method).next().is_some()
     }
 
     /// Whether any call is given up after a time.

@@ -1,5 +1,6 @@
 //! What the server says: each message judged and put where it belongs.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -87,16 +88,16 @@ impl Filter {
                 return Fate::Noise(message.raw().clone());
             }
             Kind::Response => self.answer(now, origin, message, number, done),
-            Kind::Notification => match self.dialect_of(message) {
-                Some(dialect) => self.progress(now, origin, message, number, &dialect, done),
-                None => {
-                    // A subscription that this ends is known until then.
-                    let placed = self.placed(origin, message);
-                    self.server_notification(now, message);
-                    self.forward(placed, number, ItemKind::Other, done);
-                    self.overhear_log(now, origin, message);
-                }
-            },
+            Kind::Notification if self.claims_progress(message) => {
+                self.progress(now, origin, message, number, done);
+            }
+            Kind::Notification => {
+                // A subscription that this ends is known until then.
+                let placed = self.placed(origin, message);
+                self.server_notification(now, message);
+                self.forward(placed, number, ItemKind::Other, done);
+                self.overhear_log(now, origin, message);
+            }
             Kind::Request => {
                 let placed = self.placed(origin, message);
                 self.forward(placed, number, ItemKind::Request, done);
@@ -129,8 +130,10 @@ impl Filter {
         })
     }
 
-    pub(super) fn dialect_of(&self, message: &Message) -> Option<Dialect> {
-        self.policy.dialect_of(&message.method()?).cloned()
+    /// Whether a notification is what some dialect calls progress.
+    pub(super) fn claims_progress(&self, message: &Message) -> bool {
+        message.kind() == Kind::Notification
+            && message.method().is_some_and(|method| self.policy.claims(&method))
     }
 
     /// Passes on what is neither progress nor an answer.
@@ -170,21 +173,24 @@ impl Filter {
         &mut self,
         origin: Origin,
         message: &Message,
-        dialect: &Dialect,
     ) -> Result<(CallId, Report), Unread> {
+        let policy = Arc::clone(&self.policy);
         let method = message.method().unwrap_or_default();
-        let unreadable = || Unread::Withheld(None, Reason::Unreadable);
-        let params = message.params().as_ref().and_then(Fields::read).ok_or_else(unreadable)?;
-        let mut report = dialect.read(&method, message, &params).ok_or_else(unreadable)?;
-        let meant = self.attribute(&report.about, origin);
-        let (id, mended) = meant.map_err(|reason| Unread::Withheld(None, reason))?;
+        let mut found = Err(Unread::Withheld(None, Reason::Unreadable));
+        for (dialect, report) in policy.reports(&method, message) {
+            let here = self.taken(origin, dialect, report);
+            if here.is_ok() || matches!(found, Err(Unread::Withheld(_, Reason::Unreadable))) {
+                found = here.map(|meant| (dialect, meant));
+            }
+            if found.is_ok() {
+                break;
+            }
+        }
+        let (dialect, (id, mended, mut report)) = found?;
         self.speaks_on(origin, id);
         let Some(call) = self.ledger.get_mut(id) else {
             return Err(Unread::Withheld(None, Reason::Unknown));
         };
-        if !self.policy.of(call.tool.as_deref()).dialects.contains(dialect) {
-            return Err(Unread::NotTaken(id, Box::new(report.about)));
-        }
         call.account.received += 1;
         call.server_spoke = true;
         call.figured |= report.figure.is_some();
@@ -219,15 +225,33 @@ impl Filter {
         if report.last {
             call.last_of = Some(dialect.clone());
         }
-        let policy = self.policy.of(call.tool.as_deref());
+        let policy = policy.of(call.tool.as_deref());
         apply_scale(&mut report, policy.scale);
         if let Some(extract) = policy.extract.as_ref().filter(|_| report.figure.is_none()) {
-            let said = params.string("progress").into_iter().chain(&report.message);
+            let params = message.params().as_ref().and_then(Fields::read);
+            let words = params.as_ref().and_then(|params| params.string("progress"));
+            let said = words.into_iter().chain(&report.message);
             report.figure = said.filter_map(|text| extract.figure(&json::words(text)?)).next();
         }
         call.figured |= report.figure.is_some();
         call.counts |= report.figure.is_some();
         Ok((id, report))
+    }
+
+    /// The call that a report is about, if its tool goes by this dialect.
+    fn taken(
+        &mut self,
+        origin: Origin,
+        dialect: &Dialect,
+        report: Report,
+    ) -> Result<(CallId, Option<Repair>, Report), Unread> {
+        let meant = self.attribute(&report.about, origin);
+        let (id, mended) = meant.map_err(|reason| Unread::Withheld(None, reason))?;
+        let tool = self.ledger.get(id).and_then(|call| call.tool.as_deref());
+        if !self.policy.of(tool).dialects.contains(dialect) {
+            return Err(Unread::NotTaken(id, Box::new(report.about)));
+        }
+        Ok((id, mended, report))
     }
 
     pub(super) fn progress(
@@ -236,10 +260,9 @@ impl Filter {
         origin: Origin,
         message: &Message,
         number: u64,
-        dialect: &Dialect,
         done: Repairs,
     ) {
-        let report = self.read_report(origin, message, dialect);
+        let report = self.read_report(origin, message);
         let keep = self.policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let passes = match &report {
             Ok((id, report)) if keep => Some((*id, &report.about)),
@@ -342,7 +365,7 @@ impl Filter {
 }
 
 /// A bare figure gets the total that the route knows.
-fn apply_scale(report: &mut Report, scale: Option<Scale>) {
+pub(super) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
     let (Some(scale), Some(figure)) = (scale, &mut report.figure) else { return };
     if figure.total.is_none() {
         let value = match scale {

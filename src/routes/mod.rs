@@ -159,6 +159,13 @@ impl Routes {
         &self.dialects
     }
 
+    /// Requests of every route have the headers of these rules.
+    pub fn set_request_headers(&mut self, rules: &HeaderRules) {
+        for route in &mut self.routes {
+            route.request_headers = rules.clone();
+        }
+    }
+
     /// Every route, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
         self.routes.iter()

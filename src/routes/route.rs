@@ -181,6 +181,20 @@ pub struct HttpUpstream {
     pub lifecycle: Option<Box<Lifecycle>>,
 }
 
+impl HttpUpstream {
+    /// A Streamable HTTP endpoint, and nothing else about it.
+    pub fn new(url: Url) -> Self {
+        Self {
+            url: Some(url),
+            sse: None,
+            http2: false,
+            ca_file: None,
+            client_certificate: None,
+            lifecycle: None,
+        }
+    }
+}
+
 /// What is answered in the place of a server that knows `tools/call` and no more.
 #[derive(Clone)]
 pub struct Lifecycle {

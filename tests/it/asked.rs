@@ -45,6 +45,24 @@ fn every_other_byte_stays_where_it_is() {
             "\t{ \"params\" :\t{ \"_meta\" : { \"progressToken\" : 1e2 , \"x\" : NaN } , \"arguments\" : { } , \"name\":\"\\u0061\\ud83d\" } , \"method\":\"tools\\/call\",\"id\" : 1 }\r\n",
             "\t{ \"params\" :\t{ \"_meta\" : {\"stream\":true, \"progressToken\" : \"100\" , \"x\" : NaN } , \"arguments\" : {\"_meta\":{\"progressToken\":\"100\"} } , \"name\":\"\\u0061\\ud83d\" } , \"method\":\"tools\\/call\",\"id\" : 1 }\r\n",
         ),
+        // What is no object stays, and so does what is meant for no tool.
+        (
+            r#"{"id":1,"method":"tools/call","params":{"name":"a","_meta":null,"arguments":null}}"#,
+            r#"{"id":1,"method":"tools/call","params":{"name":"a","_meta":null,"arguments":null}}"#,
+        ),
+        (
+            r#"{"id":1,"method":"tools/call","params":[{"_meta":{"progressToken":1}}]}"#,
+            r#"{"id":1,"method":"tools/call","params":[{"_meta":{"progressToken":1}}]}"#,
+        ),
+        (
+            r#"{"id":1,"method":"tools/call","params":{"arguments":[1],"_meta":{"progressToken":0}}}"#,
+            r#"{"id":1,"method":"tools/call","params":{"arguments":[1],"_meta":{"stream":true,"progressToken":"0"}}}"#,
+        ),
+        // An escape in a key changes nothing; a member of the client's own stands.
+        (
+            r#"{"id":1,"method":"tools/call","params":{"\u005fmeta":{"progress\u0054oken":18446744073709551616,"stream":{}},"arguments":{"_meta":{"progressToken":"mine"}}}}"#,
+            r#"{"id":1,"method":"tools/call","params":{"\u005fmeta":{"progress\u0054oken":"18446744073709551616","stream":{}},"arguments":{"_meta":{"progressToken":"mine"}}}}"#,
+        ),
         // What is cut off, or follows, or has no id that can be answered: it stays.
         (
             r#"{"id":1,"method":"tools/call","params":{"_meta":{"progressToken":1}}"#,

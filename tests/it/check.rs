@@ -216,14 +216,30 @@ fn the_examples_of_the_repository_can_be_used() {
 
 #[test]
 fn what_the_readme_shows_is_true() {
-    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let text = read("README.md");
     let example = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     assert_eq!(parse(example).unwrap().iter().count(), 1);
     Validator::new().check(example).unwrap();
     let slip = "[[route]]\npath = \"/a\"\nupstream.comand = []\n";
     let error = parse(slip).unwrap_err().to_string();
     let (_, error) = error.split_once("proxy.toml:").unwrap();
-    assert!(text.contains(&format!("proxy.toml:{error}\n")), "{error}");
+    assert!(read("docs/route-file.md").contains(&format!("proxy.toml:{error}\n")), "{error}");
+}
+
+/// A block that begins with a table is a whole file; others are single keys, or other programs'.
+#[test]
+fn route_files_in_the_documents_can_be_used() {
+    let validator = Validator::new();
+    for page in ["chains", "dialects", "route-file", "silence"] {
+        let text = std::fs::read_to_string(root().join(format!("docs/{page}.md"))).unwrap();
+        let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let files: Vec<_> = blocks.filter(|block| block.trim_start().starts_with('[')).collect();
+        assert!(!files.is_empty(), "{page}");
+        for file in files {
+            validator.check(file).unwrap_or_else(|error| panic!("{page}: {error}\n{file}"));
+        }
+    }
 }
 
 #[test]

@@ -20,13 +20,18 @@ struct Way {
 
 impl Way {
     fn new(start: Instant, short: bool, token: &str) -> Self {
-        let mut filter = Filter::new(Policy::default());
-        filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
+        let filter = Filter::new(Policy::default());
+        let mut way = Self { filter, now: start, short, told: Vec::new(), taken: 0 };
+        way.begin(token);
+        way
+    }
+
+    fn begin(&mut self, token: &str) {
+        self.filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
         let request = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"work","_meta":{{"progressToken":{token}}}}}}}"#
         );
-        filter.client_message(start, OWN, &Message::parse(request.into()));
-        Self { filter, now: start, short, told: Vec::new(), taken: 0 }
+        self.filter.client_message(self.now, OWN, &Message::parse(request.into()));
     }
 
     fn hear(&mut self, text: &str, after: Duration) {
@@ -77,6 +82,19 @@ fn the_usual_notification_takes_the_short_way() {
     let spaced = r#" { "jsonrpc" : "2.0" , "method" : "notifications/progress" , "params" : { "progressToken" : "a" , "progress" : -0.5 } } "#;
     assert_eq!(check("\"a\"", &[(spaced.to_owned(), 0)]), 1);
     assert_eq!(check("\"b\"", &[(spaced.to_owned(), 0)]), 0);
+}
+
+#[test]
+fn a_tool_that_goes_by_other_dialects_does_not_take_it() {
+    let text = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#;
+    for (tool, taken) in [("work", false), ("other", true)] {
+        let mut policy = Policy::default();
+        policy.tools.entry(tool.to_owned()).or_default().dialects.clear();
+        let mut way = Way { filter: Filter::new(policy), ..Way::new(Instant::now(), true, "7") };
+        way.begin("7");
+        way.hear(text, Duration::ZERO);
+        assert_eq!((way.taken == 1, way.told.len()), (taken, 1));
+    }
 }
 
 fn value() -> impl Strategy<Value = String> {

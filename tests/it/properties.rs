@@ -8,7 +8,8 @@ use milepost::progress::ask::TokenType;
 use milepost::progress::durations::{Durations, Sample};
 use milepost::progress::extract::Extract;
 use milepost::progress::{
-    Coalesce, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict,
+    CallPolicy, Coalesce, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict,
+    dialect,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -25,12 +26,19 @@ fn policies() -> impl Strategy<Value = Policy> {
         2 => Just(OnFall::Lift), 1 => Just(OnFall::Rebase), 1 => Just(OnFall::Drop)
     ];
     let pacing = prop_oneof![Just(Pacing::PACED), Just(Pacing::IMMEDIATE)];
-    (on_fall, pacing, any::<[bool; 10]>()).prop_map(|(on_fall, pacing, dice)| {
+    (on_fall, pacing, any::<[bool; 12]>()).prop_map(|(on_fall, pacing, dice)| {
         let mut policy = Policy { pacing, ..Policy::default() };
         policy.call.on_fall = on_fall;
         policy.call.extract = dice[0].then(Extract::default);
         if dice[1] {
             policy.call.dialects = dialects();
+        }
+        if dice[10] {
+            // Another tool is none of those that are read.
+            let mut own = CallPolicy::default();
+            own.dialects.retain(|known| known.name() == "standard" || dice[11]);
+            own.dialects.extend(dialect::named("stderr"));
+            policy.tools.insert("fix".to_owned(), own);
         }
         if dice[2] && dice[3] {
             policy.mode = Mode::Enforce;
@@ -83,6 +91,7 @@ fn play(rig: &mut Rig, talk: &mut Talk, steps: &[Step], mut said: impl FnMut(&mu
                 let pieces: Vec<&[u8]> = pieces.iter().map(String::as_bytes).collect();
                 rig.server_in_pieces(&pieces, |_| {});
             }
+            Some(Said::Errors(line)) => rig.errors(&line),
             Some(Said::Wait(time)) => rig.pass(time),
             Some(Said::Stall(true)) => rig.stalled = true,
             Some(Said::Stall(false)) => rig.resume(),
@@ -185,12 +194,37 @@ proptest! {
         assert_pieces_stand_together(&rig.told);
     }
 
+    /// Text costs nothing but progress: all else is told as without it, and at the same times.
+    #[test]
+    fn what_is_no_progress_is_the_same_without_text(policy in policies(), steps in steps()) {
+        let mut policy = Policy { pacing: Pacing::IMMEDIATE, ..policy };
+        policy.call.dialects = dialects();
+        let told = |policy: Policy, errors: bool| {
+            let mut rig = Rig::new(policy);
+            let mut talk = Talk::default();
+            let mut told = Vec::new();
+            for step in &steps {
+                let stays = !matches!(step, Step::Text([place, _]) if place % 3 == 0 && !errors);
+                let still = !matches!(step, Step::Stall(_));
+                if stays && still {
+                    play(&mut rig, &mut talk, std::slice::from_ref(step), |_, _| {});
+                }
+                let others = rig.told.drain(..).map(|told| told.payload.to_bytes());
+                told.extend(others.filter(|one| stays && !is_progress(one)).map(|one| text(&one)));
+            }
+            told
+        };
+        prop_assert_eq!(told(policy.clone(), true), told(policy, false));
+    }
+
     /// Two proxies in a row do what one does.
     #[test]
     fn filtering_twice_is_filtering_once(policy in policies(), steps in steps()) {
         let mut inner_policy = policy;
         inner_policy.call.heartbeat.enabled = false;
         inner_policy.call.messages = Messages::Replace;
+        // What is passed on as it is for one tool is progress to the outer one.
+        inner_policy.tools.clear();
         let mut inner = Rig::new(inner_policy);
         let mut outer = Rig::new(bare(Policy::default()));
         let mut talk = Talk::chained();
@@ -361,6 +395,7 @@ proptest! {
                     rig.server_in_pieces(&pieces, |rig| rig.pass(Duration::from_secs(3)));
                     said.extend(pieces.concat());
                 }
+                Some(Said::Errors(line)) => rig.errors(&line),
                 Some(Said::Wait(time)) => rig.pass(time),
                 Some(Said::Stall(_)) => {
                     let Some(junk) = junk.next() else { continue };

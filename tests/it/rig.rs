@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use milepost::jsonrpc::{Kind, Message};
+use milepost::progress::dialect::Source;
 use milepost::progress::{
     Fate, Filter, Origin, Outcome, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
     Verdict,
@@ -74,6 +75,12 @@ impl Rig {
         self.messages += count(&message, self.shared);
         let fate = self.filter.server_message(self.now(), Origin::Wire, &message);
         self.note(fate);
+        self.drain();
+    }
+
+    /// The server writes this line on its standard error.
+    pub(crate) fn errors(&mut self, line: &str) {
+        self.filter.overheard(self.now(), Source::Stderr, line);
         self.drain();
     }
 

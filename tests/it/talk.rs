@@ -25,6 +25,8 @@ pub(crate) enum Step {
     Task([u8; 2]),
     /// Everything else a server says.
     Other(u8),
+    /// A line for other eyes: where to, what.
+    Text([u8; 2]),
     /// Several of them in one array.
     Batch(Vec<Self>),
     /// An answer or something else too long to be held, cut at these places.
@@ -148,6 +150,21 @@ const OTHERS: [&str; 12] = [
     r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
 ];
 
+const LINES: [&str; 12] = [
+    "compiling",
+    "45%",
+    "12/13 files",
+    "3 of 7",
+    "epoch 99/10",
+    "compiling",
+    "{\"msg\":\"m\",\"progress\":4,\"total\":9}",
+    "{\"progressData\":{\"message\":\"m\",\"percent\":40}}",
+    "{\"job\":{\"pct\":1e300,\"text\":5}}",
+    "{\"msg\":null,\"percent\":1e999}",
+    "----",
+    "\u{e9}\u{2028}\u{fe0f} 0.5/1 token=\"s3cret\"",
+];
+
 /// Has a token like any other, but no progress.
 const LISTEN: &str = "subscriptions/listen";
 
@@ -184,6 +201,8 @@ pub(crate) enum Said {
     Client(String),
     Server(String),
     ServerInPieces(Vec<String>),
+    /// The server, on standard error.
+    Errors(String),
     Wait(std::time::Duration),
     Stall(bool),
 }
@@ -242,6 +261,19 @@ impl Talk {
             Step::Answer(dress) => Said::Server(self.answer(*dress)?),
             Step::Progress(dress) => Said::Server(self.progress(*dress)?),
             Step::Task(dress) => self.task(*dress)?,
+            Step::Text([place, which]) => {
+                let line = LINES[usize::from(*which) % LINES.len()];
+                let data = if line.starts_with('{') { line.to_owned() } else { quoted(line) };
+                let logger = ["", r#""logger":"server.scan","#][usize::from(*place) / 3 % 2];
+                match place % 3 {
+                    0 => Said::Errors(line.to_owned()),
+                    1 => Said::Server(format!(
+                        r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info",{logger}"data":{data}}}}}"#
+                    )),
+                    // A line of JSON could be taken for a message.
+                    _ => Said::Server(line.replace('{', "(")),
+                }
+            }
             Step::Other(which) => {
                 let text = OTHERS[usize::from(*which) % OTHERS.len()];
                 if text.contains("requestId") {
@@ -463,9 +495,19 @@ fn read_dialects() -> Vec<Dialect> {
         message = "/params/text"
         final = { pointer = "/params/text#/state", equals = "done" }
         scale = "percent"
+
+        [[dialect]]
+        name = "pipeline"
+        source = ["stderr", "log"]
+        progress = "/job/pct"
+        message = "/job/text"
     "#;
     let routes = Routes::parse(Path::new(""), text, &Environment::default()).unwrap();
     dialect::ALL.iter().chain(routes.dialects()).cloned().collect()
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 /// The other spelling that a careless server gives back.
@@ -503,6 +545,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => any::<[u8; 2]>().prop_map(Step::Answer),
         1 => any::<[u8; 2]>().prop_map(Step::Task),
         1 => any::<u8>().prop_map(Step::Other),
+        2 => any::<[u8; 2]>().prop_map(Step::Text),
     ];
     let batch = prop::collection::vec(server.clone(), 0..5).prop_map(Step::Batch);
     let large = (any::<[u8; 2]>(), prop::collection::vec(any::<u8>(), 0..4));

@@ -71,7 +71,41 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("serve", &["durations", "http", "json", "metrics", "routes", "telemetry", "transport"]),
-    ("cli", &["durations", "progress", "routes", "settings", "stats", "telemetry"]),
+    (
+        "doctor",
+        &[
+            "clients",
+            "durations",
+            "host",
+            "http",
+            "json",
+            "jsonrpc",
+            "lines",
+            "mcp",
+            "progress",
+            "relay",
+            "routes",
+            "serve",
+            "settings",
+            "sse",
+            "telemetry",
+            "transport",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "doctor",
+            "durations",
+            "mcp",
+            "progress",
+            "routes",
+            "settings",
+            "stats",
+            "telemetry",
+            "transport",
+        ],
+    ),
 ];
 
 /// The sans-IO core.

@@ -108,6 +108,16 @@ impl Dialect {
         }
     }
 
+    /// What it says of objects in text of `source`, if it says how they name their request.
+    pub(super) fn that_names(&self, source: Source) -> Option<&Own> {
+        match self {
+            Self::Own(own) if own.sources.contains(&source) => {
+                (own.token.is_some() || own.request_id.is_some()).then_some(own)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether its servers answer tool calls with bare results.
     pub fn has_bare_results(&self) -> bool {
         matches!(self, Self::BuiltIn(dialect) if dialect.bare_results)
@@ -122,6 +132,9 @@ impl Dialect {
         }
     }
 }
+
+/// The name of the dialect of the specification.
+pub const STANDARD: &str = standard::DIALECT.name;
 
 /// Every dialect that is built in.
 pub static ALL: [Dialect; 9] = [

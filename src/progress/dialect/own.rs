@@ -85,6 +85,12 @@ impl Own {
         Some(report)
     }
 
+    /// Whom an object of a source names; `None` if it names nobody.
+    pub(in crate::progress) fn about(&self, text: &Bytes) -> Option<About> {
+        let about = self.read(text)?.about;
+        (about.token.is_some() || about.request.is_some()).then_some(about)
+    }
+
     fn figure(&self, value: &Bytes, total: Option<Bytes>) -> Option<Figure> {
         let Some(value) = number(value) else {
             return Extract::presets().figure(&json::words(value)?);

@@ -88,6 +88,7 @@ fn read_object(
         Dialect::Own(own) if own.sources.contains(&source) => own.read(text),
         _ => None,
     });
+    let own = own.filter(|report| report.message.is_some() || report.figure.is_some());
     if let Some(mut report) = own.into_iter().next() {
         let words = report.message.as_ref().and_then(|message| json::words(message));
         report.message = words.and_then(|words| said(&words, policy));

@@ -43,6 +43,10 @@ fn describe(table: &Spanned<DialectTable>) -> Result<Own, Wrong> {
         let what = "`source` beside `method`; a dialect is of one or the other";
         return Err(Wrong::new(source.span(), what));
     }
+    if let (Some(source), Some(_)) = (&said_here.source, &said_here.last) {
+        let what = "`source` beside `final`; text has no last line";
+        return Err(Wrong::new(source.span(), what));
+    }
     if methods.is_none() && sources.is_none() {
         let what = "`method` or `source` is expected, such as method = \"acme/status\"";
         return Err(Wrong::new(table.span(), what));

@@ -189,7 +189,7 @@ fn id(text: &str) -> Option<String> {
 impl Streams {
     async fn play(&mut self, rig: &mut Rig, talk: &mut Talk, step: &Step, die: u8, json: bool) {
         match talk.put(step, false) {
-            None | Some(Said::Stall(_)) => {}
+            None | Some(Said::Stall(_) | Said::Errors(_)) => {}
             Some(Said::Wait(time)) => pass(time.min(secs(20))).await,
             Some(Said::Client(text)) => {
                 let answer = rig.post(&[S], &text);

@@ -15,9 +15,9 @@ fn log(data: &str) -> String {
 async fn a_log_on_the_stream_of_a_call_is_progress_of_that_call_whatever_else_is_active() {
     let mut rig = Rig::new("dialects = [\"defaults\", \"log\"]\nheartbeat.enabled = false");
     rig.session("s", "2025-06-18").await;
-    let first = rig.post(&[S], &call("1", "7"));
+    let first = rig.post(&[S], call("1", "7"));
     let one = rig.asked().await;
-    let second = rig.post(&[S], &call("2", "8"));
+    let second = rig.post(&[S], call("2", "8"));
     let two = rig.asked().await;
     one.events(&[]);
     two.events(&[]);
@@ -54,7 +54,7 @@ async fn a_log_on_the_get_stream_is_nobodys_progress() {
     let listens = rig.get(&[S]);
     let listened = rig.asked().await;
     listened.events(&[]);
-    let answer = rig.post(&[S], &call("1", "7"));
+    let answer = rig.post(&[S], call("1", "7"));
     let server = rig.asked().await;
     server.events(&[]);
     settle().await;

@@ -1,0 +1,146 @@
+//! What was found in a conversation: what is wrong, and how each call went.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::rules::{Rule, Weight};
+use super::traffic::Wire;
+
+/// Signs of an example that are shown.
+const EXAMPLE_MAX: usize = 200;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// What.
+    pub rule: Rule,
+    /// How often.
+    pub count: usize,
+    /// The first time, as it was seen.
+    pub example: String,
+    /// What the cure has to know: the dialect, or the method.
+    pub name: Option<String>,
+    /// The whole first message, for the cure.
+    pub(super) message: Option<Bytes>,
+}
+
+impl Finding {
+    /// A finding of its own, not of one message.
+    pub fn of(rule: Rule, example: impl Into<String>) -> Self {
+        Self { rule, count: 1, example: example.into(), name: None, message: None }
+    }
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// With a result.
+    Result,
+    /// With a result that says that the tool has failed.
+    ToolError,
+    /// With a JSON-RPC error.
+    Error,
+    /// Not at all.
+    None,
+}
+
+impl Answer {
+    /// Its name for people and machines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Result => "result",
+            Self::ToolError => "tool error",
+            Self::Error => "error",
+            Self::None => "none",
+        }
+    }
+}
+
+/// One call, as it went.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// The id of its request.
+    pub id: u64,
+    /// The tool.
+    pub tool: String,
+    /// The progress token that it gave, as JSON.
+    pub token: Option<Value>,
+    /// How it ended.
+    pub answer: Answer,
+    /// How long that took; until the last that was seen, if there is no answer.
+    pub took: Duration,
+    /// From the request to the first byte that the server said after it.
+    pub first_byte: Option<Duration>,
+    /// From the request to the first progress that a plain client can use.
+    pub first_progress: Option<Duration>,
+    /// The longest time in which such a client was told nothing.
+    pub silence: Duration,
+    /// Notifications that such a client can use.
+    pub usable: usize,
+    /// Everything that claims to be progress of this call.
+    pub reports: usize,
+    pub(super) begun: Duration,
+    pub(super) ended: Option<Duration>,
+    pub(super) told: Duration,
+    pub(super) figure: Option<f64>,
+    pub(super) last: Option<(Duration, Option<u64>)>,
+}
+
+/// What came out.
+#[derive(Debug, Clone, Default)]
+pub struct Examined {
+    /// What is wrong, in the order of [`Rule`].
+    pub findings: Vec<Finding>,
+    /// The calls, in the order in which they were made.
+    pub calls: Vec<Call>,
+}
+
+impl Examined {
+    /// Whether a plain client is safe.
+    pub fn is_safe(&self) -> bool {
+        self.findings.iter().all(|finding| finding.rule.weight() == Weight::Note)
+    }
+
+    /// Adds what was found elsewhere.
+    pub fn add(&mut self, finding: Finding) {
+        self.findings.push(finding);
+        self.findings.sort_by_key(|finding| finding.rule);
+    }
+
+    /// Says more about the first time of a rule, if it is broken.
+    pub fn explain(&mut self, rule: Rule, why: String) {
+        if let Some(finding) = self.findings.iter_mut().find(|finding| finding.rule == rule) {
+            finding.example += ": ";
+            finding.example += &why;
+        }
+    }
+
+    /// How often a rule is broken.
+    pub fn count(&self, rule: Rule) -> usize {
+        self.findings.iter().filter(|f| f.rule == rule).map(|f| f.count).sum()
+    }
+}
+
+/// How a conversation is judged.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// How the server is spoken to.
+    pub wire: Wire,
+    /// 2025-03-26 was agreed on, which knows arrays.
+    pub knows_arrays: bool,
+    /// A longer silence during a call is a fault.
+    pub silence_max: Duration,
+}
+
+/// What is shown of a message, on one line.
+pub fn shown(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let plain = text.trim().chars().map(|sign| if sign.is_control() { ' ' } else { sign });
+    let mut shown: String = plain.take(EXAMPLE_MAX).collect();
+    if text.trim().chars().nth(EXAMPLE_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
