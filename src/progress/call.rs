@@ -348,6 +348,14 @@ impl Call {
         self.silence = self.silence_until(now);
         self.first_told.get_or_insert(now);
         self.sent_at = Some(now);
+        self.account.sent += 1;
+    }
+
+    /// The client is told by us that it goes on.
+    pub(super) fn beats(&mut self, now: Instant, is_estimate: bool) {
+        self.account.beats += 1;
+        self.account.estimates += u64::from(is_estimate);
+        self.tells(now);
     }
 
     /// The longest silence so far.

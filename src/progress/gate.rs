@@ -148,7 +148,6 @@ impl Filter {
         let Some(call) = self.ledger.get_mut(id) else { return rendered };
         match &rendered {
             Ok((_, verdict)) => {
-                call.account.sent += 1;
                 call.account.told_from_text += u64::from(pending.report.overheard);
                 call.tells(now);
                 if let Verdict::Repaired(repairs) = verdict {
@@ -282,10 +281,7 @@ impl Filter {
         let value = |text: &Bytes| json::number(text);
         let total = told.total.as_ref().and_then(value);
         call.beaten = Some((Said { value: value(&told.progress), total, message }, now));
-        call.account.sent += 1;
-        call.account.beats += 1;
-        call.account.estimates += u64::from(expected.is_some());
-        call.tells(now);
+        call.beats(now, expected.is_some());
         self.share_figure(id);
         self.records.push_back(Record::Beat(id));
         Some(Payload::own(bytes))

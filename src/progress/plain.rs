@@ -83,7 +83,6 @@ impl Call {
 
     fn tell(&mut self, now: Instant, plain: &Plain<'_>) {
         self.account.received += 1;
-        self.account.sent += 1;
         self.server_spoke = true;
         self.counts = true;
         self.figured = true;
