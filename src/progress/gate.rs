@@ -16,8 +16,7 @@ use super::stream::{Guard, Item, ItemKind, Payload, StreamId, Transmit};
 use super::verdict::{Reason, Repair, Verdict};
 use super::{Filter, Mode, Record, pulse, transmit};
 use crate::json;
-use crate::jsonrpc::Key;
-use crate::jsonrpc::own_error;
+use crate::jsonrpc::{Key, own_error};
 use crate::mcp::Revision;
 
 /// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
