@@ -98,7 +98,7 @@ pub struct Host<C> {
 
 impl<C: Clients> Host<C> {
     /// Starts a server. `noise` gets its standard error and what it writes that is no message; `era` is
-    /// what is known of it; `shared` if it has more than one client stream; `relay` makes the relay.
+    /// what is known of it; `shared` if it has more than one client stream; `log` is told; `relay` makes the relay.
     ///
     /// # Errors
     /// If it does not start.
@@ -107,17 +107,18 @@ impl<C: Clients> Host<C> {
         shared: Option<Shared>,
         era: Arc<Era>,
         noise: Writer,
+        log: Connection,
         relay: impl FnOnce(Leg, Aside) -> Relay<C, Leg>,
     ) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
-        let (server, errors) = legs(pipes, shared);
+        let (server, errors) = legs(pipes, shared, &log);
         let relay = relay(Probing::new(server, era), Aside::new(noise, errors));
         Ok(Self {
             relay,
             child,
             program,
             shared,
-            log: Connection::default(),
+            log,
             stop: None,
             client_done: false,
             patient: false,
@@ -188,7 +189,10 @@ impl<C: Clients> Host<C> {
                 false
             }
             Ok((child, pipes)) => {
-                let (server, errors) = legs(pipes, self.shared);
+                let (server, errors) = legs(pipes, self.shared, &self.log);
+                if let Some(counts) = self.log.counts() {
+                    counts.child_restarted();
+                }
                 self.child = child;
                 self.relay.server().replace(server);
                 self.relay.read_server_again(errors);
@@ -268,9 +272,18 @@ impl<C: Clients> Host<C> {
     }
 }
 
-fn legs(pipes: Pipes, shared: Option<Shared>) -> (Spilling<Pipe>, Option<Reader>) {
+fn legs(
+    pipes: Pipes,
+    shared: Option<Shared>,
+    log: &Connection,
+) -> (Spilling<Pipe>, Option<Reader>) {
     let errors = pipes.stderr.map(|errors| Box::new(errors) as Reader);
-    (leg(Box::new(pipes.stdout), Box::new(pipes.stdin), shared), errors)
+    let (mut from, mut to): (Reader, Writer) = (Box::new(pipes.stdout), Box::new(pipes.stdin));
+    if let Some(counts) = log.counts() {
+        from = Box::new(counts.traffic().over(from));
+        to = Box::new(counts.traffic().over(to));
+    }
+    (leg(from, to, shared), errors)
 }
 
 fn leg(from: Reader, to: Writer, shared: Option<Shared>) -> Spilling<Pipe> {

@@ -11,6 +11,7 @@ pub mod json;
 pub mod jsonrpc;
 pub mod lines;
 pub mod mcp;
+pub mod metrics;
 pub mod probe;
 pub mod progress;
 pub mod record;

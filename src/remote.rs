@@ -13,13 +13,13 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// Carries what clients and server say until the clients have said their last word and their calls are
 /// answered, the server says nothing more, or `ended` comes; then the server is told that it is over.
-/// Calls that are open at the last word may go on for `grace`.
+/// Calls that are open at the last word may go on for `grace`; `log` is told of all.
 pub async fn run<C: Clients, S: Server>(
     mut relay: Relay<C, S>,
     grace: Duration,
+    mut log: Connection,
     ended: impl Future<Output = ()>,
 ) {
-    let mut log = Connection::default();
     let mut ended = std::pin::pin!(ended);
     let mut patient_until = None;
     let why = loop {

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tracing::{Level, debug, info};
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::EnvFilter;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::census::CENSUS;
 use crate::clients::{self, Client, Situation};
+use crate::metrics::RouteCounts;
 use crate::progress::{Outcome, Reason, Record, Repair, Summary, Verdict};
 
 /// How a log line is written.
@@ -33,26 +36,100 @@ pub struct Log(#[expect(dead_code, reason = "it is there to be dropped")] Option
 /// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` says it more finely, in
 /// the words of tracing's `EnvFilter`.
 pub fn start(level: Level, format: LogFormat) -> Log {
-    let level = level.as_str().to_lowercase();
-    // What servers write on their standard error has a target of its own.
-    let default = format!("milepost={level},server={level}");
-    let filter =
-        EnvFilter::try_from_env("MILEPOST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let default = of_level(level.as_str());
+    let own = std::env::var("MILEPOST_LOG").ok();
+    let own = own.filter(|text| EnvFilter::builder().parse(text).is_ok());
+    let text = own.unwrap_or(default);
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(LINES_MAX)
         .thread_name("log")
         .finish(io::stderr());
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        .with_writer(writer)
-        .with_ansi(io::stderr().is_terminal());
+    let dropped = writer.error_counter();
+    let (filter, handle) = reload::Layer::new(EnvFilter::new(&text));
+    let lines =
+        fmt::layer().with_target(false).with_writer(writer).with_ansi(io::stderr().is_terminal());
+    let filtered = tracing_subscriber::registry().with(filter);
     // A second start, as tests may try, changes nothing.
     let started = match format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().try_init(),
+        LogFormat::Text => filtered.with(lines).try_init().is_ok(),
+        LogFormat::Json => filtered.with(lines.json()).try_init().is_ok(),
     };
-    Log(started.is_ok().then_some(guard))
+    if started {
+        let now = Mutex::new(text.clone());
+        let _ = RUNNING.set(Running { start: text, now, handle, dropped });
+    }
+    Log(started.then_some(guard))
+}
+
+/// What servers write on their standard error has a target of its own.
+fn of_level(level: &str) -> String {
+    let level = level.to_lowercase();
+    format!("milepost={level},server={level}")
+}
+
+/// The log of this process.
+struct Running {
+    /// The filter that it began with.
+    start: String,
+    now: Mutex<String>,
+    handle: reload::Handle<EnvFilter, Registry>,
+    dropped: ErrorCounter,
+}
+
+static RUNNING: OnceLock<Running> = OnceLock::new();
+
+/// Why the filter of the log stays as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum FilterError {
+    /// There is no log.
+    #[error("this process has no log that can be changed")]
+    NoLog,
+    /// The words mean nothing.
+    #[error("no log filter: {0}; send a level such as `debug`, or `milepost=debug,server=info`")]
+    Words(String),
+}
+
+/// Which lines are logged now, in the words of tracing's `EnvFilter`.
+pub fn filter() -> Option<String> {
+    let running = RUNNING.get()?;
+    Some(running.now.lock().unwrap_or_else(PoisonError::into_inner).clone())
+}
+
+/// Changes which lines are logged: a level, or more finely in the words of tracing's `EnvFilter`.
+///
+/// # Errors
+/// If there is no log, or the words are none of a filter.
+pub fn set_filter(words: &str) -> Result<(), FilterError> {
+    let words = words.trim();
+    let text = match words.parse::<Level>() {
+        Ok(level) => of_level(level.as_str()),
+        Err(_) => words.to_owned(),
+    };
+    let filter = EnvFilter::builder().parse(&text);
+    let filter = filter.map_err(|error| FilterError::Words(error.to_string()))?;
+    if text.is_empty() {
+        return Err(FilterError::Words("it is empty".to_owned()));
+    }
+    let running = RUNNING.get().ok_or(FilterError::NoLog)?;
+    let mut now = running.now.lock().unwrap_or_else(PoisonError::into_inner);
+    running.handle.reload(filter).map_err(|_| FilterError::NoLog)?;
+    info!(target: "milepost", from = now.as_str(), to = text, "log level changed");
+    *now = text;
+    Ok(())
+}
+
+/// Back to what the log began with.
+///
+/// # Errors
+/// If there is no log.
+pub fn reset_filter() -> Result<(), FilterError> {
+    let running = RUNNING.get().ok_or(FilterError::NoLog)?;
+    set_filter(&running.start)
+}
+
+/// How many log lines were left out.
+pub fn lines_dropped() -> u64 {
+    RUNNING.get().map_or(0, |log| log.dropped.dropped_lines() as u64)
 }
 
 /// What one connection is told about, line by line, and counted for its end.
@@ -64,6 +141,10 @@ pub struct Connection {
     beats: u64,
     without_token: u64,
     client: Who,
+    /// Where operators are told of it too.
+    counts: Option<Arc<RouteCounts>>,
+    /// Its requests that wait for their answer.
+    open: i64,
 }
 
 /// Whose calls a connection has carried.
@@ -97,9 +178,42 @@ impl std::fmt::Display for Who {
 }
 
 impl Connection {
+    /// One that counts for a route.
+    pub fn of(counts: &Arc<RouteCounts>) -> Self {
+        Self {
+            withheld: BTreeMap::new(),
+            repaired: BTreeMap::new(),
+            forwarded: 0,
+            beats: 0,
+            without_token: 0,
+            client: Who::default(),
+            counts: Some(Arc::clone(counts)),
+            open: 0,
+        }
+    }
+
+    /// The counters of its route.
+    pub fn counts(&self) -> Option<&Arc<RouteCounts>> {
+        self.counts.as_ref()
+    }
+
     /// Takes one record.
     pub fn note(&mut self, record: &Record) {
+        if let Some(counts) = &self.counts {
+            counts.note(record);
+            let more = match record {
+                Record::Opened(_) => 1,
+                // It may have been opened by another.
+                Record::Call(_) if self.open > 0 => -1,
+                _ => 0,
+            };
+            if more != 0 {
+                self.open += more;
+                counts.in_flight(more);
+            }
+        }
         match record {
+            Record::Opened(_) => {}
             Record::Message { number, verdict: Verdict::Withheld(reason), .. } => {
                 *self.withheld.entry(*reason).or_default() += 1;
                 debug!(message = number, reason = reason.name(), "withheld");
@@ -137,23 +251,23 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(counts) = &self.counts
+            && self.open > 0
+        {
+            counts.in_flight(-self.open);
+        }
+    }
+}
+
 /// The one line per call. Other requests than `tools/call` are only told at `debug`.
 fn note_call(call: &Summary) {
     if !tracing::enabled!(Level::INFO) {
         return;
     }
     let account = &call.account;
-    let outcome = match call.outcome {
-        Outcome::Result => "result",
-        Outcome::ToolError => "tool error",
-        Outcome::Interim => "interim result",
-        Outcome::Error => "error",
-        Outcome::Cancelled => "cancelled",
-        Outcome::TimedOut => "timed out",
-        Outcome::ServerGone => "server gone",
-        Outcome::TaskEnded => "task ended",
-        Outcome::Settled => "settled",
-    };
+    let outcome = call.outcome.name();
     let token = call.token.as_ref().map(|token| String::from_utf8_lossy(token).into_owned());
     macro_rules! line {
         ($level:ident) => {

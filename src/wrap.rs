@@ -18,6 +18,7 @@ use crate::record::Recorder;
 use crate::relay::{Aside, Pipe, Relay};
 use crate::remote;
 use crate::routes::Route;
+use crate::telemetry::Connection;
 use crate::transport::child::{self, Program};
 use crate::transport::stdio;
 
@@ -39,7 +40,7 @@ pub async fn run(
         }
         relay
     };
-    match Host::start(program, None, Arc::default(), stdio::error(), relay) {
+    match Host::start(program, None, Arc::default(), stdio::error(), Connection::default(), relay) {
         Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;
@@ -81,7 +82,7 @@ pub async fn run_remote(
         relay.record(recorder);
     }
     let mut signals = Signals::listen().ok();
-    remote::run(relay, OPEN_CALLS_GRACE, async {
+    remote::run(relay, OPEN_CALLS_GRACE, Connection::default(), async {
         match &mut signals {
             Some(signals) => drop(signals.next().await),
             None => std::future::pending().await,

@@ -19,6 +19,7 @@ use crate::jsonrpc::{Kind, Message};
 use crate::lines::{Frame, Lines};
 use crate::progress::Policy;
 use crate::relay::{Pipe, Relay};
+use crate::telemetry::Connection;
 use crate::transport::child::{self, Child, Grace, Program, SpawnError, Stderr};
 use crate::transport::stdio::{Reader, Writer};
 
@@ -139,7 +140,8 @@ impl Link {
         let client = Pipe::new(Box::new(reader), Box::new(writer));
         let relay = |server, aside| Relay::with_wire(policy, client, server, aside);
         let era = Arc::default();
-        let mut host = Host::start(program.clone(), None, era, Box::new(sink()), relay)?;
+        let (noise, log) = (Box::new(sink()), Connection::default());
+        let mut host = Host::start(program.clone(), None, era, noise, log, relay)?;
         let running = tokio::spawn(async move {
             host.run(None).await;
         });

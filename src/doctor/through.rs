@@ -39,7 +39,8 @@ impl Served {
             drain: Duration::ZERO,
             ..Server::default()
         };
-        let site = Site::bind(&server, &Admin { listen: None }, listed, via, handler).await?;
+        let site = Site::bind(&server, &Admin { listen: None, bearer: None }, listed, via, handler)
+            .await?;
         let address = site.address().unwrap_or(server.listen);
         let (stop, stopped) = mpsc::channel(2);
         let running = tokio::spawn(site.serve(stopped));

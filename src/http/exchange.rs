@@ -17,6 +17,7 @@ use super::upstream::UpstreamError;
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Framing, Kind, Message};
 use crate::mcp::Revision;
+use crate::metrics::RouteCounts;
 use crate::progress::{
     Fate, Filter, Mode, Origin, Outcome, Pacing, Part, Payload, Policy, Record, StreamId,
     StreamKind, Transmit, Verdict,
@@ -74,6 +75,7 @@ impl Exchange {
         session: Option<&Arc<Session>>,
         message: Option<&Message>,
         revision: Option<Revision>,
+        counts: &Arc<RouteCounts>,
     ) -> Self {
         let mut filter = match session {
             Some(_) => Filter::of_request(Arc::clone(policy)),
@@ -100,7 +102,7 @@ impl Exchange {
         Self {
             filter,
             member,
-            log: Connection::default(),
+            log: Connection::of(counts),
             observing: policy.mode == Mode::Observe,
             modern: revision >= Some(Revision::V2026_07_28),
             marks: Marks::default(),
@@ -119,6 +121,7 @@ impl Exchange {
     pub(super) fn begins(&mut self, open: Option<OpenCall>, tell: Option<Tell>) {
         self.open = open;
         self.tell = tell;
+        self.note(None);
     }
 
     /// The server knows no more than how to answer.

@@ -83,6 +83,11 @@ impl Wires {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     /// Enters a stream under the query of its endpoint, or under one of ours.
     fn enter(&self, endpoint: Endpoint) -> Option<String> {
         let mut known = self.lock();
@@ -278,7 +283,7 @@ impl Proxy {
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
         let filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
         let calls = Arc::clone(&self.calls);
-        let log = Connection::default();
+        let log = Connection::of(&site.counts);
         let state = Mutex::new(State { filter, log, calls, open: None, tell: None });
         let speaking = Speaking {
             site: Arc::clone(site),

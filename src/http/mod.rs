@@ -62,8 +62,10 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::durations::Memory;
 use crate::jsonrpc::own_error;
+use crate::metrics::Metrics;
 use crate::progress::Policy;
 use crate::routes::{Route, Routes};
+use crate::telemetry;
 use answer::Content;
 use asked::Asked;
 use body::{RequestBody, Source};
@@ -100,6 +102,7 @@ pub(crate) fn in_full(error: &dyn Error) -> String {
 /// Every route while it is served.
 pub struct Proxy {
     sites: Vec<Arc<Site>>,
+    metrics: Metrics,
     via: Via,
     ending: Ending,
     calls: Arc<Calls>,
@@ -129,17 +132,31 @@ impl Proxy {
     ) -> Result<Arc<Self>, SiteError> {
         let mut defaults = Policy::default();
         routes.apply_defaults(&mut defaults);
-        let site =
-            |route: &Route| Site::new(route.clone(), &defaults, connect, memory).map(Arc::new);
+        let metrics = Metrics::new();
+        let site = |route: &Route| {
+            Site::new(route.clone(), &defaults, connect, memory, &metrics).map(Arc::new)
+        };
         let sites = routes.iter().map(site);
         let sites = sites.collect::<Result<_, _>>()?;
         Ok(Arc::new(Self {
             sites,
+            metrics,
             via,
             ending: Ending::default(),
             calls: Arc::default(),
             servers: Arc::default(),
         }))
+    }
+
+    /// What has been counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The same as text, with what is in the tables now.
+    pub fn metrics_text(&self) -> String {
+        let measure = || self.sites.iter().for_each(|site| site.measure());
+        self.metrics.text(telemetry::lines_dropped(), measure)
     }
 
     /// Waits until no call is open. What is left then only listens.
@@ -420,8 +437,10 @@ impl<J: Judge, U: Chunks<J>> Source for Ended<J, U> {
             self.end();
         }
         let polled = self.stream.poll(cx);
-        if let Some(error) = self.stream.failure() {
-            let route = self.counted.route();
+        if let Some((kind, error)) = self.stream.failure() {
+            let site = self.counted.site();
+            site.counts.upstream_error(kind);
+            let route = site.route.path.as_str();
             tracing::warn!(route, error, "the stream of a server has broken off");
         }
         polled
@@ -456,6 +475,9 @@ fn refuse(site: &Site, unread: &reading::Unread, version: Version) -> Response<B
 fn unreachable(site: &Site, error: &UpstreamError, id: Option<Bytes>) -> Response<Body> {
     let why = in_full(error);
     tracing::warn!(route = site.route.path, error = why, "the server could not be asked");
+    if let Some(kind) = error.kind() {
+        site.counts.upstream_error(kind);
+    }
     let status = match error {
         UpstreamError::ConnectTimeout { .. } | UpstreamError::Idle(_) => {
             StatusCode::GATEWAY_TIMEOUT

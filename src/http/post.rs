@@ -118,6 +118,7 @@ impl Post {
             self.session.as_ref(),
             self.message.as_ref(),
             revision,
+            &self.site.counts,
         );
         let method = self.message.as_ref().and_then(Message::method);
         let listens = method.as_deref() == Some(mcp::LISTEN);
@@ -366,6 +367,7 @@ impl Post {
         answer: Answer,
         counted: super::site::Counted,
     ) -> Response<Body> {
+        self.site.counts.upgraded();
         let mut headers = self.origin_headers().unwrap_or_default();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));

@@ -41,6 +41,10 @@ pub enum Refusal {
     TooManyHops,
     /// It does not present the token that the listener asks for.
     Unauthorized,
+    /// It comes from another machine, and operators have no token.
+    OperatorsOnly,
+    /// It would change something, and may come from a page of another origin.
+    ForeignChange,
     /// No route is there.
     NoRoute,
     /// The admin listener has no such page.
@@ -53,7 +57,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every refusal once.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::NoHost,
         Self::TwoHosts,
         Self::Host,
@@ -67,6 +71,8 @@ impl Refusal {
         Self::Loop,
         Self::TooManyHops,
         Self::Unauthorized,
+        Self::OperatorsOnly,
+        Self::ForeignChange,
         Self::NoRoute,
         Self::NoPage,
         Self::Busy,
@@ -79,7 +85,9 @@ impl Refusal {
             Self::NoHost | Self::TwoHosts | Self::Twice(_) | Self::Target => {
                 StatusCode::BAD_REQUEST
             }
-            Self::Host | Self::Origin => StatusCode::FORBIDDEN,
+            Self::Host | Self::Origin | Self::OperatorsOnly | Self::ForeignChange => {
+                StatusCode::FORBIDDEN
+            }
             Self::Method | Self::ReadOnly => StatusCode::METHOD_NOT_ALLOWED,
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -107,6 +115,8 @@ impl Refusal {
             Self::Loop => "loop",
             Self::TooManyHops => "too-many-hops",
             Self::Unauthorized => "unauthorized",
+            Self::OperatorsOnly => "operators-only",
+            Self::ForeignChange => "foreign-change",
             Self::NoRoute => "no-route",
             Self::NoPage => "no-page",
             Self::Busy => "busy",
@@ -146,8 +156,16 @@ impl Refusal {
             Self::Unauthorized => {
                 "this proxy asks for a token; send Authorization: Bearer with the one it was given"
             }
+            Self::OperatorsOnly => {
+                "this is not shown to other machines; set bearer in [admin], and send it as \
+                 Authorization: Bearer"
+            }
+            Self::ForeignChange => {
+                "this would change something; send the header `milepost-admin: 1` with it, and no \
+                 Origin of another page"
+            }
             Self::NoRoute => "no route is here; use the path of one, as the operator named it",
-            Self::NoPage => "no page is here; use /livez or /readyz",
+            Self::NoPage => "no page is here; use /livez, /readyz, /metrics or /log-level",
             Self::Busy => {
                 "this proxy has as many connections open as it serves; try again soon, or raise \
                  max_connections in [server]"

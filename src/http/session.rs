@@ -16,6 +16,7 @@ use crate::clients::Client;
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Framing, Key, Kind, Message};
 use crate::mcp::{self, Revision};
+use crate::metrics::RouteCounts;
 use crate::progress::{
     Fate, Filter, Origin, Pacing, Payload, Policy, Reason, Record, StreamId, StreamKind, Verdict,
 };
@@ -89,14 +90,14 @@ pub(super) struct Member {
 
 impl Session {
     /// A session; `begun` if we have not seen it from its beginning.
-    pub(super) fn new(policy: &Arc<Policy>, begun: bool) -> Self {
+    pub(super) fn new(policy: &Arc<Policy>, begun: bool, counts: &Arc<RouteCounts>) -> Self {
         let mut filter = Filter::of_session(Arc::clone(policy));
         if begun {
             filter.knows_not_all();
         }
         let shared = Shared {
             filter: Guarded::new(filter, Arc::clone(policy), NOWHERE),
-            log: Connection::default(),
+            log: Connection::of(counts),
             streams: BTreeMap::new(),
             listening: BTreeSet::new(),
             next: 0,
@@ -400,12 +401,21 @@ pub(super) struct Sessions {
     hasher: RandomState,
     /// For each shard.
     max: usize,
+    counts: Arc<RouteCounts>,
 }
 
 impl Sessions {
-    pub(super) fn new(max: usize) -> Self {
+    pub(super) fn new(max: usize, counts: Arc<RouteCounts>) -> Self {
         let max = max.div_ceil(SHARDS);
-        Self { shards: Default::default(), hasher: RandomState::new(), max }
+        Self { shards: Default::default(), hasher: RandomState::new(), max, counts }
+    }
+
+    /// How many are known.
+    pub(super) fn len(&self) -> usize {
+        let known = |shard: &Mutex<Known>| {
+            shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len()
+        };
+        self.shards.iter().map(known).sum()
     }
 
     fn lock(&self, id: &[u8]) -> MutexGuard<'_, Known> {
@@ -432,7 +442,7 @@ impl Sessions {
         if known.len() >= self.max {
             forget_idle(&mut known, self.max / 8 + 1);
         }
-        let session = Arc::new(Session::new(policy, begun));
+        let session = Arc::new(Session::new(policy, begun, &self.counts));
         // With nothing to forget it is not kept in mind: its requests are on their own.
         if known.len() < self.max {
             known.insert(id.into(), Arc::clone(&session));

@@ -22,6 +22,7 @@ use super::proven::Proven;
 use super::session::Sessions;
 use super::upstream::{Client, Connector, InProcess};
 use crate::durations::Memory;
+use crate::metrics::{Metrics, RouteCounts, Tables, Traffic};
 use crate::probe::Era;
 use crate::progress::{Pacing, Policy};
 use crate::routes::{self, HttpUpstream, Route, Upstream};
@@ -112,6 +113,7 @@ fn joined(path: &str, query: &str) -> Option<PathAndQuery> {
 pub(super) struct Site {
     pub(super) route: Route,
     pub(super) policy: Arc<Policy>,
+    pub(super) counts: Arc<RouteCounts>,
     /// Its Streamable HTTP endpoint.
     pub(super) endpoint: Option<Target>,
     /// Its HTTP+SSE endpoint.
@@ -137,9 +139,9 @@ pub(super) struct Site {
 pub(super) struct Counted(Arc<Site>);
 
 impl Counted {
-    /// The path of its route.
-    pub(super) fn route(&self) -> &str {
-        &self.0.route.path
+    /// Where it counts.
+    pub(super) fn site(&self) -> &Site {
+        &self.0
     }
 }
 
@@ -155,13 +157,16 @@ impl Site {
         defaults: &Policy,
         connect: Option<&InProcess>,
         memory: &Memory,
+        metrics: &Metrics,
     ) -> Result<Self, SiteError> {
         let mut policy = defaults.clone();
         route.apply(&mut policy);
         policy.learned = memory.of(&route.path, policy.estimates());
-        let (endpoint, sse) = targets(&route, connect)?;
+        let counts = metrics.route(&route.path);
+        let (endpoint, sse) = targets(&route, connect, counts.traffic())?;
         Ok(Self {
-            sessions: Sessions::new(route.max_sessions),
+            sessions: Sessions::new(route.max_sessions, Arc::clone(&counts)),
+            counts,
             wires: Wires::default(),
             bridge: Arc::default(),
             era: Arc::default(),
@@ -176,6 +181,17 @@ impl Site {
             streams: AtomicUsize::new(0),
             route,
         })
+    }
+
+    /// Tells operators how much is in its tables.
+    pub(super) fn measure(&self) {
+        let (own, kept_messages, kept_bytes) = self.bridge.load();
+        self.counts.tables(Tables {
+            sessions: [self.sessions.len(), own, self.wires.len()],
+            streams: self.streams.load(Ordering::Relaxed),
+            kept_messages,
+            kept_bytes,
+        });
     }
 
     /// Counts one more stream; `None` if there are too many.
@@ -201,12 +217,13 @@ impl Site {
 pub(super) fn targets(
     route: &Route,
     connect: Option<&InProcess>,
+    traffic: &Traffic,
 ) -> Result<(Option<Target>, Option<Target>), SiteError> {
     match &route.upstream {
         Upstream::Demo => {
             let connector = Connector::InProcess(demo::connector());
             let target = Target {
-                client: Arc::new(Client::new(connector, route.connect_timeout)),
+                client: Arc::new(Client::new(connector, route.connect_timeout, traffic)),
                 authority: Authority::from_static("localhost"),
                 host: HeaderValue::from_static("localhost"),
                 scheme: Scheme::HTTP,
@@ -223,7 +240,8 @@ pub(super) fn targets(
                 _ => None,
             };
             let target = |url: &Option<Url>, lifecycle| {
-                let target = |url| target(route, upstream, url, tls.as_ref(), connect, lifecycle);
+                let target =
+                    |url| target((route, traffic), upstream, url, tls.as_ref(), connect, lifecycle);
                 url.as_ref().map(target).transpose()
             };
             let lifecycle = upstream.lifecycle.as_deref();
@@ -237,7 +255,7 @@ fn is_tls(url: Option<&Url>) -> bool {
 }
 
 fn target(
-    route: &Route,
+    (route, traffic): (&Route, &Traffic),
     upstream: &HttpUpstream,
     url: &Url,
     tls: Option<&TlsConnector>,
@@ -279,8 +297,9 @@ fn target(
         Some(connect) => Connector::InProcess(Arc::clone(connect)),
         None => Connector::Tcp { host, port, tls, http2 },
     };
+    let client = Client::new(connector, route.connect_timeout, traffic);
     Ok(Target {
-        client: Arc::new(Client::new(connector, route.connect_timeout).with_lifecycle(lifecycle)),
+        client: Arc::new(client.with_lifecycle(lifecycle)),
         host: authority.parse().map_err(|_| wrong())?,
         authority: authority.parse().map_err(|_| wrong())?,
         scheme,

@@ -142,7 +142,7 @@ pub(super) struct EventStream<J, U> {
     blocked_since: Option<Instant>,
     over: bool,
     /// Why the server's stream broke off, until that is told.
-    failure: Option<String>,
+    failure: Option<(&'static str, String)>,
     /// The stream begins with a comment, so that the client has a first byte.
     greets: bool,
 }
@@ -214,7 +214,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     }
 
     fn end(&mut self, error: Option<&UpstreamError>) {
-        self.failure = error.filter(|error| error.is_the_servers()).map(|error| in_full(error));
+        self.failure = error.and_then(|error| Some((error.kind()?, in_full(error))));
         let within = self.is_within();
         self.large = Large::No;
         let rest = self.events.finish();
@@ -237,7 +237,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     }
 
     /// Why the server's stream has broken off; told once.
-    pub(super) fn failure(&mut self) -> Option<String> {
+    pub(super) fn failure(&mut self) -> Option<(&'static str, String)> {
         self.failure.take()
     }
 

@@ -26,6 +26,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::body::RequestBody;
 use super::lifecycle::Lifecycle;
+use crate::metrics::Traffic;
 
 /// Unused connections that are kept for one server.
 const IDLE_MAX: usize = 64;
@@ -102,9 +103,16 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
-    /// Whether it is none of our own doing.
-    pub(super) fn is_the_servers(&self) -> bool {
-        !matches!(self, Self::BrokenOff(_))
+    /// Its name in metrics; `None` if it is our own doing.
+    pub(super) fn kind(&self) -> Option<&'static str> {
+        match self {
+            Self::Connect { .. } => Some("connect"),
+            Self::ConnectTimeout { .. } => Some("connect-timeout"),
+            Self::Http(_) => Some("http"),
+            Self::Compressed(_) => Some("compressed"),
+            Self::Idle(_) => Some("idle"),
+            Self::BrokenOff(_) => None,
+        }
     }
 }
 
@@ -138,6 +146,7 @@ pub(super) struct Client {
     connector: Connector,
     connect_timeout: Duration,
     lifecycle: Option<Lifecycle>,
+    traffic: Traffic,
     idle: Mutex<Vec<(Instant, Link)>>,
     shared: tokio::sync::Mutex<Option<http2::SendRequest<RequestBody>>>,
 }
@@ -148,10 +157,11 @@ enum Connected {
 }
 
 impl Client {
-    /// No connection is made before the first request.
-    pub(super) fn new(connector: Connector, connect_timeout: Duration) -> Self {
-        let (lifecycle, idle) = (None, Mutex::default());
-        Self { connector, connect_timeout, lifecycle, idle, shared: tokio::sync::Mutex::default() }
+    /// No connection is made before the first request. `traffic` counts their bytes.
+    pub(super) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
+        let (traffic, lifecycle, idle) = (traffic.clone(), None, Mutex::default());
+        let shared = tokio::sync::Mutex::default();
+        Self { connector, connect_timeout, lifecycle, traffic, idle, shared }
     }
 
     /// Some requests are answered in the server's place.
@@ -265,6 +275,7 @@ impl Client {
         };
         let to = self.name();
         let io = io.map_err(|source| UpstreamError::Connect { to, source })?;
+        let io: Io = Box::new(self.traffic.over(io));
         if negotiated {
             return self.share(io).await;
         }
@@ -307,7 +318,8 @@ impl Client {
         }
         let (io, _) = self.connect_tcp().await?;
         let to = self.name();
-        self.share(io.map_err(|source| UpstreamError::Connect { to, source })?).await
+        let io = io.map_err(|source| UpstreamError::Connect { to, source })?;
+        self.share(Box::new(self.traffic.over(io))).await
     }
 
     async fn share(&self, io: Io) -> Result<Connected, UpstreamError> {

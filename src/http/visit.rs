@@ -11,6 +11,7 @@ use super::body::RequestBody;
 use super::inflate::PlainBody;
 use super::site::{self, SiteError, Target};
 use super::upstream::UpstreamError;
+use crate::metrics::Traffic;
 use crate::routes::{HeaderRules, Route};
 
 /// A server as a client reaches it.
@@ -29,7 +30,7 @@ impl Visitor {
     /// # Errors
     /// If the route's certificates cannot be used or its address is none.
     pub fn new(route: &Route) -> Result<Option<Self>, SiteError> {
-        let (endpoint, sse) = site::targets(route, None)?;
+        let (endpoint, sse) = site::targets(route, None, &Traffic::default())?;
         let rules = route.request_headers.clone();
         Ok(endpoint.or(sse).map(|target| Self { target, path: None, rules }))
     }

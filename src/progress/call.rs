@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -167,6 +167,10 @@ pub struct Account {
     pub sent: u64,
     /// Heartbeats among them.
     pub beats: u64,
+    /// Heartbeats whose figure is an estimate.
+    pub estimates: u64,
+    /// Notifications among them that were made of text.
+    pub told_from_text: u64,
     /// How often each repair was made.
     pub repaired: BTreeMap<Repair, u64>,
     /// How many were withheld for each reason.
@@ -209,6 +213,34 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Every outcome, in the order of the enum.
+    pub const ALL: [Self; 9] = [
+        Self::Result,
+        Self::ToolError,
+        Self::Interim,
+        Self::Error,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::ServerGone,
+        Self::TaskEnded,
+        Self::Settled,
+    ];
+
+    /// Its name in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Result => "result",
+            Self::ToolError => "tool error",
+            Self::Interim => "interim result",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed out",
+            Self::ServerGone => "server gone",
+            Self::TaskEnded => "task ended",
+            Self::Settled => "settled",
+        }
+    }
+
     /// Whether the server has answered.
     pub(super) fn is_answer(self) -> bool {
         matches!(self, Self::Result | Self::ToolError | Self::Interim | Self::Error | Self::Settled)
@@ -236,6 +268,10 @@ pub struct Summary {
     pub ended: Instant,
     /// How it ended.
     pub outcome: Outcome,
+    /// When the client was told of it first.
+    pub first_told: Option<Instant>,
+    /// The longest time for which the client was told nothing of it.
+    pub silence: Duration,
     /// The server reported a figure.
     pub figured: bool,
     /// What came and went.
@@ -268,6 +304,9 @@ pub(super) struct Call {
     pub(super) meter: Meter,
     pub(super) pending: Waiting,
     pub(super) sent_at: Option<Instant>,
+    pub(super) first_told: Option<Instant>,
+    /// The longest time between two notifications, or before the first.
+    pub(super) silence: Duration,
     pub(super) said: Option<(Said, Instant)>,
     /// The last heartbeat, to know it by when another proxy sends the same.
     pub(super) beaten: Option<(Said, Instant)>,
@@ -304,6 +343,27 @@ impl Call {
         &*self.method == LISTEN
     }
 
+    /// The client is told of it.
+    pub(super) fn tells(&mut self, now: Instant) {
+        self.silence = self.silence_until(now);
+        self.first_told.get_or_insert(now);
+        self.sent_at = Some(now);
+        self.account.sent += 1;
+    }
+
+    /// The client is told by us that it goes on.
+    pub(super) fn beats(&mut self, now: Instant, is_estimate: bool) {
+        self.account.beats += 1;
+        self.account.estimates += u64::from(is_estimate);
+        self.tells(now);
+    }
+
+    /// The longest silence so far.
+    fn silence_until(&self, now: Instant) -> Duration {
+        let since = self.sent_at.unwrap_or(self.opened);
+        self.silence.max(now.saturating_duration_since(since))
+    }
+
     /// Keeps what was said last. Words stay when it has none.
     pub(super) fn remember(&mut self, said: Said, now: Instant) {
         let wordless = said.message.is_none();
@@ -327,6 +387,7 @@ impl Call {
     }
 
     pub(super) fn summary(self, id: CallId, ended: Instant, outcome: Outcome) -> Summary {
+        let silence = self.silence_until(ended);
         Summary {
             call: id,
             method: self.method.into(),
@@ -337,6 +398,8 @@ impl Call {
             opened: self.opened,
             ended,
             outcome,
+            first_told: self.first_told,
+            silence,
             figured: self.figured,
             account: self.account,
         }

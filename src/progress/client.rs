@@ -1,7 +1,7 @@
 //! What clients say: which calls open, and which are given up.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use super::call::{Call, CallId, Name, Outcome};
 use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
 use super::stream::{Payload, StreamId};
-use super::{Filter, Mode, Pacing};
+use super::{Filter, Mode, Pacing, Record};
 use crate::clients::{self, Client};
 use crate::json;
 use crate::jsonrpc::{Key, Kind, Message, Scan};
@@ -166,6 +166,8 @@ impl Filter {
             meter: super::meter::Meter::default(),
             pending: super::call::Waiting::default(),
             sent_at: None,
+            first_told: None,
+            silence: Duration::ZERO,
             said: None,
             beaten: None,
             last_message: None,
@@ -182,6 +184,9 @@ impl Filter {
         })?;
         if let Some(copy) = copy {
             self.ledger.learn(&copy, id);
+        }
+        if !shadow {
+            self.records.push_back(Record::Opened(id));
         }
         self.schedule(id);
         Some(id)

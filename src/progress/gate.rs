@@ -147,8 +147,8 @@ impl Filter {
         let Some(call) = self.ledger.get_mut(id) else { return rendered };
         match &rendered {
             Ok((_, verdict)) => {
-                call.account.sent += 1;
-                call.sent_at = Some(now);
+                call.account.told_from_text += u64::from(pending.report.overheard);
+                call.tells(now);
                 if let Verdict::Repaired(repairs) = verdict {
                     call.account.repaired(*repairs);
                 }
@@ -280,9 +280,7 @@ impl Filter {
         let value = |text: &Bytes| json::number(text);
         let total = told.total.as_ref().and_then(value);
         call.beaten = Some((Said { value: value(&told.progress), total, message }, now));
-        call.account.sent += 1;
-        call.account.beats += 1;
-        call.sent_at = Some(now);
+        call.beats(now, expected.is_some());
         self.share_figure(id);
         self.records.push_back(Record::Beat(id));
         Some(Payload::own(bytes))

@@ -105,6 +105,8 @@ pub enum Record {
         /// What became of it.
         verdict: Verdict,
     },
+    /// A request was passed on and waits for its answer.
+    Opened(CallId),
     /// The client was sent a heartbeat.
     Beat(CallId),
     /// A call has ended.

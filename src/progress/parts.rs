@@ -224,6 +224,8 @@ impl Filter {
             heir.shadow = false;
             heir.opened = call.opened;
             heir.sent_at = call.sent_at;
+            heir.first_told = call.first_told;
+            heir.silence = call.silence;
             heir.said.clone_from(&call.said);
             heir.last_message.clone_from(&call.last_message);
             heir.joined.clone_from(&call.joined);

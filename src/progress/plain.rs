@@ -83,11 +83,10 @@ impl Call {
 
     fn tell(&mut self, now: Instant, plain: &Plain<'_>) {
         self.account.received += 1;
-        self.account.sent += 1;
         self.server_spoke = true;
         self.counts = true;
         self.figured = true;
-        self.sent_at = Some(now);
+        self.tells(now);
         let said = Said {
             value: Some(plain.progress),
             total: plain.total.map(|(_, value)| value),

@@ -291,7 +291,7 @@ impl Recorder {
                 self.put(self.last, What::Withheld(*reason));
             }
             Record::Call(call) => self.put(self.last, What::Ended(call.clone())),
-            Record::Message { .. } | Record::Beat(_) => {}
+            Record::Message { .. } | Record::Opened(_) | Record::Beat(_) => {}
         }
     }
 }

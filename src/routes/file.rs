@@ -84,6 +84,9 @@ pub(super) struct Admin {
     /// The address. Default: "127.0.0.1:7333".
     #[schemars(with = "Option<Text<Address>>")]
     pub(super) listen: Option<Spanned<Text<Address>>>,
+    /// What operators have to present as `Authorization: Bearer` for more than /livez and /readyz.
+    /// Default: nothing, and other machines get no more than those.
+    pub(super) bearer: Option<Text<Hidden>>,
 }
 
 /// Where is kept what is to outlive the process: how long tools took.

@@ -34,6 +34,9 @@ impl Routes {
         if let Some(listen) = self.admin.listen {
             page.table("[admin]");
             page.key("listen", quote(&listen.to_string()));
+            if self.admin.bearer.is_some() {
+                page.key("bearer", quote(HIDDEN));
+            }
         }
         if let Some(state) = &self.state {
             page.table("[state]");

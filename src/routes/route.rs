@@ -87,6 +87,8 @@ pub struct ServerTls {
 pub struct Admin {
     /// The address; `None` if there is no admin listener.
     pub listen: Option<SocketAddr>,
+    /// What operators present to see or change anything.
+    pub bearer: Option<Secret>,
 }
 
 /// What stands behind a route.

@@ -28,7 +28,9 @@ impl From<toml::de::Error> for Wrong {
 
 /// Whether what stands at a key may be a secret.
 fn is_secret(key: &str) -> bool {
-    key == "server.bearer" || key.contains(".env.") || key.contains(".set.")
+    matches!(key, "server.bearer" | "admin.bearer")
+        || key.contains(".env.")
+        || key.contains(".set.")
 }
 
 /// What serde says, in our words.

@@ -1,16 +1,27 @@
-//! What operators and their probes ask: `/livez` and `/readyz`.
+//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics` and `/log-level`.
+//!
+//! Probes are answered whoever asks. What shows or changes something asks for `bearer` of `[admin]`, if
+//! there is one; if there is none, it can only be had over loopback.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode};
-use http_body_util::Full;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt, Full, Limited};
+use tokio::time::timeout;
 
-use super::guard::admit;
-use super::handler::Client;
+use super::guard::{admit, authorize};
+use super::handler::{Client, Handler};
 use crate::http::Refusal;
 use crate::http::Via;
-use crate::routes::Server;
+use crate::metrics;
+use crate::routes::{Admin, Server};
+use crate::telemetry::{self, FilterError};
 
 /// Connections to the admin listener that may be open at once. It serves probes.
 pub(super) const CONNECTIONS_MAX: usize = 64;
@@ -18,78 +29,161 @@ pub(super) const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request's head.
 pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Answers one request. `ready` is whether clients may come.
-pub(super) fn answer(
-    server: &Server,
-    via: &Via,
-    client: Client,
-    ready: bool,
-    parts: &Parts,
-) -> Response<Full<Bytes>> {
-    let (status, text) = match course(server, via, client, ready, parts) {
-        Ok(found) => found,
-        Err(refusal) => return refusal.response(&parts.method),
+/// Bytes of a request's body: the words of a log filter.
+const BODY_BYTES_MAX: usize = 4 << 10;
+
+/// How long it may take to come.
+const BODY: Duration = Duration::from_secs(5);
+
+/// Who changes something sends this header. A page of another site can send it only after it has asked
+/// whether it may, and is never told so.
+pub(super) const CHANGES: &str = "milepost-admin";
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+type Answer = Response<Full<Bytes>>;
+
+/// Answers operators.
+pub(super) struct Desk<H> {
+    /// As clients see it, with the token of operators.
+    server: Server,
+    via: Via,
+    handler: Arc<H>,
+}
+
+impl<H: Handler> Desk<H> {
+    pub(super) fn new(server: &Server, admin: &Admin, via: Via, handler: Arc<H>) -> Self {
+        let server = Server { bearer: admin.bearer.clone(), ..server.clone() };
+        Self { server, via, handler }
+    }
+
+    /// Answers one request. `ready` is whether clients may come.
+    pub(super) async fn answer<B>(&self, client: Client, ready: bool, request: Request<B>) -> Answer
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
+    {
+        let (parts, body) = request.into_parts();
+        let answer = match self.course(&client, ready, &parts) {
+            Ok(Course::Answered(answer)) => answer,
+            Ok(Course::Change) => change(body).await,
+            Err(refusal) => return refusal.response(&parts.method),
+        };
+        let (mut head, body) = answer.into_parts();
+        head.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Response::from_parts(head, body)
+    }
+
+    fn course(&self, client: &Client, ready: bool, parts: &Parts) -> Result<Course, Refusal> {
+        admit(&self.server, &self.via, client.local, parts)?;
+        let reads = matches!(parts.method, Method::GET | Method::HEAD);
+        let read = |status, text: &str| {
+            if reads { Ok(Course::Answered(plain(status, text))) } else { Err(Refusal::ReadOnly) }
+        };
+        match parts.uri.path() {
+            "/livez" => read(StatusCode::OK, "alive\n"),
+            "/readyz" if ready => read(StatusCode::OK, "ready\n"),
+            "/readyz" => read(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+            "/metrics" => {
+                self.authorize(client, parts)?;
+                let text = self.handler.metrics().ok_or(Refusal::NoPage)?;
+                if !reads {
+                    return Err(Refusal::ReadOnly);
+                }
+                Ok(Course::Answered(typed(StatusCode::OK, metrics::CONTENT_TYPE, text)))
+            }
+            "/log-level" => {
+                self.authorize(client, parts)?;
+                match parts.method {
+                    Method::GET | Method::HEAD => Ok(Course::Answered(log_level())),
+                    Method::PUT | Method::DELETE if !is_our_own(parts) => {
+                        Err(Refusal::ForeignChange)
+                    }
+                    Method::PUT => Ok(Course::Change),
+                    Method::DELETE => {
+                        let _ = telemetry::reset_filter();
+                        Ok(Course::Answered(log_level()))
+                    }
+                    _ => Ok(Course::Answered(no_method())),
+                }
+            }
+            _ => Err(Refusal::NoPage),
+        }
+    }
+
+    /// Whether data may be shown to this client.
+    fn authorize(&self, client: &Client, parts: &Parts) -> Result<(), Refusal> {
+        if self.server.bearer.is_none() && !client.local.ip().to_canonical().is_loopback() {
+            return Err(Refusal::OperatorsOnly);
+        }
+        authorize(&self.server, &parts.headers).map(drop)
+    }
+}
+
+/// What becomes of a request.
+enum Course {
+    Answered(Answer),
+    /// Its body is the new log filter.
+    Change,
+}
+
+/// Whether a change comes from a person or from a page of this listener, and not from another page.
+fn is_our_own(parts: &Parts) -> bool {
+    let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = host.or_else(|| Some(parts.uri.authority()?.as_str()));
+    let same = |origin: &HeaderValue| {
+        origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://")) == host
     };
-    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    parts.headers.contains_key(CHANGES) && parts.headers.get(ORIGIN).is_none_or(same)
+}
+
+fn log_level() -> Answer {
+    match telemetry::filter() {
+        Some(filter) => plain(StatusCode::OK, &format!("{filter}\n")),
+        None => failed(&FilterError::NoLog),
+    }
+}
+
+async fn change<B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin>(
+    body: B,
+) -> Answer {
+    let body = timeout(BODY, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    let Ok(Ok(body)) = body else {
+        return plain(
+            StatusCode::BAD_REQUEST,
+            "milepost: no log filter has come; send a short one\n",
+        );
+    };
+    let body = body.to_bytes();
+    match telemetry::set_filter(&String::from_utf8_lossy(&body)) {
+        Ok(()) => log_level(),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &FilterError) -> Answer {
+    let status = match error {
+        FilterError::NoLog => StatusCode::NOT_FOUND,
+        FilterError::Words(_) => StatusCode::BAD_REQUEST,
+    };
+    plain(status, &format!("milepost: {error}\n"))
+}
+
+fn no_method() -> Answer {
+    let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "milepost: use GET, PUT or DELETE\n");
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, PUT, DELETE"));
+    answer
+}
+
+fn plain(status: StatusCode, text: &str) -> Answer {
+    typed(status, PLAIN, text.to_owned())
+}
+
+fn typed(status: StatusCode, kind: &'static str, text: String) -> Answer {
+    let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, plain);
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-fn course(
-    server: &Server,
-    via: &Via,
-    client: Client,
-    ready: bool,
-    parts: &Parts,
-) -> Result<(StatusCode, &'static str), Refusal> {
-    admit(server, via, client.local, parts)?;
-    let found = match parts.uri.path() {
-        "/livez" => (StatusCode::OK, "alive\n"),
-        "/readyz" if ready => (StatusCode::OK, "ready\n"),
-        "/readyz" => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
-        _ => return Err(Refusal::NoPage),
-    };
-    match parts.method {
-        Method::GET | Method::HEAD => Ok(found),
-        _ => Err(Refusal::ReadOnly),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(method: &str, path: &str, host: &str, ready: bool, status: u16) {
-        let request = http::Request::builder().method(method).uri(path).header("host", host);
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        let here = "127.0.0.1:7333".parse().unwrap();
-        let client = Client {
-            remote: here,
-            local: here,
-            secure: false,
-            outlet: crate::http::Outlet::default(),
-        };
-        let response = answer(&Server::default(), &Via::named(1), client, ready, &parts);
-        assert_eq!(response.status(), status, "{method} {path}");
-    }
-
-    #[test]
-    fn probes_are_told_whether_it_lives_and_whether_clients_may_come() {
-        for ready in [true, false] {
-            check("GET", "/livez", "127.0.0.1:7333", ready, 200);
-            check("HEAD", "/livez", "localhost", ready, 200);
-            check("GET", "/readyz", "localhost:7333", ready, if ready { 200 } else { 503 });
-            check("POST", "/livez", "localhost", ready, 405);
-            check("DELETE", "/readyz", "localhost", ready, 405);
-            check("GET", "/", "localhost", ready, 404);
-            check("GET", "/livez/", "localhost", ready, 404);
-            check("POST", "/metrics", "localhost", ready, 404);
-            check("GET", "/livez", "evil.example", ready, 403);
-            check("GET", "/livez", "localhost:7332", ready, 403);
-        }
-    }
-}
+mod tests;

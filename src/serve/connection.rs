@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use crate::http::Outlet;
+use crate::metrics::Traffic;
 
 /// How long a client may take for the head of a request, and for its choice between HTTP/1.1 and
 /// HTTP/2. A connection of HTTP/1.1 without a request lives as long.
@@ -97,11 +98,11 @@ impl Ended {
 
 /// How HTTP is spoken.
 #[derive(Debug, Clone)]
-pub(super) struct Http(auto::Builder<TokioExecutor>);
+pub(super) struct Http(auto::Builder<TokioExecutor>, Traffic);
 
 impl Http {
-    /// With heads of at most this many bytes.
-    pub(super) fn new(head_bytes_max: usize) -> Self {
+    /// With heads of at most this many bytes; all bytes are counted by `traffic`.
+    pub(super) fn new(head_bytes_max: usize, traffic: Traffic) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
@@ -119,7 +120,7 @@ impl Http {
             .max_send_buf_size(BUFFER)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING);
-        Self(builder)
+        Self(builder, traffic)
     }
 
     /// Speaks until the connection ends. Once `stop` is ready, what is under way is finished and
@@ -142,7 +143,7 @@ impl Http {
             let answer = Box::pin(answer(request));
             async { Ok::<_, Infallible>(answer.await) }
         });
-        let io = TokioIo::new(Impatient::new(io, outlet));
+        let io = TokioIo::new(Impatient::new(self.1.over(io), outlet));
         let mut connection = pin!(self.0.serve_connection(io, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

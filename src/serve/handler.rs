@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 
 use crate::http::places::Place;
 use crate::http::{Outlet, Proxy};
+use crate::metrics::Traffic;
 
 /// Who has connected, and where.
 #[derive(Debug, Clone)]
@@ -48,6 +49,14 @@ impl Handler for Routed {
         Arc::clone(&self.0).handle(place, request, authorization_was_ours, client.outlet).await
     }
 
+    fn metrics(&self) -> Option<String> {
+        Some(self.0.metrics_text())
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.0.metrics().clients().clone()
+    }
+
     async fn calls_done(&self) {
         self.0.calls_done().await;
     }
@@ -77,6 +86,16 @@ pub trait Handler: Send + Sync + 'static {
     /// only listen, and nobody waits for those.
     fn calls_done(&self) -> impl Future<Output = ()> + Send {
         future::pending()
+    }
+
+    /// What has been counted, as Prometheus reads it; `None` if nothing is.
+    fn metrics(&self) -> Option<String> {
+        None
+    }
+
+    /// Where bytes between clients and us are counted.
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
     }
 
     /// Ends every stream as its protocol has it, and lets no new one begin.

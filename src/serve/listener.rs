@@ -23,6 +23,7 @@ use super::connection::{Ended, HEAD, Http};
 use super::handler::Client;
 use crate::http::Outlet;
 use crate::http::Refusal;
+use crate::metrics::Traffic;
 
 /// A silent client is asked whether it is there after this long, ...
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
@@ -77,15 +78,15 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Serves what connects to `socket`: at most so many at once, with heads of at most so many
-    /// bytes.
+    /// bytes. `traffic` counts what comes and goes.
     pub(super) fn new(
         socket: TcpListener,
         tls: Option<TlsAcceptor>,
-        connections_max: usize,
-        head_bytes_max: usize,
+        (connections_max, head_bytes_max): (usize, usize),
+        traffic: Traffic,
     ) -> Self {
         let room = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-        Self { socket, tls, http: Http::new(head_bytes_max), room }
+        Self { socket, tls, http: Http::new(head_bytes_max, traffic), room }
     }
 
     /// The address it listens on.

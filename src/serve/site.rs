@@ -17,12 +17,13 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 use url::Url;
 
-use super::admin;
+use super::admin::{self, Desk};
 use super::front::Front;
 use super::handler::Handler;
 use super::listener::{Listener, Phase};
 use super::tls::{self, TlsError};
 use crate::http::Via;
+use crate::metrics::Traffic;
 use crate::routes::{Admin, Route, Server, Upstream};
 
 /// How long streams may take to end as their protocol has it.
@@ -77,8 +78,8 @@ pub struct Site<H> {
     admin: Option<Listener>,
     front: Arc<Front<H>>,
     handler: Arc<H>,
-    server: Arc<Server>,
-    via: Via,
+    server: Server,
+    desk: Arc<Desk<H>>,
 }
 
 impl<H: Handler> Site<H> {
@@ -107,19 +108,21 @@ impl<H: Handler> Site<H> {
         }
         let tls = server.tls.as_ref().map(tls::load).transpose()?;
         let socket = listen(socket, server.listen, "server").await?;
-        let clients = Listener::new(socket, tls, server.max_connections, server.max_header_bytes);
+        let limits = (server.max_connections, server.max_header_bytes);
+        let clients = Listener::new(socket, tls, limits, handler.traffic());
+        let desk = Desk::new(server, admin, via.clone(), Arc::clone(&handler));
         let admin = match admin.listen {
             Some(address) => {
                 let socket = passed_socket(&mut passed, 1, "admin")?;
                 let socket = listen(socket, address, "admin").await?;
                 let limits = (admin::CONNECTIONS_MAX, admin::HEAD_BYTES_MAX);
-                Some(Listener::new(socket, None, limits.0, limits.1))
+                Some(Listener::new(socket, None, limits, Traffic::default()))
             }
             None => None,
         };
-        let front = Front::new(server.clone(), via.clone(), routes, Arc::clone(&handler));
-        let server = Arc::new(server.clone());
-        Ok(Self { clients, admin, front: Arc::new(front), handler, server, via })
+        let front = Front::new(server.clone(), via, routes, Arc::clone(&handler));
+        let (front, desk, server) = (Arc::new(front), Arc::new(desk), server.clone());
+        Ok(Self { clients, admin, front, handler, server, desk })
     }
 
     /// The address that clients connect to, as the system has given it.
@@ -147,12 +150,10 @@ impl<H: Handler> Site<H> {
         let (clients_phase, clients_follow) = watch::channel(Phase::Serving);
         let (admin_phase, admin_follow) = watch::channel(Phase::Serving);
         let admin = self.admin.map(|listener| {
-            let (server, via) = (Arc::clone(&self.server), self.via.clone());
-            let ready = clients_phase.subscribe();
+            let (desk, ready) = (Arc::clone(&self.desk), clients_phase.subscribe());
             let answer = move |client, request: Request<Incoming>| {
-                let ready = *ready.borrow() == Phase::Serving;
-                let (parts, _) = request.into_parts();
-                future::ready(admin::answer(&server, &via, client, ready, &parts))
+                let (desk, ready) = (Arc::clone(&desk), *ready.borrow() == Phase::Serving);
+                async move { desk.answer(client, ready, request).await }
             };
             tokio::spawn(listener.serve(answer, admin_follow))
         });

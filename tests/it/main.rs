@@ -18,6 +18,7 @@ mod legacy;
 mod lines;
 mod links;
 mod masks;
+mod metrics;
 mod over_http;
 mod overheard;
 mod packages;

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use milepost::jsonrpc::{Key, Message};
+use milepost::metrics::RouteCounts;
 use milepost::progress::dialect::Source;
 use milepost::progress::durations::Learned;
 use milepost::progress::extract::Extract;
@@ -50,6 +51,8 @@ pub(crate) struct Player {
     now: Duration,
     checkers: BTreeMap<u64, Checker>,
     summaries: bool,
+    /// Where its records are counted.
+    counts: Option<Arc<RouteCounts>>,
     checked: bool,
     out: String,
 }
@@ -73,6 +76,7 @@ impl Player {
             now: Duration::ZERO,
             checkers,
             summaries: false,
+            counts: None,
             checked,
             out: String::new(),
         }
@@ -211,6 +215,9 @@ impl Player {
             if let Record::Call(call) = &record {
                 self.learned.learn(call);
             }
+            if let Some(counts) = &self.counts {
+                counts.note(&record);
+            }
             match record {
                 Record::Message { verdict: Verdict::Withheld(Reason::Noise), .. } => {}
                 Record::Message { verdict: Verdict::Withheld(reason), .. } => {
@@ -307,6 +314,18 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
 
 /// Plays a transcript and answers with what it should have looked like.
 pub(crate) fn replay(text: &str) -> String {
+    replay_with(text, |_| {})
+}
+
+/// The same, with a summary of each call, and with its records counted.
+pub(crate) fn replay_counting(text: &str, counts: &Arc<RouteCounts>) -> String {
+    replay_with(text, |player| {
+        player.summaries = true;
+        player.counts = Some(Arc::clone(counts));
+    })
+}
+
+fn replay_with(text: &str, prepare: impl Fn(&mut Player)) -> String {
     let mut policy = Policy::default();
     let mut lines = text.lines().peekable();
     let mut out = String::new();
@@ -315,11 +334,14 @@ pub(crate) fn replay(text: &str) -> String {
             settings(&mut policy, text);
         } else if line.starts_with('!') {
             let mut player = Player::new(policy);
+            prepare(&mut player);
             return out + &rest(&mut player, std::iter::once(line).chain(lines));
         }
         let _ = writeln!(out, "{line}");
     }
-    out + &rest(&mut Player::new(policy), lines)
+    let mut player = Player::new(policy);
+    prepare(&mut player);
+    out + &rest(&mut player, lines)
 }
 
 fn rest<'a>(player: &mut Player, lines: impl Iterator<Item = &'a str>) -> String {

@@ -7,6 +7,7 @@ mod faults;
 mod isolation;
 mod leaving;
 mod legacy;
+mod operators;
 pub(crate) mod proxy;
 mod refusals;
 mod secrets;

@@ -19,6 +19,7 @@ use crate::progress::{Pacing, Policy};
 use crate::relay::{Aside, Relay, Server};
 use crate::remote;
 use crate::routes::{StdioUpstream, Upstream};
+use crate::telemetry::Connection;
 use crate::transport::child::Program;
 
 /// Without use for so long a session ends that has no server of its own.
@@ -79,8 +80,9 @@ impl Proxy {
             _ => {
                 let server = Towards::new(Way::of_site(site, &self.via, wanted.ours));
                 let relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
+                let log = Connection::of(&site.counts);
                 let span = tracing::info_span!("session", route = %site.route.path);
-                tokio::spawn(carry(relay, running).instrument(span));
+                tokio::spawn(carry(relay, log, running).instrument(span));
                 Ok(())
             }
         };
@@ -112,11 +114,12 @@ fn start(
     let era = Arc::clone(&site.era);
     if let Some(connect) = site.in_process.clone() {
         tokio::spawn(async move {
+            let log = Connection::of(&site.counts);
             let _ends = Ends { site, session };
             let Ok(io) = connect().await else { return };
             let (from, to) = tokio::io::split(io);
             let server = host::stand_in(Box::new(from), Box::new(to), shared, era);
-            carry(Relay::new(policy, streams, server, no_noise()), running).await;
+            carry(Relay::new(policy, streams, server, no_noise()), log, running).await;
         });
         return Ok(());
     }
@@ -124,11 +127,16 @@ fn start(
         Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
     let noise = Box::new(Said::default());
     let relay = |server, aside| Relay::new(policy, streams, server, aside);
-    let host = Host::start(program, Some(shared), era, noise, relay);
-    let mut host = host.map_err(|error| in_full(&error))?;
+    let log = Connection::of(&site.counts);
+    let host = Host::start(program, Some(shared), era, noise, log, relay);
+    let mut host = host.map_err(|error| {
+        site.counts.upstream_error("child");
+        in_full(&error)
+    })?;
+    let child = site.counts.child_started();
     let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
     let task = async move {
-        let (_running, _ends) = (running, Ends { site, session });
+        let (_running, _child, _ends) = (running, child, Ends { site, session });
         host.run(None).await;
     };
     tokio::spawn(task.instrument(span));
@@ -136,9 +144,9 @@ fn start(
 }
 
 /// Carries what clients and a server say that is no child, until either has said its last word.
-async fn carry<S: Server>(relay: Relay<Streams, S>, _running: Running) {
+async fn carry<S: Server>(relay: Relay<Streams, S>, log: Connection, _running: Running) {
     // Whoever ends a session has no interest in calls that are open.
-    remote::run(relay, Duration::ZERO, std::future::pending()).await;
+    remote::run(relay, Duration::ZERO, log, std::future::pending()).await;
 }
 
 /// How long the server of a new session may take to answer its first request.

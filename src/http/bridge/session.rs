@@ -217,6 +217,21 @@ impl Sessions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many there are, and the messages and bytes that are kept for their clients.
+    pub(in crate::http) fn load(&self) -> (usize, usize, usize) {
+        let sessions: Vec<Arc<Session>> = self.lock().values().cloned().collect();
+        let (mut messages, mut bytes) = (0, 0);
+        for session in &sessions {
+            let table = session.table();
+            for store in table.stores.values().chain([&session.home]) {
+                let state = store.lock();
+                messages += state.kept.len();
+                bytes += state.bytes;
+            }
+        }
+        (sessions.len(), messages, bytes)
+    }
+
     /// Room for one more server, if `max` are not running; `running` counts those of the proxy.
     pub(super) fn count(self: &Arc<Self>, max: usize, running: &Arc<Calls>) -> Option<Running> {
         let before = self.servers.fetch_add(1, Ordering::Relaxed);

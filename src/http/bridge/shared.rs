@@ -143,7 +143,10 @@ impl Proxy {
                         let why = "the MCP server has died, and is not started again: see restart";
                         return Err(Box::new(refusal(StatusCode::BAD_GATEWAY, why, id)));
                     }
-                    Found::At(_) | Found::None => {
+                    found => {
+                        if matches!(found, Found::At(_)) {
+                            site.counts.child_restarted();
+                        }
                         let wanted = Wanted { whose: Whose::Shared, id, ours: false };
                         let session = self.begin_session(site, &wanted)?;
                         let deaths = known.get(&caller).map_or(0, |before| before.deaths);

@@ -304,6 +304,9 @@ impl Towards {
     pub(super) fn unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
         let why = in_full(error);
         tracing::warn!(error = why, "the server could not be asked");
+        if let (Some(counts), Some(kind)) = (&self.way.counts, error.kind()) {
+            counts.upstream_error(kind);
+        }
         self.drop_exchange(stream);
         self.refuse_all(stream, &why, None);
     }

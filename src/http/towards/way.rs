@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
@@ -13,6 +13,7 @@ use crate::http::headers::{self, Onward, Passage};
 use crate::http::site::{self, SESSION_ID, Site, SiteError, Target};
 use crate::http::upstream::InProcess;
 use crate::http::via::Via;
+use crate::metrics::{RouteCounts, Traffic};
 use crate::relay::Headers;
 use crate::routes::{HeaderRules, Route};
 
@@ -97,6 +98,8 @@ pub struct Way {
     pub(super) message_max: usize,
     /// Silence of the server, in bytes, after which a stream is given up.
     pub(super) idle: Option<Duration>,
+    /// Where its failures are counted.
+    pub(super) counts: Option<Arc<RouteCounts>>,
 }
 
 impl Way {
@@ -110,7 +113,7 @@ impl Way {
         bearer: Option<Bearer>,
         connect: Option<&InProcess>,
     ) -> Result<Self, SiteError> {
-        let (endpoint, sse) = site::targets(route, connect)?;
+        let (endpoint, sse) = site::targets(route, connect, &Traffic::default())?;
         Ok(Self {
             endpoint,
             sse,
@@ -120,6 +123,7 @@ impl Way {
             authorization_was_ours: false,
             message_max: route.max_request_bytes,
             idle: route.idle_timeout,
+            counts: None,
         })
     }
 
@@ -134,6 +138,7 @@ impl Way {
             authorization_was_ours: ours,
             message_max: site.route.max_request_bytes,
             idle: site.route.idle_timeout,
+            counts: Some(Arc::clone(&site.counts)),
         }
     }
 

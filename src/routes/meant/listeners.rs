@@ -38,6 +38,7 @@ pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), Wrong>
             return Err(beyond_loopback(listen));
         }
     }
+    let bearer = admin.and_then(|admin| said(&admin.bearer));
     let admin = admin.map(|_| place.map_or(ADMIN, |listen| listen.get_ref().0));
     if admin == Some(server.listen) && server.listen.port() != 0 {
         let span = place.or(table.listen.as_ref()).map_or(0..0, Spanned::span);
@@ -45,7 +46,7 @@ pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), Wrong>
             format!("clients connect to {} already; another port is expected", server.listen);
         return Err(Wrong::new(span, what));
     }
-    Ok((server, Admin { listen: admin }))
+    Ok((server, Admin { listen: admin, bearer }))
 }
 
 /// Pages of browsers can make any name lead to any address, so names decide who is answered.

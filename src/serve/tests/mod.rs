@@ -99,7 +99,7 @@ impl Spoken {
 /// what takes long is over at once.
 async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
     let handler = Arc::new(Recorder::default());
-    let http = Http::new(server.max_header_bytes);
+    let http = Http::new(server.max_header_bytes, crate::metrics::Traffic::default());
     let via = Via::named(0xbad_cafe);
     let front = Arc::new(Front::new(server, via, &routes(), Arc::clone(&handler)));
     let (ours, theirs) = duplex(1 << 20);

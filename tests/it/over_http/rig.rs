@@ -151,6 +151,11 @@ impl Rig {
         self.refuses.store(refuses, Ordering::Relaxed);
     }
 
+    /// What has been counted, as operators get it.
+    pub(crate) fn metrics(&self) -> String {
+        self.proxy.metrics_text()
+    }
+
     /// Whether no call is open.
     pub(crate) async fn calls_done(&self) -> bool {
         settle().await;

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
+use milepost::progress::Reason;
+
 use super::rig::{Answer, Asked, Rig, check, pass, settle};
+use crate::metrics::page::Page;
 use crate::script::{duration, transcripts_of_one_client, unprintable};
 
 /// Transcripts that have no meaning over HTTP+SSE, and why.
@@ -115,6 +118,24 @@ fn told(answer: &Answer, since: Duration) -> Vec<(Duration, String)> {
     told.map(|told| (told.at - since, told.text.trim_end().to_owned())).collect()
 }
 
+/// How often each reason stands in a transcript.
+fn withheld(text: &str) -> BTreeMap<String, u32> {
+    let mut reasons = BTreeMap::new();
+    for reason in text.lines().filter_map(|line| line.strip_prefix("x ")) {
+        *reasons.entry(reason.to_owned()).or_default() += 1;
+    }
+    reasons
+}
+
+/// The same, as operators get it.
+fn counted(rig: &Rig) -> BTreeMap<String, u32> {
+    let page = Page::read(&rig.metrics());
+    let count = |reason: &str| page.sum("milepost_withheld_total", &[("reason", reason)]) as u32;
+    let reasons = Reason::ALL.map(Reason::name).into_iter().filter(|name| *name != "noise");
+    let counts = reasons.map(|reason| (reason.to_owned(), count(reason)));
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
 /// One client on HTTP+SSE.
 pub(crate) struct Wire {
     pub(crate) rig: Rig,
@@ -221,6 +242,7 @@ async fn transcripts_come_out_the_same_and_at_the_same_times_on_an_http_sse_stre
         }
         assert_eq!(told(&wire.stream, begin), wanted, "{name}");
         assert_eq!(wire.stream.is_over(), said_gone.is_some(), "{name}");
+        assert_eq!(counted(&wire.rig), withheld(&text), "{name}: reasons in the metrics");
         // What is told with faults left in on purpose, or as it is, breaks rules on purpose.
         if !text.contains("mode=observe") && !text.contains("orphan-answer=off") {
             check(wire.posted.iter().chain([&wire.stream]));

@@ -124,7 +124,7 @@ async fn bind(server: &Server, admin: &Admin) -> Result<Site<Talker>, ServeError
 }
 
 async fn start(server: Server) -> Running {
-    let site = bind(&server, &Admin { listen: Some(loopback()) }).await.unwrap();
+    let site = bind(&server, &Admin { listen: Some(loopback()), bearer: None }).await.unwrap();
     let address = site.address().unwrap();
     let admin = site.admin_address().unwrap().unwrap();
     let (stop, stopped) = mpsc::channel(2);

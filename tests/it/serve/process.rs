@@ -110,7 +110,7 @@ fn it_is_a_service_of_systemd() {
 async fn service() {
     let routes = [Route::new("/a".to_owned(), Upstream::Demo)];
     let handler = Arc::new(Talker::default());
-    let none = Admin { listen: None };
+    let none = Admin { listen: None, bearer: None };
     let code = serve::run(&server(), &none, &routes, Via::named(1), handler).await;
     assert_eq!(code.unwrap(), 0);
 }

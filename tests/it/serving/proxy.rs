@@ -60,7 +60,13 @@ impl Proxy {
     /// With these routes.
     #[track_caller]
     pub(super) fn serving(start: &Start<'_>, routes: &str) -> Self {
-        let mut proxy = Self::launch(start, &file(start, routes));
+        Self::of_file(start, &file(start, routes))
+    }
+
+    /// With this route file.
+    #[track_caller]
+    pub(super) fn of_file(start: &Start<'_>, file: &str) -> Self {
+        let mut proxy = Self::launch(start, file);
         proxy.address = proxy.word("listening address=");
         proxy.admin = proxy.word("listening for operators address=");
         proxy
@@ -98,6 +104,11 @@ impl Proxy {
     /// Where clients connect.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Where operators connect.
+    pub(super) fn admin(&self) -> &str {
+        &self.admin
     }
 
     /// Its route file.

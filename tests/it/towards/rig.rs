@@ -11,6 +11,7 @@ use milepost::http::towards::{Bearer, Reach, Towards, Way};
 use milepost::relay::{Aside, Pipe, Relay};
 use milepost::remote;
 use milepost::routes::{Environment, Routes};
+use milepost::telemetry::Connection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -74,7 +75,12 @@ impl Rig {
         let pipe = Pipe::new(Box::new(from), Box::new(to));
         let aside = Aside::new(Box::new(tokio::io::sink()), None);
         let relay = Relay::with_wire(routes.policy(route), pipe, server, aside);
-        let task = tokio::spawn(remote::run(relay, OPEN_CALLS_GRACE, std::future::pending()));
+        let task = tokio::spawn(remote::run(
+            relay,
+            OPEN_CALLS_GRACE,
+            Connection::default(),
+            std::future::pending(),
+        ));
         let (client, unread) = (Some(client), Vec::new());
         Self { client, asked, refuses, reach, task, unread, checker: Checker::default() }
     }

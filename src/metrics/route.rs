@@ -1,0 +1,233 @@
+//! What is counted for one route.
+
+use std::sync::Arc;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+
+use super::{Counters, Families, Labels, Traffic};
+use crate::progress::{Outcome, Reason, Record, Repair, Summary, Verdict};
+
+/// Whose requests are told apart.
+const METHODS: [&str; 2] = ["tools/call", "other"];
+
+/// What becomes of messages.
+const VERDICTS: [&str; 3] = ["forwarded", "repaired", "withheld"];
+
+/// What progress is made of.
+const ORIGINS: [&str; 4] = ["server", "text", "heartbeat", "estimate"];
+
+/// How servers fail.
+const ERRORS: [&str; 6] = ["connect", "connect-timeout", "http", "compressed", "idle", "child"];
+
+/// Whose sessions there are: of servers over HTTP, ours, and wires of HTTP+SSE.
+const SESSIONS: [&str; 3] = ["server", "own", "wire"];
+
+/// One counter for each value of a label.
+#[derive(Debug)]
+struct Each<const N: usize>([Counter; N]);
+
+impl<const N: usize> Each<N> {
+    fn new(family: &Counters, labels: &Labels, label: &'static str, values: [&str; N]) -> Self {
+        Self(values.map(|value| {
+            let mut labels = labels.clone();
+            labels.push((label, value.to_owned()));
+            family.get_or_create_owned(&labels)
+        }))
+    }
+
+    fn add(&self, place: usize, count: u64) {
+        if let Some(counter) = self.0.get(place) {
+            counter.inc_by(count);
+        }
+    }
+}
+
+/// The counters of one route.
+#[derive(Debug)]
+pub struct RouteCounts {
+    calls: [Each<9>; 2],
+    in_flight: Gauge,
+    duration: Histogram,
+    first_progress: Histogram,
+    longest_silence: Histogram,
+    messages: Each<3>,
+    repairs: Each<12>,
+    withheld: Each<20>,
+    progress_received: Counter,
+    overheard: Counter,
+    progress_sent: Each<4>,
+    upgrades: Counter,
+    upstream_errors: Each<6>,
+    traffic: Traffic,
+    children: Gauge,
+    child_starts: Counter,
+    child_restarts: Counter,
+    sessions: [Gauge; 3],
+    streams: Gauge,
+    kept_messages: Gauge,
+    kept_bytes: Gauge,
+}
+
+/// How much is in the tables of a route.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// Sessions of servers over HTTP, sessions that are ours, and streams of HTTP+SSE.
+    pub sessions: [usize; 3],
+    /// Streams and requests that are open.
+    pub streams: usize,
+    /// Messages that wait to be taken.
+    pub kept_messages: usize,
+    /// Bytes of these.
+    pub kept_bytes: usize,
+}
+
+impl RouteCounts {
+    pub(super) fn new(of: &Families, path: &str) -> Self {
+        let labels: Labels = vec![("route", path.to_owned())];
+        let with = |name, value: &str| {
+            let mut labels = labels.clone();
+            labels.push((name, value.to_owned()));
+            labels
+        };
+        let calls = |method| {
+            let names = Outcome::ALL.map(Outcome::name);
+            Each::new(&of.calls, &with("method", method), "outcome", names)
+        };
+        Self {
+            calls: METHODS.map(calls),
+            in_flight: of.in_flight.get_or_create_owned(&labels),
+            duration: of.duration.get_or_create_owned(&labels),
+            first_progress: of.first_progress.get_or_create_owned(&labels),
+            longest_silence: of.longest_silence.get_or_create_owned(&labels),
+            messages: Each::new(&of.messages, &labels, "verdict", VERDICTS),
+            repairs: Each::new(&of.repairs, &labels, "repair", Repair::ALL.map(Repair::name)),
+            withheld: Each::new(&of.withheld, &labels, "reason", Reason::ALL.map(Reason::name)),
+            progress_received: of.progress_received.get_or_create_owned(&labels),
+            overheard: of.overheard.get_or_create_owned(&labels),
+            progress_sent: Each::new(&of.progress_sent, &labels, "origin", ORIGINS),
+            upgrades: of.upgrades.get_or_create_owned(&labels),
+            upstream_errors: Each::new(&of.upstream_errors, &labels, "kind", ERRORS),
+            traffic: Traffic {
+                received: of.server_received.get_or_create_owned(&labels),
+                sent: of.server_sent.get_or_create_owned(&labels),
+            },
+            children: of.children.get_or_create_owned(&labels),
+            child_starts: of.child_starts.get_or_create_owned(&labels),
+            child_restarts: of.child_restarts.get_or_create_owned(&labels),
+            sessions: SESSIONS.map(|kind| of.sessions.get_or_create_owned(&with("kind", kind))),
+            streams: of.streams.get_or_create_owned(&labels),
+            kept_messages: of.kept_messages.get_or_create_owned(&labels),
+            kept_bytes: of.kept_bytes.get_or_create_owned(&labels),
+        }
+    }
+
+    /// Counts one record. Requests that are open are counted by whoever carries them
+    /// ([`RouteCounts::in_flight`]): a connection that ends takes its requests with it.
+    pub fn note(&self, record: &Record) {
+        match record {
+            Record::Message { verdict, .. } => match verdict {
+                Verdict::Forwarded => self.messages.add(0, 1),
+                Verdict::Repaired(repairs) => {
+                    self.messages.add(1, 1);
+                    for repair in repairs.iter() {
+                        self.repairs.add(repair as usize, 1);
+                    }
+                }
+                Verdict::Withheld(reason) => {
+                    self.messages.add(2, 1);
+                    self.withheld.add(*reason as usize, 1);
+                }
+            },
+            Record::Call(call) => self.ended(call),
+            Record::Opened(_) | Record::Beat(_) => {}
+        }
+    }
+
+    fn ended(&self, call: &Summary) {
+        let [tools, others] = &self.calls;
+        let calls = if call.tool.is_some() { tools } else { others };
+        calls.add(call.outcome as usize, 1);
+        let account = &call.account;
+        self.progress_received.inc_by(account.received);
+        self.overheard.inc_by(account.overheard);
+        let added = account.beats + account.told_from_text;
+        let origins = [
+            account.sent.saturating_sub(added),
+            account.told_from_text,
+            account.beats.saturating_sub(account.estimates),
+            account.estimates,
+        ];
+        for (place, count) in origins.into_iter().enumerate() {
+            self.progress_sent.add(place, count);
+        }
+        if call.tool.is_none() {
+            return;
+        }
+        let since = |at: std::time::Instant| at.saturating_duration_since(call.opened);
+        self.duration.observe(since(call.ended).as_secs_f64());
+        if let Some(first) = call.first_told {
+            self.first_progress.observe(since(first).as_secs_f64());
+        }
+        if call.token.is_some() {
+            self.longest_silence.observe(call.silence.as_secs_f64());
+        }
+    }
+
+    /// More, or fewer, requests wait for their answer.
+    pub fn in_flight(&self, more: i64) {
+        self.in_flight.inc_by(more);
+    }
+
+    /// An answer was made a stream.
+    pub fn upgraded(&self) {
+        self.upgrades.inc();
+    }
+
+    /// The server has failed in this way: one of `connect`, `connect-timeout`, `http`, `compressed`,
+    /// `idle`, `child`.
+    pub fn upstream_error(&self, kind: &str) {
+        if let Some(place) = ERRORS.iter().position(|known| *known == kind) {
+            self.upstream_errors.add(place, 1);
+        }
+    }
+
+    /// Bytes between the server and us.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// A child has been started, and runs as long as what is returned is there.
+    pub fn child_started(self: &Arc<Self>) -> Child {
+        self.child_starts.inc();
+        self.children.inc();
+        Child(Arc::clone(self))
+    }
+
+    /// A child is started in the place of one that has died.
+    pub fn child_restarted(&self) {
+        self.child_restarts.inc();
+    }
+
+    /// Sets what is read when it is asked for.
+    pub fn tables(&self, tables: Tables) {
+        let set = |gauge: &Gauge, count| gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        for (gauge, count) in self.sessions.iter().zip(tables.sessions) {
+            set(gauge, count);
+        }
+        set(&self.streams, tables.streams);
+        set(&self.kept_messages, tables.kept_messages);
+        set(&self.kept_bytes, tables.kept_bytes);
+    }
+}
+
+/// A child that runs.
+#[derive(Debug)]
+pub struct Child(Arc<RouteCounts>);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.0.children.dec();
+    }
+}

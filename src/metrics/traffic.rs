@@ -1,0 +1,85 @@
+//! Bytes that go each way over connections.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes from and to a peer. The default counts for nobody.
+#[derive(Debug, Clone, Default)]
+pub struct Traffic {
+    pub(super) received: Counter,
+    pub(super) sent: Counter,
+}
+
+impl Traffic {
+    /// Counts what comes and goes over `io`.
+    pub fn over<I>(&self, io: I) -> Metered<I> {
+        Metered { io, traffic: self.clone() }
+    }
+}
+
+/// A connection whose bytes are counted.
+#[derive(Debug)]
+pub struct Metered<I> {
+    io: I,
+    traffic: Traffic,
+}
+
+fn count(counter: &Counter, written: &Poll<io::Result<usize>>) {
+    if let Poll::Ready(Ok(bytes)) = written {
+        counter.inc_by(*bytes as u64);
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.io).poll_read(cx, buffer);
+        this.traffic.received.inc_by(buffer.filled().len().saturating_sub(before) as u64);
+        read
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Metered<I> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.io).poll_write(cx, bytes);
+        count(&this.traffic.sent, &written);
+        written
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.io).poll_write_vectored(cx, slices);
+        count(&this.traffic.sent, &written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
