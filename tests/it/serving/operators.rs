@@ -3,6 +3,7 @@
 use super::proxy::Start;
 use super::*;
 use crate::metrics::page::Page;
+use crate::support::until;
 
 /// A request to the page for operators: its status and what it says.
 #[track_caller]
@@ -61,7 +62,10 @@ fn numbers_are_served_and_count_the_bytes_of_both_sides() {
     server.json(&result("1"));
     assert_eq!(client.status(), 200);
     client.rest();
-    let after = Page::read(&ask(&proxy, "GET", "/metrics", &[], "").1);
+    // The client may have read what the thread that wrote it is about to count.
+    let now = || Page::read(&ask(&proxy, "GET", "/metrics", &[], "").1);
+    until("the answer is counted", || now().sum("milepost_client_sent_bytes_total", &[]) > 0.0);
+    let after = now();
     for name in ["client_received", "client_sent", "server_received", "server_sent"] {
         let bytes = after.sum(&format!("milepost_{name}_bytes_total"), &[]);
         assert!((50.0..2000.0).contains(&bytes), "{name}: {bytes}");
