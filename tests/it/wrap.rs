@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::checker::Checker;
 use crate::support::session::{Session, signal};
-use crate::support::{STUCK, example, milepost, runs, until};
+use crate::support::{MILEPOST, STUCK, example, milepost, runs, until};
 
 /// The memory that Milepost may need at most, in KiB: two lines of 4 MiB that are held whole in
 /// each direction, the queues, and the program.
@@ -489,7 +489,10 @@ mod how_it_ends {
             let script = r#"sleep 300 & echo $! >"$0"; setsid sleep 300 & echo $! >>"$0"
                 exec 3>&1; (trap '' TERM INT HUP; exec sleep 300) & echo $! >>"$0"
                 echo '{"jsonrpc":"2.0","method":"ready"}'; wait; wait"#;
-            let mut session = Session::wrap(&[], &["sh", "-c", script, &path]);
+            // Whoever runs the tests in the background may have SIGINT ignored, and servers inherit that.
+            let mut command = Command::new("env");
+            command.args(["--default-signal=TERM,INT,HUP", MILEPOST, "wrap", "--state-dir", "off"]);
+            let mut session = Session::start(command.args(["--", "sh", "-c", script, &path]));
             session.line();
             let pids = fs::read_to_string(&path).unwrap();
             let mut pids: Vec<u32> = pids.lines().map(|pid| pid.parse().unwrap()).collect();
