@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::durations::{Entry, FILE, Store, StoreError, state_dir};
+use crate::durations::{self, Entry, FILE, Store, StoreError, state_dir};
 use crate::settings::{StateDir, nearest};
 
 /// The arguments.
@@ -66,7 +65,7 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
     if rows.is_empty() {
         return Ok(nothing_yet(folder.join(FILE)));
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = durations::now();
     Ok(table(&rows, now))
 }
 

@@ -12,7 +12,7 @@ mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::progress::durations::Learned;
 use writer::Writer;
@@ -23,6 +23,11 @@ pub use store::{Entry, FILE, Store, StoreError};
 /// How long the end of the process may be put off by what is not written yet: a write takes a few
 /// milliseconds, and other processes may have theirs first.
 const LAST_WRITE: Duration = Duration::from_millis(500);
+
+/// The time of day, in seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
 
 /// What is known of the tools of every route. Cheap to clone.
 #[derive(Clone, Default)]

@@ -7,7 +7,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use redb::backends::FileBackend;
 use redb::{
@@ -165,12 +165,11 @@ impl Store {
         Ok(entries.unwrap_or_default())
     }
 
-    /// Adds calls to what is kept, as having ended now.
+    /// Adds calls to what is kept, as having ended `now`, in seconds since 1970.
     ///
     /// # Errors
     /// If the file cannot be used or made. One that is damaged is set aside.
-    pub(super) fn add(&mut self, added: &Added) -> Result<(), StoreError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    pub(super) fn add(&mut self, added: &Added, now: u64) -> Result<(), StoreError> {
         self.with(true, |database| {
             let to = database.begin_write()?;
             claim(&to)?;
@@ -352,6 +351,8 @@ mod tests {
     use crate::progress::durations::{Ended, REMEMBERED};
     use tempfile::TempDir;
 
+    const NOW: u64 = 1_750_000_000;
+
     fn store() -> (TempDir, Store) {
         let folder = TempDir::new().unwrap();
         let store = Store::new(folder.path());
@@ -378,11 +379,11 @@ mod tests {
         let (folder, mut store) = store();
         assert_eq!(store.read().unwrap(), []);
         assert!(!store.path.exists());
-        store.add(&calls(&[("a", &[1, 2]), ("b", &[9])])).unwrap();
+        store.add(&calls(&[("a", &[1, 2]), ("b", &[9])]), NOW).unwrap();
         let mut other = Store::new(folder.path());
-        other.add(&calls(&[("a", &[3])])).unwrap();
+        other.add(&calls(&[("a", &[3])]), NOW).unwrap();
         assert_eq!(millis(&mut store), [("a".into(), vec![1, 2, 3]), ("b".into(), vec![9])]);
-        store.add(&calls(&[("a", &[7; REMEMBERED - 1])])).unwrap();
+        store.add(&calls(&[("a", &[7; REMEMBERED - 1])]), NOW).unwrap();
         let all = millis(&mut store);
         assert_eq!((all[0].1.len(), &all[0].1[..2]), (REMEMBERED, &[3, 7][..]));
         assert_eq!(store.forget("/r", Some("a")).unwrap(), 1);
@@ -397,10 +398,10 @@ mod tests {
         failed.note(Ended::Failed);
         failed.note(Ended::GivenUp);
         let failed = Added::from([("/r".into(), BTreeMap::from([("a".into(), failed)]))]);
-        store.add(&failed).unwrap();
+        store.add(&failed, NOW).unwrap();
         assert_eq!(store.read().unwrap(), []);
-        store.add(&calls(&[("a", &[1])])).unwrap();
-        store.add(&failed).unwrap();
+        store.add(&calls(&[("a", &[1])]), NOW).unwrap();
+        store.add(&failed, NOW).unwrap();
         let known = store.read().unwrap().remove(0).durations;
         assert_eq!((known.errors, known.given_up, known.samples().len()), (1, 1, 1));
     }
@@ -408,13 +409,13 @@ mod tests {
     #[test]
     fn the_file_of_a_newer_version_is_left_alone() {
         let (folder, mut store) = store();
-        store.add(&calls(&[("a", &[1])])).unwrap();
+        store.add(&calls(&[("a", &[1])]), NOW).unwrap();
         let database = Database::create(&store.path).unwrap();
         let to = database.begin_write().unwrap();
         to.open_table(META).unwrap().insert("version", VERSION + 1).unwrap();
         to.commit().unwrap();
         drop(database);
-        assert!(matches!(store.add(&calls(&[("a", &[2])])), Err(StoreError::Newer { .. })));
+        assert!(matches!(store.add(&calls(&[("a", &[2])]), NOW), Err(StoreError::Newer { .. })));
         assert!(matches!(store.read(), Err(StoreError::Newer { .. })));
         assert!(matches!(store.forget("/r", None), Err(StoreError::Newer { .. })));
         let database = Database::create(&store.path).unwrap();
@@ -433,7 +434,7 @@ mod tests {
         to.open_table(OTHER).unwrap().insert(1, 1).unwrap();
         to.commit().unwrap();
         drop(database);
-        store.add(&calls(&[("a", &[1])])).unwrap();
+        store.add(&calls(&[("a", &[1])]), NOW).unwrap();
         assert_eq!(millis(&mut store), [("a".into(), vec![1])]);
         assert!(folder.path().join("durations.redb.bad-1").exists());
     }
@@ -441,14 +442,14 @@ mod tests {
     #[test]
     fn a_value_that_cannot_be_read_is_begun_anew() {
         let (_folder, mut store) = store();
-        store.add(&calls(&[("a", &[1]), ("b", &[1])])).unwrap();
+        store.add(&calls(&[("a", &[1]), ("b", &[1])]), NOW).unwrap();
         let database = Database::create(&store.path).unwrap();
         let to = database.begin_write().unwrap();
         to.open_table(ENTRIES).unwrap().insert(("/r", "a"), &b"{"[..]).unwrap();
         to.commit().unwrap();
         drop(database);
         assert_eq!(millis(&mut store), [("b".into(), vec![1])]);
-        store.add(&calls(&[("a", &[2])])).unwrap();
+        store.add(&calls(&[("a", &[2])]), NOW).unwrap();
         assert_eq!(millis(&mut store)[0], ("a".into(), vec![2]));
     }
 
@@ -457,11 +458,10 @@ mod tests {
         let (_folder, mut store) = store();
         let names: Vec<String> = (0..ENTRIES_MAX).map(|number| format!("t{number}")).collect();
         let tools: Vec<(&str, &[u32])> = names.iter().map(|name| (&**name, &[1][..])).collect();
-        store.add(&calls(&tools)).unwrap();
+        store.add(&calls(&tools), NOW).unwrap();
         assert_eq!(store.read().unwrap().len() as u64, ENTRIES_MAX);
         // Of the same second all are of the same age.
-        thread::sleep(Duration::from_millis(1100));
-        store.add(&calls(&[("new", &[1]), ("t7", &[2])])).unwrap();
+        store.add(&calls(&[("new", &[1]), ("t7", &[2])]), NOW + 1).unwrap();
         let left = millis(&mut store);
         assert_eq!(left.len() as u64, ENTRIES_MAX - ENTRIES_MAX / 10);
         let has = |name: &str| left.iter().any(|(tool, _)| tool == name);
@@ -471,10 +471,10 @@ mod tests {
     #[test]
     fn whoever_has_the_file_is_waited_for() {
         let (_folder, mut store) = store();
-        store.add(&calls(&[("a", &[1])])).unwrap();
+        store.add(&calls(&[("a", &[1])]), NOW).unwrap();
         let database = Database::create(&store.path).unwrap();
         let waits = thread::spawn(move || {
-            store.add(&calls(&[("a", &[2])])).unwrap();
+            store.add(&calls(&[("a", &[2])]), NOW).unwrap();
             millis(&mut store)
         });
         thread::sleep(Duration::from_millis(50));

@@ -122,7 +122,7 @@ impl Writer {
             }
             let loaded = load(&mut store, &loads).map(|()| loads.clear());
             let done = match loaded {
-                Ok(()) if !added.is_empty() => store.add(&added),
+                Ok(()) if !added.is_empty() => store.add(&added, super::now()),
                 loaded => loaded,
             };
             match done {

@@ -267,13 +267,20 @@ fn outcome_of(result: &Bytes) -> Outcome {
     if result.len() > OUTCOME_MAX {
         return Outcome::Result;
     }
-    let says = |name, value: &[u8]| json::member(result, name).is_some_and(|said| *said == *value);
-    if says("isError", b"true") {
-        return Outcome::ToolError;
+    let (mut failed, mut complete) = (false, true);
+    for member in json::Members::new(result) {
+        let (key, value) = (&result[member.key], &result[member.value]);
+        if json::key_is(key, "isError") {
+            failed = value == b"true";
+        } else if json::key_is(key, "resultType") {
+            complete = value == b"\"complete\"";
+        }
     }
-    let kind = json::member(result, "resultType");
-    let complete = kind.is_none_or(|kind| *kind == *b"\"complete\"");
-    if complete { Outcome::Result } else { Outcome::Interim }
+    match complete {
+        _ if failed => Outcome::ToolError,
+        true => Outcome::Result,
+        false => Outcome::Interim,
+    }
 }
 
 /// An error with `code` and `message`; `None` if it has both.

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use super::call::Name;
+use super::durations::fnv_1a;
 use super::policy::{Mode, Policy};
 use super::remap::{spliced, within};
 use super::{Filter, Payload};
@@ -109,15 +110,10 @@ impl Ask {
     }
 }
 
-/// A positive integer that follows from a token (FNV-1a). That two open requests get the same by chance,
+/// A positive integer that follows from a token. That two open requests get the same by chance,
 /// whose progress would then be told as the older one's, need not be reckoned with: there are 2^53.
 fn integer_for(token: &Key) -> i64 {
-    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    let hash = token
-        .to_json()
-        .iter()
-        .fold(BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
+    let hash = fnv_1a(token.to_json());
     // The upper bits are the better ones; 53 always fit.
     i64::try_from(hash >> 11).unwrap_or(1).max(1)
 }
@@ -141,18 +137,21 @@ impl Policy {
     fn ask_of(&self, tool: Option<&str>) -> Option<&Ask> {
         let none = Ask::default();
         let asks = self.mode != Mode::Observe
-            && (!self.capabilities.is_empty()
-                || self.tools.values().chain([&self.call]).any(|call| call.ask != none));
+            && (!self.capabilities.is_empty() || self.everywhere().any(|call| call.ask != none));
         asks.then(|| &self.of(tool).ask)
     }
 
-    /// The token of a request: as its client knows it, and as its server will.
-    pub(super) fn token_in(&self, request: &Message, tool: Option<&str>) -> Option<Name> {
-        let params = request.params()?;
-        let client = json::member(&json::member(&params, "_meta")?, "progressToken")?;
+    /// The token of a request, whose text is `client`: as its client knows it, and as its server will.
+    pub(super) fn token_in(
+        &self,
+        request: &Message,
+        params: &Bytes,
+        tool: Option<&str>,
+        client: Bytes,
+    ) -> Option<Name> {
         let key = Key::read(&client)?;
         // One that stands there twice stays: we could change the one that is not read.
-        let sole = || sole_member(&sole_member(&params, "_meta")?, "progressToken");
+        let sole = || sole_member(&sole_member(params, "_meta")?, "progressToken");
         let ask = self.ask_of(tool).filter(|_| !request.repeats_a_key() && sole().is_some());
         Some(match ask.and_then(|ask| ask.token(&key)) {
             Some(server) => Name { client, server, translated: true },
@@ -181,14 +180,12 @@ impl Policy {
 
     /// Whether some tool's server is given tokens of another type.
     pub(super) fn renames_tokens(&self) -> bool {
-        let mut all = self.tools.values().chain([&self.call]);
-        all.any(|call| call.ask.token_type != TokenType::Same)
+        self.everywhere().any(|call| call.ask.token_type != TokenType::Same)
     }
 
     /// Whether some server is given tokens that are strings.
     pub(super) fn gives_strings(&self) -> bool {
-        let mut all = self.tools.values().chain([&self.call]);
-        all.any(|call| call.ask.token_type == TokenType::String)
+        self.everywhere().any(|call| call.ask.token_type == TokenType::String)
     }
 
     /// A client's message as its server is to get it; `None`: as it came. Not for servers that several
@@ -222,7 +219,9 @@ impl Policy {
         let method = request.method().unwrap_or_default();
         let params = request.params().unwrap_or_default();
         let tool = tool_of(&method, &params);
-        let token = self.token_in(request, tool.as_deref());
+        let meta = json::member(&params, "_meta").unwrap_or_default();
+        let text = json::member(&meta, "progressToken");
+        let token = text.and_then(|text| self.token_in(request, &params, tool.as_deref(), text));
         let mut splices = self.members_for(request, tool.as_deref(), token.as_ref());
         let renamed = token.filter(|token| token.translated);
         splices.extend(renamed.and_then(|token| {

@@ -103,11 +103,15 @@ impl Filter {
         let method = message.method().unwrap_or_default().into_owned();
         let is_tool_call = method == mcp::TOOLS_CALL;
         let tool = tool_of(&method, &params);
+        let text = json::member(&meta, "progressToken");
+        let lacks_token = is_tool_call && text.is_none();
+        let token =
+            text.and_then(|text| self.policy.token_in(message, &params, tool.as_deref(), text));
         let opening = Opening {
             id: Name::same(id, key),
-            token: self.policy.token_in(message, tool.as_deref()),
+            token,
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
-            lacks_token: is_tool_call && json::member(&meta, "progressToken").is_none(),
+            lacks_token,
             client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
             asks_for_task: json::member(&params, "task").is_some(),
             about_task: method

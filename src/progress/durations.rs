@@ -288,10 +288,14 @@ fn name_of(tool: &str) -> Cow<'_, str> {
 /// A number that stands for these parts, the same in every version of the program (64-bit FNV-1a, a zero
 /// byte behind each part). It tells names apart, and is no secret keeper.
 pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+    fnv_1a(parts.into_iter().flat_map(|part| part.iter().copied().chain([0])))
+}
+
+/// 64-bit FNV-1a.
+pub(super) fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let bytes = parts.into_iter().flat_map(|part| part.iter().copied().chain([0]));
-    bytes.fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+    bytes.into_iter().fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 #[cfg(test)]

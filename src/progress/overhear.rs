@@ -1,8 +1,8 @@
 //! Text that was written for people, taken for progress where the route asks for it: log notifications,
 //! standard error, and lines on standard output that are no messages (rule A5).
 //!
-//! Such text names no request, but where a route says how. It is progress of the one call that it can be about, or of none; and
-//! what a server says as progress comes before it.
+//! Such text names no request, but where a route says how. It is progress of the one call that it can be
+//! about, or of none; and what a server says as progress comes before it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -46,6 +46,37 @@ pub(super) fn progress(mut pair: Pair) {
     client.hears_nothing(&mut pair.server, 8);
 }
 
+/// What a route puts into requests reaches the server, also a token of another type; progress under that
+/// token, or under its copy in the arguments, is the client's own.
+pub(super) fn asked(pair: Pair) {
+    const KEYS: &str =
+        "ask = { token_type = \"integer\", token_in_arguments = true, meta = { stream = true } }";
+    const FLAGS: [&str; 5] = [
+        "--ask-token-type",
+        "integer",
+        "--ask-token-in-arguments",
+        "--ask-meta",
+        r#"{"stream":true}"#,
+    ];
+    let mut pair = pair.set(KEYS, &FLAGS);
+    let mut client = pair.client();
+    let stream = client.call(7, "t");
+    let call = pair.server.hear("tools/call");
+    let params = &call.message()["params"];
+    assert!(call.token().as_u64() > Some(0), "{params}");
+    assert_eq!(params["_meta"]["stream"], true);
+    let copy = &params["arguments"]["_meta"]["progressToken"];
+    assert_eq!(copy.as_str(), Some(&*call.token().to_string()));
+    for (token, figure) in [(call.token(), 1), (copy, 2)] {
+        call.say(&report(token.clone(), figure, &json!(9)));
+        client.hear_progress(stream, "t");
+    }
+    call.say(&call.result("done"));
+    client.hear_result(stream, 7, "done");
+    call.end();
+    client.hears_nothing(&mut pair.server, 8);
+}
+
 /// A cancel reaches the server with the id that it knows; neither progress nor a late answer is shown.
 pub(super) fn cancel(mut pair: Pair) {
     let mut client = pair.client();

@@ -23,6 +23,8 @@ struct Pair {
     client: Transport,
     server: Server,
     proxy: Option<Proxy>,
+    /// Of `wrap`.
+    flags: Vec<String>,
 }
 
 impl Pair {
@@ -35,7 +37,13 @@ impl Pair {
         let server = Server::start(server);
         let route = format!("{}\nheartbeat.enabled = false\n{keys}", server.route());
         let proxy = (client != Transport::Stdio).then(|| Proxy::with(&Start::default(), &route));
-        Self { client, server, proxy }
+        Self { client, server, proxy, flags: Vec::new() }
+    }
+
+    /// The same transports with these keys for a route, which are these flags for `wrap`.
+    fn set(&self, keys: &str, flags: &[&str]) -> Self {
+        let flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        Self { flags, ..Self::with(self.client, self.server.transport(), keys) }
     }
 
     /// A client whose session has begun.
@@ -46,7 +54,9 @@ impl Pair {
         let client = match self.client {
             Transport::Http => Client::http(address, session),
             Transport::Sse => Client::sse(address, session),
-            Transport::Stdio => Client::stdio(&self.server.arguments(), session),
+            Transport::Stdio => {
+                Client::stdio(&[&self.flags[..], &self.server.arguments()].concat(), session)
+            }
         };
         assert_eq!(self.server.sessions(), session + 1, "a session has one begin");
         client

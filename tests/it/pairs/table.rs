@@ -51,7 +51,7 @@ cells! {
     sse_to_stdio: Sse to Stdio,
     sse_to_http: Sse to Http,
     sse_to_sse: Sse to Sse;
-    [progress, cancel, concurrent, server_request, resume, death, large]
+    [progress, asked, cancel, concurrent, server_request, resume, death, large]
 }
 
 /// The table, where `passes` says what becomes of a cell.
