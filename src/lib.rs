@@ -26,6 +26,7 @@ pub mod telemetry;
 pub mod terminal;
 pub mod transcript;
 pub mod transport;
+pub mod witness;
 pub mod wrap;
 
 pub mod adopt;
