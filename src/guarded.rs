@@ -13,10 +13,10 @@ use bytes::Bytes;
 use crate::jsonrpc::{Kind, Message, Scan};
 use crate::progress::dialect::Source;
 use crate::progress::{
-    Fate, Filter, Origin, Part, Payload, Policy, QUEUE_MAX, Reason, Record, StreamId, Transmit,
-    Verdict,
+    Fate, Filter, Origin, Pacing, Part, Payload, Policy, QUEUE_MAX, Reason, Record, StreamId,
+    StreamKind, Transmit, Verdict,
 };
-use crate::witness::Witness;
+use crate::witness::{Place, Witness};
 
 /// A [`Filter`] whose panics stay inside.
 #[derive(Debug)]
@@ -50,6 +50,11 @@ impl Guarded {
     /// Tells `witness` all that passes from now on.
     pub fn watched_by(&mut self, witness: Option<Witness>) {
         self.witness = witness.map(Box::new);
+    }
+
+    /// Which filter of which conversation this is, if anyone looks on.
+    pub fn place(&self) -> Option<Place> {
+        self.witness.as_ref().map(|witness| witness.place())
     }
 
     /// Asks the filter about something that happens to the connection, which those who look on know as `command`.
@@ -218,7 +223,7 @@ impl Guarded {
     /// [`Filter::written`].
     pub fn written(&mut self, now: Instant, stream: StreamId) {
         if let Some(witness) = &mut self.witness {
-            witness.written(now);
+            witness.written(now, stream);
         }
         self.ask(|filter| filter.written(now, stream));
         self.note();
@@ -238,9 +243,141 @@ impl Guarded {
         fate
     }
 
-    /// [`Filter::server_message_here`].
+    /// [`Filter::server_message_here`], of a message that was said to this filter before.
     pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        self.judge(origin, message, |filter| filter.server_message_here(now, origin, message))
+        self.here(now, origin, message, |witness| witness.command(Some(now), "here"))
+    }
+
+    /// [`Filter::server_message_here`], of a message that was said elsewhere.
+    pub fn server_message_from_elsewhere(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Fate {
+        let tell =
+            |witness: &mut Witness| witness.aside(now, "moved", Some(origin), message.raw());
+        self.here(now, origin, message, tell)
+    }
+
+    fn here(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        tell: impl FnOnce(&mut Witness),
+    ) -> Fate {
+        if let Some(witness) = self.witness.as_deref_mut() {
+            tell(witness);
+        }
+        let fate =
+            self.judge(origin, message, |filter| filter.server_message_here(now, origin, message));
+        self.note();
+        fate
+    }
+
+    /// Asks the filter about a message that is not said here, which those who look on know as `command`.
+    pub fn aside<T>(
+        &mut self,
+        now: Instant,
+        command: &str,
+        (origin, message): (Option<Origin>, &Message),
+        question: impl FnOnce(&mut Filter) -> T,
+    ) -> Option<T> {
+        if let Some(witness) = &mut self.witness {
+            witness.aside(now, command, origin, message.raw());
+        }
+        let answer = self.ask(question);
+        self.note();
+        answer
+    }
+
+    /// A message of the server goes to its client as it is, behind what has been said before.
+    pub fn passes(&mut self, now: Instant, stream: StreamId, message: &Message) {
+        if let Some(witness) = &mut self.witness {
+            witness.command(Some(now), "passes");
+            let payload = message.raw().clone().into();
+            witness.told(now, stream, &Transmit { payload, part: Part::Whole });
+            witness.written(now, stream);
+        }
+    }
+
+    /// [`Filter::plain_progress`], of the text of a whole message.
+    pub fn plain_progress(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
+        let number = self.filter.messages() + 1;
+        let plain = self.ask(|filter| filter.plain_progress(now, stream, text));
+        let is_plain = plain == Some(true);
+        if let Some(witness) = self.witness.as_mut().filter(|_| is_plain) {
+            witness.server(now, Origin::Stream(stream), text, number);
+            let transmit = Transmit { payload: text.clone().into(), part: Part::Whole };
+            witness.told(now, stream, &transmit);
+            self.note();
+            self.written(now, stream);
+        }
+        is_plain
+    }
+
+    /// [`Filter::withdrawn`].
+    pub fn withdrawn(&mut self, now: Instant, message: &Message) {
+        if let Some(witness) = &mut self.witness {
+            witness.withdrawn(now, message.raw());
+        }
+        self.ask(|filter| filter.withdrawn(now, message));
+        self.note();
+    }
+
+    /// [`Filter::open_stream`].
+    pub fn open_stream(&mut self, now: Instant, id: StreamId, kind: StreamKind, pacing: Pacing) {
+        if let Some(witness) = &mut self.witness {
+            witness.opened(now, id, kind, pacing);
+        }
+        self.ask(|filter| filter.open_stream(id, kind, pacing));
+    }
+
+    /// [`Filter::close_stream`].
+    pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
+        if let Some(witness) = &mut self.witness {
+            witness.closed(now, id, cancels);
+        }
+        self.ask(|filter| filter.close_stream(now, id, cancels));
+        self.note();
+    }
+
+    /// [`Filter::client_is_slow`].
+    pub fn client_is_slow(&mut self, now: Instant, slow: bool) {
+        let command = || if slow { "slow" } else { "quick" }.to_owned();
+        self.happens(Some(now), command, |filter| filter.client_is_slow(slow));
+    }
+
+    /// [`Filter::server_gone`].
+    pub fn server_gone(&mut self, now: Instant, why: &str) {
+        let question = |filter: &mut Filter| filter.server_gone(now, why);
+        self.happens(Some(now), || format!("gone {why}"), question);
+    }
+
+    /// [`Filter::knows_not_all`].
+    pub fn knows_not_all(&mut self, now: Instant) {
+        self.happens(Some(now), || "knows not all".to_owned(), Filter::knows_not_all);
+    }
+
+    /// [`Filter::settle_stream`].
+    pub fn settle_stream(&mut self, now: Instant, stream: StreamId) {
+        let command = || format!("settles {}", stream.0);
+        self.happens(Some(now), command, |filter| filter.settle_stream(now, stream));
+    }
+
+    /// [`Filter::settled`].
+    pub fn settled(&mut self, now: Instant, message: &Message) {
+        self.aside(now, "settled", (None, message), |filter| filter.settled(now, message));
+    }
+
+    /// [`Filter::hand_over`]: this one goes on for the stream of `own`, which is about to close.
+    pub fn take_over(&mut self, now: Instant, own: &mut Self) {
+        if let (Some(witness), Some(from)) = (&mut self.witness, own.place()) {
+            witness.takes_over(now, from);
+        }
+        own.ask(|own| self.ask(|session| own.hand_over(session)));
+        self.note();
     }
 
     fn judge(
@@ -333,9 +470,18 @@ impl Guarded {
 
     /// [`Filter::poll_transmit`].
     pub fn poll_transmit(&mut self, now: Instant, stream: StreamId) -> Option<Transmit> {
+        let looks = self.witness.is_some()
+            && self.poll_stream_timeout(stream).is_some_and(|due| due <= now);
         if let Some(transmit) = self.ask(|filter| filter.poll_transmit(now, stream)) {
-            if let (Some(witness), Some(transmit)) = (&mut self.witness, &transmit) {
-                witness.told(now, stream, transmit);
+            let first = self.witness.as_ref().and_then(|_| self.filter.poll_record());
+            match (&mut self.witness, &transmit) {
+                (Some(witness), Some(transmit)) => witness.told(now, stream, transmit),
+                (Some(witness), None) if looks || first.is_some() => witness.looked(now, stream),
+                _ => {}
+            }
+            if let (Some(witness), Some(record)) = (&mut self.witness, first) {
+                witness.decided(&record);
+                self.recorded.push_back(record);
             }
             self.note();
             return transmit;

@@ -198,11 +198,11 @@ impl Judge for Speaking {
                 out.transmit(&transmit);
             }
         }
-        state.filter.ask(|filter| filter.written(at, WIRE));
+        state.filter.written(at, WIRE);
         while let Some(record) = state.filter.poll_record() {
             state.log.note(&record);
         }
-        while let Some(payload) = state.filter.ask(Filter::poll_to_server).flatten() {
+        while let Some(payload) = state.filter.poll_to_server() {
             if let Some(tell) = &state.tell {
                 tell(payload);
             }
@@ -211,7 +211,7 @@ impl Judge for Speaking {
     }
 
     fn slow(&mut self, slow: bool) {
-        self.wire.lock().filter.ask(|filter| filter.client_is_slow(slow));
+        self.wire.lock().filter.client_is_slow(now(), slow);
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {
@@ -230,7 +230,7 @@ impl Judge for Speaking {
             Some(error) => super::in_full(error),
         };
         if self.key.is_some() {
-            self.wire.lock().filter.ask(|filter| filter.server_gone(now(), &why));
+            self.wire.lock().filter.server_gone(now(), &why);
         }
         self.collect(out);
     }
@@ -250,7 +250,7 @@ impl Drop for Speaking {
             self.site.wires.lock().remove(key);
         }
         let mut state = self.wire.lock();
-        state.filter.ask(|filter| filter.close_stream(now(), WIRE, false));
+        state.filter.close_stream(now(), WIRE, false);
         while let Some(record) = state.filter.poll_record() {
             if !matches!(record, Record::Beat(_)) {
                 state.log.note(&record);
@@ -283,7 +283,7 @@ impl Proxy {
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
         let mut filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
-        filter.watched_by(site.audience.witness(View::Whole, &site.policy));
+        filter.watched_by(site.audience.witness(None, View::Whole, &site.policy));
         let calls = Arc::clone(&self.calls);
         let log = site.audience.log();
         let state = Mutex::new(State { filter, log, calls, open: None, tell: None });
@@ -335,8 +335,7 @@ impl Proxy {
         if !response.status().is_success()
             && let Some(message) = &message
         {
-            let withdraw = |filter: &mut Filter| filter.withdrawn(now(), message);
-            endpoint.wire.lock().filter.ask(withdraw);
+            endpoint.wire.lock().filter.withdrawn(now(), message);
             endpoint.wire.reader.wake();
         }
         response
@@ -373,7 +372,7 @@ impl Wire {
             }
             Some(_) => {}
             None => {
-                state.filter.ask(Filter::knows_not_all);
+                state.filter.knows_not_all(now());
             }
         }
         state.count();

@@ -24,6 +24,7 @@ use crate::durations::Memory;
 use crate::http::{Proxy, SiteError, Via};
 use crate::routes::{Admin, Route, Routes, Server};
 use crate::transport::child::adopt_orphans;
+use crate::witness::Lookout;
 
 pub use handler::{Admitted, Client, Handler, Routed};
 pub use site::{ServeError, Site};
@@ -44,14 +45,18 @@ pub enum StartError {
 }
 
 /// Serves the routes of a file until SIGTERM or SIGINT: see [`run`]. `memory` has and gets what is learned
-/// of them.
+/// of them; `lookouts` look on at every conversation.
 ///
 /// # Errors
 /// If they cannot be served.
-pub async fn serve(routes: &Routes, memory: &Memory) -> Result<u8, StartError> {
+pub async fn serve(
+    routes: &Routes,
+    memory: &Memory,
+    lookouts: &[Arc<dyn Lookout>],
+) -> Result<u8, StartError> {
     let via = Via::random()?;
     adopt_orphans();
-    let proxy = Proxy::new(routes, via.clone(), None, memory, &[])?;
+    let proxy = Proxy::new(routes, via.clone(), None, memory, lookouts)?;
     let handler = Arc::new(Routed(Arc::clone(&proxy)));
     let listed: Vec<&Route> = routes.iter().collect();
     tokio::spawn(tick());
