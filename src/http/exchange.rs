@@ -115,7 +115,7 @@ impl Exchange {
         if let Some(member) = member.as_ref().filter(|member| !member.elsewhere.is_empty()) {
             let told = || {
                 let tokens = member.elsewhere.iter().map(|token| token.to_json());
-                let tokens: Vec<Bytes> = tokens.map(Bytes::from).collect();
+                let tokens: Vec<Bytes> = tokens.collect();
                 format!("leaves [{}]", String::from_utf8_lossy(&tokens.join(&b","[..])))
             };
             filter.happens(None, told, |filter| filter.leave_to_others(&member.elsewhere));
@@ -205,7 +205,7 @@ impl Exchange {
     /// begun already.
     pub(super) fn fail(&mut self, why: &str, status: Option<u16>) {
         let at = now();
-        let told = || format!("fails {} {why}", status.map_or("-".to_owned(), |s| s.to_string()));
+        let told = || format!("fails {} {why}", status.map_or_else(|| "-".to_owned(), |s| s.to_string()));
         self.filter.happens(Some(at), told, |filter| filter.fail_calls(at, why, status));
     }
 

@@ -105,7 +105,9 @@ impl Book {
     /// A filter is gone; whether it was the last.
     pub(super) fn leave(&mut self, part: u64, left_out: u64) -> bool {
         self.left_out(left_out);
-        self.parts.remove(&part);
+        if let Some(part) = self.parts.remove(&part).filter(|_| !self.is_over) {
+            self.line(part.number, "! ends");
+        }
         self.parts.is_empty()
     }
 

@@ -137,7 +137,8 @@ impl Writer {
                     None => {
                         book.end();
                         let why = "as many recordings are written as a folder keeps";
-                        return Ok(self.count_lost(why));
+                        self.count_lost(why);
+                        return Ok(());
                     }
                 },
             };

@@ -127,7 +127,7 @@ fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
         if b"><".contains(&line.sign) {
             if line.text == SAME {
                 let said = last.get(&line.sign).copied();
-                line.text = said.ok_or((number, "a message before is expected".to_owned()))?;
+                line.text = said.ok_or_else(|| (number, "a message before is expected".to_owned()))?;
             }
             last.insert(line.sign, line.text);
         }
@@ -177,6 +177,8 @@ struct Track {
     actual: Vec<String>,
     /// Its last step.
     step: Option<usize>,
+    /// It was recorded to its end.
+    ends: bool,
 }
 
 impl Track {
@@ -258,7 +260,7 @@ fn track<'a>(
     let track = tracks.entry(line.part).or_insert_with(|| {
         let mut player = Player::new(policy, begins.unwrap_or(Begins::Wire), start);
         player.eager = eager;
-        Track { player, expected: Vec::new(), actual: Vec::new(), step: None }
+        Track { player, expected: Vec::new(), actual: Vec::new(), step: None, ends: false }
     });
     Ok((track, begins.is_some()))
 }
@@ -299,6 +301,10 @@ fn compare(
             b'x' | b'~' | b'^' | b'e' => {}
             b'+' => player.pass(line.text).map_err(wrong)?,
             _ if begins => {}
+            b'!' if line.text == "ends" => {
+                player.end();
+                track.ends = true;
+            }
             _ => match &mut from {
                 Some((_, other)) => player.take_over(&mut other.player),
                 None => numbers = player.input(line).map_err(wrong)?,
@@ -319,13 +325,13 @@ fn compare(
         track.take(&mut steps, step);
         tracks.extend(from);
     }
-    for track in tracks.values_mut() {
-        track.player.written(&BTreeSet::new());
-        track.player.drain();
-        track.take(&mut steps, None);
-    }
+    Ok(shown(recorded, &tracks, &steps, path))
+}
+
+/// What is said of all that was played.
+fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[Step], path: &Path) -> Played {
     let mut text = String::new();
-    for step in &steps {
+    for step in steps {
         let Some(track) = tracks.get(&step.part) else { continue };
         let part = of_part(step.part);
         let said = format!("{part}{}", step.said);
@@ -346,16 +352,18 @@ fn compare(
         crate::transcript::time(passed),
         words::count(verdicts, beats)
     );
-    let is_equal = differences(&mut text, &tracks, path);
-    Ok(Played { text, is_equal })
+    let is_equal = differences(&mut text, tracks, path);
+    Played { text, is_equal }
 }
 
 /// Says where what came out is not what was recorded; whether that is nowhere.
 fn differences(text: &mut String, tracks: &Tracks, path: &Path) -> bool {
     let mut differ: Vec<(usize, String)> = Vec::new();
-    for (part, Track { expected, actual, .. }) in tracks {
+    for (part, Track { expected, actual, ends, .. }) in tracks {
         let part = of_part(*part);
-        for at in 0..expected.len().max(actual.len()) {
+        // Where the recording breaks off, what followed is not known.
+        let all = if *ends { expected.len().max(actual.len()) } else { expected.len() };
+        for at in 0..all {
             let (recorded, now) = (expected.get(at), actual.get(at));
             let same = recorded.zip(now).is_some_and(|((_, recorded), now)| is_same(recorded, now));
             if same {

@@ -300,18 +300,27 @@ impl Player {
             return self.out.push(text);
         }
         match at {
-            At::Stream(stream) => self.look(StreamId(stream)),
-            _ => self.look(WIRE),
+            At::Stream(stream) => self.look(StreamId(stream), SLACK),
+            _ => self.look(WIRE, SLACK),
         }
     }
 
-    fn look(&mut self, stream: StreamId) {
+    /// Tells what is due on a stream, or will be so soon.
+    fn look(&mut self, stream: StreamId, soon: Duration) {
         if !self.poll(stream)
             && let Some(due) = self.filter.poll_stream_timeout(stream)
-            && due <= self.now + SLACK
+            && due <= self.now + soon
         {
             self.now = self.now.max(due);
             self.poll(stream);
+        }
+    }
+
+    /// The recording of it is over: a client on its only stream has been told all that there was.
+    pub(super) fn end(&mut self) {
+        if self.is_wire {
+            self.written(&BTreeSet::new());
+            self.drain();
         }
     }
 

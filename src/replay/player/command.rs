@@ -8,6 +8,7 @@ use crate::json;
 use crate::jsonrpc::Key;
 use crate::progress::{Pacing, Reason, StreamId, StreamKind};
 use crate::transcript::escape;
+use crate::witness::APART;
 
 /// What may be said there.
 const EXPECTED: &str = "one of left, gone, fails, ending, flush, slow, quick, large, on, apart, opens, closes, \
@@ -73,7 +74,7 @@ impl Player {
                 self.filter.leave_to_others(&tokens);
             }
             "tasks" => self.filter.end_tasks(now),
-            "looks" => self.look(first(rest)?),
+            "looks" => self.look(first(rest)?, APART),
             "waits" => drop(self.waits.insert(first(rest)?)),
             "written" => {
                 let stream = first(rest)?;
@@ -93,12 +94,16 @@ impl Player {
         let paced = words.next() == Some("paced");
         let pacing = if paced { self.pacing } else { Pacing::IMMEDIATE };
         match (command, kind) {
-            ("settles", _) => return Ok(self.filter.settle_stream(self.now, stream)),
+            ("settles", _) => {
+                self.filter.settle_stream(self.now, stream);
+                return Ok(());
+            }
             ("closes", _) => {
                 self.streams.remove(&stream);
                 self.unwritten.remove(&stream);
                 self.waits.remove(&stream);
-                return Ok(self.filter.close_stream(self.now, stream, kind == "cancels"));
+                self.filter.close_stream(self.now, stream, kind == "cancels");
+                return Ok(());
             }
             (_, "shared") => self.filter.open_stream(stream, StreamKind::Shared, pacing),
             (_, "exchange") => self.filter.open_stream(stream, StreamKind::Exchange, pacing),
