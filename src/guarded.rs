@@ -351,8 +351,21 @@ impl Guarded {
 
     /// [`Filter::server_gone`].
     pub fn server_gone(&mut self, now: Instant, why: &str) {
+        if let Some(witness) = &mut self.witness {
+            witness.breaks(now, why);
+        }
         let question = |filter: &mut Filter| filter.server_gone(now, why);
         self.happens(Some(now), || format!("gone {why}"), question);
+    }
+
+    /// [`Filter::fail_calls`].
+    pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
+        if let Some(witness) = &mut self.witness {
+            witness.breaks(now, why);
+        }
+        let status_said = || status.map_or_else(|| "-".to_owned(), |status| status.to_string());
+        let question = |filter: &mut Filter| filter.fail_calls(now, why, status);
+        self.happens(Some(now), || format!("fails {} {why}", status_said()), question);
     }
 
     /// [`Filter::knows_not_all`].
@@ -409,6 +422,9 @@ impl Guarded {
         }
         let (piece, place) = (head.clone(), text.clone());
         if let Some(fate) = self.ask(|filter| filter.server_passing(now, origin, piece, place)) {
+            if let (Some(witness), Fate::Noise(_)) = (&mut self.witness, &fate) {
+                witness.server_passing_noise(origin);
+            }
             return fate;
         }
         let mut scan = Scan::default();

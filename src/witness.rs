@@ -109,6 +109,8 @@ pub trait Lookout: Debug + Send + Sync {
 struct Large {
     scan: Scan,
     len: u64,
+    /// It is no message.
+    is_noise: bool,
 }
 
 impl Large {
@@ -119,6 +121,9 @@ impl Large {
 
     /// A small message in its place.
     fn stand_in(&self) -> Bytes {
+        if self.is_noise {
+            return Bytes::from(format!("{} bytes left out", self.len));
+        }
         stand_in(&self.scan, self.len)
     }
 }
@@ -269,6 +274,21 @@ impl Witness {
         self.large.insert(stream_of(origin), (Large::default(), number));
     }
 
+    /// That is no message.
+    pub fn server_passing_noise(&mut self, origin: Origin) {
+        if let Some((large, _)) = self.large.get_mut(&stream_of(origin)) {
+            large.is_noise = true;
+        }
+    }
+
+    /// Nothing more comes: what is passing has broken off.
+    pub fn breaks(&mut self, at: Instant, why: &str) {
+        while let Some((stream, _)) = self.large.first_key_value() {
+            let origin = stream.map_or(Origin::Wire, Origin::Stream);
+            self.server_passed(at, origin, Some(why));
+        }
+    }
+
     /// It says a piece of that.
     pub fn server_piece(&mut self, origin: Origin, piece: &[u8]) {
         if let Some((large, _)) = self.large.get_mut(&stream_of(origin)) {
@@ -345,6 +365,9 @@ impl Witness {
     pub fn closed(&mut self, at: Instant, stream: StreamId, cancels: bool) {
         self.unwritten.remove(&stream);
         self.waits.remove(&stream);
+        self.large.remove(&Some(stream));
+        self.passed.remove(&Some(stream));
+        self.told.remove(&stream);
         let cancels = if cancels { " cancels" } else { "" };
         self.command(Some(at), format!("closes {}{cancels}", stream.0));
     }

@@ -204,9 +204,7 @@ impl Exchange {
     /// The server has answered with a status instead of a message, and the client's response has
     /// begun already.
     pub(super) fn fail(&mut self, why: &str, status: Option<u16>) {
-        let at = now();
-        let told = || format!("fails {} {why}", status.map_or_else(|| "-".to_owned(), |s| s.to_string()));
-        self.filter.happens(Some(at), told, |filter| filter.fail_calls(at, why, status));
+        self.filter.fail_calls(now(), why, status);
     }
 
     /// Whether an answer is for a request of this exchange.

@@ -159,6 +159,14 @@ impl Book {
         };
         let Some(known) = self.parts.get_mut(&part) else { return };
         let number = known.number;
+        // What begins is said before anything is told of it.
+        if known.at.is_none()
+            && let What::Command(command) = &event.what
+        {
+            let line = format!("! {}", escape(command.as_bytes()));
+            known.at = Some(start);
+            return self.line(number, &line);
+        }
         let at = known.at.get_or_insert(start);
         let passed = event.at.saturating_duration_since(*at);
         if passed >= APART {

@@ -80,13 +80,14 @@ pub fn run(args: &Replay) -> Result<Played, ReplayError> {
     let wrong = |(line, expected)| ReplayError::Line { path: args.file.clone(), line, expected };
     let recorded = parse(&text).map_err(wrong)?;
     let mut policy = Policy::default();
-    if !args.has_config() {
-        for (number, said) in &recorded.settings {
-            let read = settings::read(&mut policy, said);
-            read.map_err(|expected| wrong((*number, expected)))?;
-        }
+    for (number, said) in &recorded.settings {
+        let read = settings::read(&mut policy, said);
+        read.map_err(|expected| wrong((*number, expected)))?;
     }
     let of_file = settings::write(&policy).words;
+    if args.has_config() {
+        policy = Policy::default();
+    }
     args.apply(&mut policy)?;
     let eager = settings::write(&policy).words != of_file;
     if args.as_test {

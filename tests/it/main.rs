@@ -28,6 +28,7 @@ mod plain;
 mod probe;
 mod properties;
 mod record;
+mod record_serve;
 mod relay;
 mod rig;
 mod routes;
