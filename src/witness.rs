@@ -124,7 +124,9 @@ impl Large {
         if self.is_noise {
             return Bytes::from(format!("{} bytes left out", self.len));
         }
-        stand_in(&self.scan, self.len)
+        let text = stand_in(&self.scan, self.len);
+        // What broke off does so here too.
+        if self.scan.is_whole() { text } else { text.slice(..text.len() - 1) }
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -28,7 +27,6 @@ struct Part {
     number: u64,
     /// The time that has been written: the beginning of all of them, at first.
     at: Option<Instant>,
-    recorder: Weak<()>,
 }
 
 /// What is written of a conversation.
@@ -97,9 +95,9 @@ impl Book {
     }
 
     /// A filter begins.
-    pub(super) fn join(&mut self, part: u64, recorder: Weak<()>) {
+    pub(super) fn join(&mut self, part: u64) {
         self.count += 1;
-        self.parts.insert(part, Part { number: self.count, at: None, recorder });
+        self.parts.insert(part, Part { number: self.count, at: None });
     }
 
     /// A filter is gone; whether it was the last.
@@ -109,11 +107,6 @@ impl Book {
             self.line(part.number, "! ends");
         }
         self.parts.is_empty()
-    }
-
-    /// Whether all of its filters are gone, whatever was told of that.
-    pub(super) fn is_left(&self) -> bool {
-        self.parts.values().all(|part| part.recorder.strong_count() == 0)
     }
 
     /// Whether there is something for the file.

@@ -9,27 +9,24 @@ mod writer;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::progress::Policy;
 use crate::witness::{Event, Lookout, Onlooker, Place, View};
 
 pub use book::FILE_MAX;
 
-/// Events that wait to be written: a second of a very busy server.
-const EVENTS_MAX: usize = 8192;
+/// Events that wait to be written: a second of many busy servers.
+const EVENTS_MAX: usize = 1 << 16;
 
 /// Bytes of messages that wait to be written: more than the two longest lines that are held.
 const BYTES_MAX: usize = 16 << 20;
 
 /// How long the last events may take to be written at the end.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// How often the end is asked for while the queue is full.
-const AGAIN: Duration = Duration::from_millis(10);
 
 /// What the thread that writes is told.
 enum Entry {
@@ -53,17 +50,37 @@ struct Begins {
     place: Place,
     route: Box<str>,
     policy: Arc<Policy>,
-    /// Its recorder, in case that it cannot tell of its end.
-    recorder: Weak<()>,
 }
 
 /// What recorders and their thread share.
 #[derive(Debug, Default)]
 struct Shared {
+    /// Events that wait.
+    events: AtomicUsize,
     /// Bytes that wait.
-    waiting: AtomicUsize,
+    bytes: AtomicUsize,
     /// Events that were left out, of all conversations.
     left_out: AtomicU64,
+}
+
+impl Shared {
+    /// Makes room for an event, if there is any.
+    fn enter(&self, bytes: usize) -> bool {
+        let events = self.events.fetch_add(1, Ordering::Relaxed);
+        let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = events < EVENTS_MAX && waiting.saturating_add(bytes) <= BYTES_MAX;
+        if !fits {
+            self.leave(bytes);
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// An event does not wait any more.
+    fn leave(&self, bytes: usize) {
+        self.events.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// Where conversations are recorded.
@@ -80,20 +97,14 @@ pub struct Recording {
 #[derive(Debug)]
 pub struct Ending {
     over: Receiver<()>,
-    entries: SyncSender<Entry>,
+    entries: Sender<Entry>,
     shared: Arc<Shared>,
 }
 
 impl Ending {
     /// Waits until all is written that has happened, but not for ever.
     pub fn wait(self) {
-        let begun = Instant::now();
-        while let Err(TrySendError::Full(_)) = self.entries.try_send(Entry::Close) {
-            if begun.elapsed() > PATIENCE {
-                break;
-            }
-            thread::sleep(AGAIN);
-        }
+        let _ = self.entries.send(Entry::Close);
         if self.over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("the end of the recording is not written: the disk is too slow");
         }
@@ -111,7 +122,7 @@ impl Recording {
     /// If no file can be made in the folder, or no thread.
     pub fn start(&self) -> io::Result<(Records, Ending)> {
         let folder = folder::Folder::open(&self.folder)?;
-        let (entries, received) = sync_channel(EVENTS_MAX);
+        let (entries, received) = channel();
         let (told, over) = channel();
         let shared = Arc::<Shared>::default();
         let writer = writer::Writer::new(folder, self.secrets, Arc::clone(&shared));
@@ -127,7 +138,7 @@ impl Recording {
 /// Gives every filter a recorder.
 #[derive(Debug)]
 pub struct Records {
-    entries: SyncSender<Entry>,
+    entries: Sender<Entry>,
     shared: Arc<Shared>,
 }
 
@@ -139,15 +150,13 @@ impl Lookout for Records {
         _: View,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Onlooker>> {
-        let alive = Arc::new(());
-        let (route, policy, recorder) = (route.into(), Arc::clone(policy), Arc::downgrade(&alive));
-        let begins = Box::new(Begins { place, route, policy, recorder });
-        if self.entries.try_send(Entry::Begins(begins)).is_err() {
-            self.shared.left_out.fetch_add(1, Ordering::Relaxed);
+        if !self.shared.enter(0) {
             return None;
         }
+        let begins = Begins { place, route: route.into(), policy: Arc::clone(policy) };
+        self.entries.send(Entry::Begins(Box::new(begins))).ok()?;
         let (entries, shared) = (self.entries.clone(), Arc::clone(&self.shared));
-        Some(Box::new(Recorder { place, entries, shared, left_out: 0, _alive: alive }))
+        Some(Box::new(Recorder { place, entries, shared, left_out: 0 }))
     }
 }
 
@@ -155,25 +164,18 @@ impl Lookout for Records {
 #[derive(Debug)]
 struct Recorder {
     place: Place,
-    entries: SyncSender<Entry>,
+    entries: Sender<Entry>,
     shared: Arc<Shared>,
     /// Events that were left out and have not been told of.
     left_out: u64,
-    _alive: Arc<()>,
 }
 
 impl Onlooker for Recorder {
     fn see(&mut self, event: &Event) {
-        let bytes = event.what.bytes();
-        let waiting = self.shared.waiting.fetch_add(bytes, Ordering::Relaxed);
-        let fits = waiting.saturating_add(bytes) <= BYTES_MAX;
-        let (place, left_out) = (self.place, self.left_out);
-        let happened = || Entry::Happened { place, event: event.clone(), left_out };
-        if fits && self.entries.try_send(happened()).is_ok() {
-            self.left_out = 0;
+        if self.shared.enter(event.what.bytes()) {
+            let (place, left_out) = (self.place, std::mem::take(&mut self.left_out));
+            let _ = self.entries.send(Entry::Happened { place, event: event.clone(), left_out });
         } else {
-            self.shared.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            self.shared.left_out.fetch_add(1, Ordering::Relaxed);
             self.left_out += 1;
         }
     }
@@ -182,7 +184,6 @@ impl Onlooker for Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         let (place, left_out) = (self.place, self.left_out);
-        // One that is not told of is noticed when there is no room for another.
-        let _ = self.entries.try_send(Entry::Ends { place, left_out });
+        let _ = self.entries.send(Entry::Ends { place, left_out });
     }
 }

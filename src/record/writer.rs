@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -75,9 +74,12 @@ impl Writer {
 
     fn take(&mut self, entry: Entry) {
         match entry {
-            Entry::Begins(begins) => self.begins(&begins),
+            Entry::Begins(begins) => {
+                self.shared.leave(0);
+                self.begins(&begins);
+            }
             Entry::Happened { place, event, left_out } => {
-                self.shared.waiting.fetch_sub(event.what.bytes(), Ordering::Relaxed);
+                self.shared.leave(event.what.bytes());
                 let Some(book) = self.books.get_mut(&place.conversation) else { return };
                 if book.is_over {
                     return;
@@ -106,18 +108,12 @@ impl Writer {
         let conversation = begins.place.conversation;
         if !self.books.contains_key(&conversation) {
             if self.books.len() >= BOOKS_MAX {
-                // Of some the end could not be told.
-                let left = self.books.iter().filter(|(_, book)| book.is_left());
-                let left: Vec<u64> = left.map(|(conversation, _)| *conversation).collect();
-                left.into_iter().for_each(|conversation| self.forget(conversation));
-            }
-            if self.books.len() >= BOOKS_MAX {
                 return self.count_lost("as many conversations are recorded as may be");
             }
             self.books.insert(conversation, Book::new(begins, self.secrets));
         }
         if let Some(book) = self.books.get_mut(&conversation) {
-            book.join(begins.place.part, begins.recorder.clone());
+            book.join(begins.place.part);
         }
     }
 

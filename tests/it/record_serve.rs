@@ -228,9 +228,12 @@ fn one_session_is_one_file_and_shows_who_said_what() {
     let folder = TempDir::new().unwrap();
     let options = ["--record", folder.path().to_str().unwrap(), "--record-secrets"];
     let start = Start { options: &options, ..Start::default() };
-    let mut proxy = Proxy::with(&start, "upstream.demo = true");
-    let [answer] = &calls(proxy.address(), "/a", "work", 1)[..] else { panic!() };
-    assert!(!answer.is_empty());
+    let server = Proxy::with(&Start::default(), &command("silent", &["--pace", "300ms"]));
+    let keys = "heartbeat.after = \"50ms\"\nheartbeat.every = \"100ms\"";
+    let route = format!("upstream.url = \"http://{}/a\"\n{keys}", server.address());
+    let mut proxy = Proxy::with(&start, &route);
+    let answers = calls(proxy.address(), "/a", "sleep", 2);
+    assert!(answers.iter().all(|answer| answer.contains("notifications/progress")), "{answers:?}");
     proxy.stop();
     proxy.code();
     let files = recordings(folder.path());
