@@ -228,11 +228,11 @@ fn one_session_is_one_file_and_shows_who_said_what() {
     let folder = TempDir::new().unwrap();
     let options = ["--record", folder.path().to_str().unwrap(), "--record-secrets"];
     let start = Start { options: &options, ..Start::default() };
-    let server = Proxy::with(&Start::default(), &command("silent", &["--pace", "300ms"]));
-    let keys = "heartbeat.after = \"50ms\"\nheartbeat.every = \"100ms\"";
-    let route = format!("upstream.url = \"http://{}/a\"\n{keys}", server.address());
+    let server = command("kuzumem", &["--generation", "k1", "--pace", "20ms"]);
+    let server = Proxy::with(&Start::default(), &server);
+    let route = format!("upstream.url = \"http://{}/a\"", server.address());
     let mut proxy = Proxy::with(&start, &route);
-    let answers = calls(proxy.address(), "/a", "sleep", 2);
+    let answers = calls(proxy.address(), "/a", "pagerank", 2);
     assert!(answers.iter().all(|answer| answer.contains("notifications/progress")), "{answers:?}");
     proxy.stop();
     proxy.code();
