@@ -1,8 +1,11 @@
 //! Logs: one line per call, counts at the end of a connection. Always on standard error.
 
+mod lines;
+
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use tracing::{Level, debug, info};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
@@ -13,7 +16,9 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 use crate::census::CENSUS;
 use crate::clients::{self, Client, Situation};
 use crate::metrics::RouteCounts;
-use crate::progress::{Outcome, Reason, Record, Repair, Summary, Verdict};
+use crate::progress::{CallId, Outcome, Reason, Record, Repair, Summary, Verdict};
+use crate::trace_context::TraceContext;
+use crate::traces::{self, Mark, What};
 
 /// How a log line is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -46,13 +51,18 @@ pub fn start(level: Level, format: LogFormat) -> Log {
         .finish(io::stderr());
     let dropped = writer.error_counter();
     let (filter, handle) = reload::Layer::new(EnvFilter::new(&text));
-    let lines =
-        fmt::layer().with_target(false).with_writer(writer).with_ansi(io::stderr().is_terminal());
+    let lines = fmt::layer().with_writer(writer);
     let filtered = tracing_subscriber::registry().with(filter);
     // A second start, as tests may try, changes nothing.
     let started = match format {
-        LogFormat::Text => filtered.with(lines).try_init().is_ok(),
-        LogFormat::Json => filtered.with(lines.json()).try_init().is_ok(),
+        LogFormat::Text => {
+            let lines = lines.with_target(false).with_ansi(io::stderr().is_terminal());
+            filtered.with(lines.fmt_fields(lines::Words)).try_init().is_ok()
+        }
+        LogFormat::Json => {
+            let lines = lines.fmt_fields(lines::Words).event_format(lines::Json);
+            filtered.with(lines).try_init().is_ok()
+        }
     };
     if started {
         let now = Mutex::new(text.clone());
@@ -145,7 +155,12 @@ pub struct Connection {
     counts: Option<Arc<RouteCounts>>,
     /// Its requests that wait for their answer.
     open: i64,
+    /// What has happened to messages about open calls for the first time, where spans tell of it.
+    marks: BTreeMap<CallId, Vec<Mark>>,
 }
+
+/// Calls of a connection of which is known when something happened to their messages first.
+const MARKED_MAX: usize = 1024;
 
 /// Whose calls a connection has carried.
 #[derive(Debug, Default)]
@@ -189,6 +204,7 @@ impl Connection {
             client: Who::default(),
             counts: Some(Arc::clone(counts)),
             open: 0,
+            marks: BTreeMap::new(),
         }
     }
 
@@ -214,12 +230,14 @@ impl Connection {
         }
         match record {
             Record::Opened(_) => {}
-            Record::Message { number, verdict: Verdict::Withheld(reason), .. } => {
+            Record::Message { number, call, verdict: Verdict::Withheld(reason) } => {
+                self.mark(*call, What::Withheld(*reason));
                 *self.withheld.entry(*reason).or_default() += 1;
                 debug!(message = number, reason = reason.name(), "withheld");
             }
-            Record::Message { number, verdict: Verdict::Repaired(repairs), .. } => {
+            Record::Message { number, call, verdict: Verdict::Repaired(repairs) } => {
                 for repair in repairs.iter() {
+                    self.mark(*call, What::Repaired(repair));
                     *self.repaired.entry(repair).or_default() += 1;
                     debug!(message = number, repair = repair.name(), "repaired");
                 }
@@ -231,8 +249,24 @@ impl Connection {
                     self.client.meet(client);
                 }
                 self.without_token += u64::from(summary.lacks_token);
-                note_call(summary);
+                let marks = self.marks.remove(&summary.call).unwrap_or_default();
+                let route = self.counts.as_deref().map(RouteCounts::route);
+                let trace = traces::tell(summary, route, &marks);
+                let of_client = || summary.trace.as_deref().map(TraceContext::trace_id);
+                note_call(summary, trace.or_else(of_client).as_deref());
                 advise(summary);
+            }
+        }
+    }
+
+    /// Something happens to a message about a call.
+    fn mark(&mut self, call: Option<CallId>, what: What) {
+        let Some(call) = call.filter(|_| traces::is_on()) else { return };
+        if self.marks.len() < MARKED_MAX || self.marks.contains_key(&call) {
+            let marks = self.marks.entry(call).or_default();
+            // At most one for each reason and repair.
+            if marks.iter().all(|mark| mark.what != what) {
+                marks.push(Mark { at: Instant::now(), what });
             }
         }
     }
@@ -262,7 +296,7 @@ impl Drop for Connection {
 }
 
 /// The one line per call. Other requests than `tools/call` are only told at `debug`.
-fn note_call(call: &Summary) {
+fn note_call(call: &Summary, trace_id: Option<&str>) {
     if !tracing::enabled!(Level::INFO) {
         return;
     }
@@ -282,6 +316,7 @@ fn note_call(call: &Summary) {
                 repaired = counts(&account.repaired, |repair| repair.name()),
                 dropped = counts(&account.withheld, |reason| reason.name()),
                 beats = account.beats,
+                trace_id,
                 "call"
             )
         };

@@ -25,6 +25,7 @@ use crate::progress::{
 use crate::routes::Lifecycle;
 use crate::sse::{self, Event, Piece};
 use crate::telemetry::Connection;
+use crate::trace_context::TraceContext;
 
 /// The only stream of an exchange's filter.
 const OWN: StreamId = StreamId(0);
@@ -75,6 +76,7 @@ impl Exchange {
         session: Option<&Arc<Session>>,
         message: Option<&Message>,
         revision: Option<Revision>,
+        trace: Option<TraceContext>,
         counts: &Arc<RouteCounts>,
     ) -> Self {
         let mut filter = match session {
@@ -83,6 +85,7 @@ impl Exchange {
         };
         filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
         filter.agreed_on(revision);
+        filter.traced(OWN, trace);
         let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
         match message {
             Some(message) => {

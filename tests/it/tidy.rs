@@ -13,16 +13,30 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sse", &[]),
     ("terminal", &[]),
     ("secret", &[]),
+    ("trace_context", &[]),
     ("jsonrpc", &["json"]),
-    ("progress", &["clients", "json", "jsonrpc", "mcp", "secret", "terminal"]),
+    ("progress", &["clients", "json", "jsonrpc", "mcp", "secret", "terminal", "trace_context"]),
+    ("traces", &["json", "mcp", "progress", "trace_context"]),
     ("transport", &[]),
     ("census", &["clients"]),
-    ("metrics", &["census", "progress"]),
-    ("telemetry", &["census", "clients", "metrics", "progress"]),
+    ("metrics", &["census", "progress", "traces"]),
+    ("telemetry", &["census", "clients", "metrics", "progress", "trace_context", "traces"]),
     ("transcript", &["progress", "settings"]),
     ("record", &["json", "jsonrpc", "progress", "secret", "transcript"]),
     ("guarded", &["jsonrpc", "progress", "record"]),
-    ("relay", &["guarded", "jsonrpc", "lines", "progress", "record", "terminal", "transport"]),
+    (
+        "relay",
+        &[
+            "guarded",
+            "jsonrpc",
+            "lines",
+            "progress",
+            "record",
+            "terminal",
+            "trace_context",
+            "transport",
+        ],
+    ),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
     ("host", &["lines", "probe", "relay", "telemetry", "transport"]),
     ("remote", &["relay", "telemetry"]),
@@ -71,6 +85,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "routes",
             "sse",
             "telemetry",
+            "trace_context",
             "transport",
         ],
     ),
@@ -108,14 +123,15 @@ const LAYERS: &[(&str, &[&str])] = &[
             "settings",
             "stats",
             "telemetry",
+            "traces",
             "transport",
         ],
     ),
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 8] =
-    ["clients", "json", "jsonrpc", "mcp", "progress", "secret", "sse", "terminal"];
+const CORE: [&str; 9] =
+    ["clients", "json", "jsonrpc", "mcp", "progress", "secret", "sse", "terminal", "trace_context"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [

@@ -39,7 +39,7 @@ impl Said {
         let line = readable(&self.line, std::mem::take(&mut self.cut));
         self.line.clear();
         if !line.is_empty() {
-            tracing::info!(target: "server", "{line}");
+            tracing::info!(target: "server", line, "server");
         }
     }
 }
