@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use tracing::{Level, debug, info};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
@@ -43,14 +44,14 @@ pub struct Log(#[expect(dead_code, reason = "it is there to be dropped")] Option
 pub fn start(level: Level, format: LogFormat) -> Log {
     let default = of_level(level.as_str());
     let own = std::env::var("MILEPOST_LOG").ok();
-    let own = own.filter(|text| EnvFilter::builder().parse(text).is_ok());
+    let own = own.filter(|text| parsed(text).is_ok());
     let text = own.unwrap_or(default);
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(LINES_MAX)
         .thread_name("log")
         .finish(io::stderr());
     let dropped = writer.error_counter();
-    let (filter, handle) = reload::Layer::new(EnvFilter::new(&text));
+    let (filter, handle) = reload::Layer::new(parsed(&text).unwrap_or_default());
     let lines = fmt::layer().with_writer(writer);
     let filtered = tracing_subscriber::registry().with(filter);
     // A second start, as tests may try, changes nothing.
@@ -60,7 +61,7 @@ pub fn start(level: Level, format: LogFormat) -> Log {
             filtered.with(lines.fmt_fields(lines::Words)).try_init().is_ok()
         }
         LogFormat::Json => {
-            let lines = lines.fmt_fields(lines::Words).event_format(lines::Json);
+            let lines = lines.fmt_fields(lines::Json).event_format(lines::Json);
             filtered.with(lines).try_init().is_ok()
         }
     };
@@ -75,6 +76,19 @@ pub fn start(level: Level, format: LogFormat) -> Log {
 fn of_level(level: &str) -> String {
     let level = level.to_lowercase();
     format!("milepost={level},server={level}")
+}
+
+/// HTTP/2's package tells of a request's path if it cannot be read; that may be a secret.
+const CAPPED: (&str, &str) = ("h2", "h2=info");
+
+/// A filter in the words of tracing's `EnvFilter`. What is [`CAPPED`] is shown only where it is named.
+fn parsed(words: &str) -> Result<EnvFilter, ParseError> {
+    let filter = EnvFilter::builder().parse(words)?;
+    let target = |word: &str| word.trim().split(['=', '[', ':']).next() == Some(CAPPED.0);
+    if words.split(',').any(target) {
+        return Ok(filter);
+    }
+    Ok(filter.add_directive(CAPPED.1.parse()?))
 }
 
 /// The log of this process.
@@ -115,8 +129,7 @@ pub fn set_filter(words: &str) -> Result<(), FilterError> {
         Ok(level) => of_level(level.as_str()),
         Err(_) => words.to_owned(),
     };
-    let filter = EnvFilter::builder().parse(&text);
-    let filter = filter.map_err(|error| FilterError::Words(error.to_string()))?;
+    let filter = parsed(&text).map_err(|error| FilterError::Words(error.to_string()))?;
     if text.is_empty() {
         return Err(FilterError::Words("it is empty".to_owned()));
     }

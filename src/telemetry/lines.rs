@@ -8,12 +8,13 @@ use std::fmt::{self, Debug, Write};
 
 use serde_json::Value;
 use tracing::field::{Field, Visit};
+use tracing::span::Record;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
+use tracing_subscriber::registry::{LookupSpan, Scope};
 
 /// Bytes of one value; a longer one is cut: a line is for people, and a name may be megabytes long.
 pub(super) const VALUE_MAX: usize = 4 << 10;
@@ -111,14 +112,33 @@ impl Write for Cut {
 #[derive(Debug)]
 pub(super) struct Json;
 
-impl<S, N> FormatEvent<S, N> for Json
+/// Members of an object, without its braces.
+impl<'w> FormatFields<'w> for Json {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
+        let mut visitor = InJson { writer, is_first: true, result: Ok(()) };
+        fields.record(&mut visitor);
+        visitor.result
+    }
+
+    fn add_fields(
+        &self,
+        current: &'w mut FormattedFields<Self>,
+        fields: &Record<'_>,
+    ) -> fmt::Result {
+        if !current.fields.is_empty() {
+            current.fields.push(',');
+        }
+        self.format_fields(current.as_writer(), fields)
+    }
+}
+
+impl<S> FormatEvent<S, Self> for Json
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(
         &self,
-        _: &FmtContext<'_, S, N>,
+        context: &FmtContext<'_, S, Self>,
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
@@ -126,10 +146,22 @@ where
         SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
         let level = event.metadata().level();
         write!(writer, r#"{{"timestamp":"{timestamp}","level":"{level}","fields":{{"#)?;
-        let mut visitor = InJson { writer, is_first: true, result: Ok(()) };
-        event.record(&mut visitor);
-        visitor.result?;
-        visitor.writer.write_str("}}\n")
+        self.format_fields(writer.by_ref(), event)?;
+        writer.write_char('}')?;
+        let spans = context.event_scope().into_iter().flat_map(Scope::from_root);
+        let spans: Vec<String> = spans
+            .map(|span| {
+                let extensions = span.extensions();
+                let fields = extensions.get::<FormattedFields<Self>>();
+                let fields = fields.map_or("", |fields| &fields.fields);
+                let gap = if fields.is_empty() { "" } else { "," };
+                format!(r#"{{{fields}{gap}"name":{}}}"#, Value::from(span.name()))
+            })
+            .collect();
+        if let Some(innermost) = spans.last() {
+            write!(writer, r#","span":{innermost},"spans":[{}]"#, spans.join(","))?;
+        }
+        writer.write_str("}\n")
     }
 }
 

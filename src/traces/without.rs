@@ -12,7 +12,7 @@ pub struct Traces;
 
 /// Says so, if somebody expects spans.
 pub fn start(_over: Over) -> Traces {
-    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if let Some(name) = WANTED.into_iter().find(|name| is_set(name)) {
         tracing::warn!(
             "{name} is set, but this build tells of no traces: it lacks the feature `otlp` \

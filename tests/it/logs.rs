@@ -77,6 +77,7 @@ fn check(log: &str, json: bool) -> Vec<Value> {
         if json {
             let event: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{start}"));
             assert!(event["timestamp"].is_string() && event["level"].is_string(), "{start}");
+            assert!(event["span"].is_null() || event["spans"][0]["route"] == "/echo", "{start}");
             events.push(event["fields"].clone());
         } else {
             let (time, rest) = line.split_once(' ').unwrap_or_default();
@@ -116,7 +117,14 @@ fn expect_calls(log: &str, json: bool) {
             assert_eq!(call["outcome"], "result");
         }
     } else {
-        let calls = log.lines().filter(|line| line.contains(" INFO call tool=\""));
+        let is_call = |line: &&str| {
+            let rest = line.split_once(" INFO ").unwrap_or_default().1;
+            let rest = rest.split_once("}: ").map_or(rest, |(span, rest)| {
+                if span.starts_with("session{") { rest } else { span }
+            });
+            rest.starts_with("call tool=\"")
+        };
+        let calls = log.lines().filter(is_call);
         assert_eq!(calls.count(), names.len(), "{log:.3000}");
         assert!(log.contains(r#"tool="a\" outcome=\"forged\" b='c' \\" token="#), "{log:.3000}");
         assert!(log.contains(r#"tool="a\n2026-01-01T"#), "{log:.3000}");
@@ -202,7 +210,7 @@ fn through_serve(format: &str) -> String {
 fn names_and_lines_of_servers_are_no_part_of_a_line_of_serve() {
     let log = through_serve("text");
     expect_calls(&log, false);
-    let line = r#" INFO server line="2026-01-01T00:00:00.000000Z  INFO call tool=\"forged\"""#;
+    let line = r#"}: server line="2026-01-01T00:00:00.000000Z  INFO call tool=\"forged\"""#;
     assert!(log.contains(line), "{log:.3000}");
     expect_calls(&through_serve("json"), true);
 }
