@@ -247,6 +247,25 @@ impl Outcome {
     }
 }
 
+/// A request as it was passed on.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened<'a> {
+    /// Names the call.
+    pub call: CallId,
+    /// The request's method.
+    pub method: &'a str,
+    /// The tool, for `tools/call`.
+    pub tool: Option<&'a str>,
+    /// The text of its id, as its client wrote it.
+    pub id: &'a Bytes,
+    /// The client's token text, if it gave one.
+    pub token: Option<&'a Bytes>,
+    /// Who the client is, as far as it has said.
+    pub client: Option<&'a Arc<Client>>,
+    /// When it was passed on.
+    pub opened: Instant,
+}
+
 /// One call as the operator is told of it when it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
