@@ -89,9 +89,18 @@ impl Waiting {
         while self.items.len() > 1
             && (self.items.len() > PENDING_MAX || self.bytes > PENDING_BYTES_MAX)
         {
-            gone.extend(self.pop_front());
+            gone.extend(self.give_way());
         }
         gone
+    }
+
+    /// The oldest gives way to the one after it.
+    pub(super) fn give_way(&mut self) -> Option<Pending> {
+        let old = self.pop_front()?;
+        if let Some(next) = self.items.front_mut() {
+            next.report.take_over(&old.report);
+        }
+        Some(old)
     }
 
     pub(super) fn pop_front(&mut self) -> Option<Pending> {

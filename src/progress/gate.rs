@@ -118,7 +118,7 @@ impl Filter {
         while call.pending.first().is_some_and(|first| first.due + COLLAPSE_AFTER < now)
             && call.pending.second().is_some_and(|second| second.due <= now)
         {
-            stale.extend(call.pending.pop_front());
+            stale.extend(call.pending.give_way());
         }
         let pending = call.pending.pop_front()?;
         for old in stale {

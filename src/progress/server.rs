@@ -342,10 +342,7 @@ impl Filter {
             && let Some(old) = call.pending.pop_back()
         {
             due = if thin { due.min(old.due) } else { due };
-            if report.overheard && report.figure.is_none() {
-                // Words follow words faster than anyone reads; the figure among them still holds.
-                report.figure.clone_from(&old.report.figure);
-            }
+            report.take_over(&old.report);
             if report.chunk && old.report.chunk {
                 report.message = match (&old.report.message, &report.message) {
                     (Some(first), Some(second)) => Some(notification::join(first, second)),
