@@ -242,7 +242,7 @@ impl Connection {
             }
         }
         match record {
-            Record::Opened(_) => {}
+            Record::Opened(_) | Record::TakenOver(_) => {}
             Record::Message { number, call, verdict: Verdict::Withheld(reason) } => {
                 self.mark(*call, What::Withheld(*reason));
                 *self.withheld.entry(*reason).or_default() += 1;

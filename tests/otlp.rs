@@ -151,9 +151,8 @@ fn now() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
 }
 
-#[test]
-fn a_call_through_wrap_is_a_span_of_its_clients_trace() {
-    let collector = Collector::willing();
+/// A conversation with every kind of call: when `slow` was called and answered, and the log.
+fn conversation(collector: &Collector) -> (u64, u64, String) {
     let mut session = wrap(
         &collector.address,
         &[
@@ -178,7 +177,14 @@ fn a_call_through_wrap_is_a_span_of_its_clients_trace() {
     answered(&mut session, 5, &listed);
     let (_, code, log) = session.finish();
     assert_eq!(code, Some(0), "{log}");
-    // The collector has it although it asks for more patience than `wrap` has left.
+    (before, after, log)
+}
+
+#[test]
+fn a_call_through_wrap_is_a_span_of_its_clients_trace() {
+    let collector = Collector::willing();
+    let (before, after, log) = conversation(&collector);
+    // It has them although it would have waited longer for others.
     let spans = collector.spans();
     let names: Vec<&str> = spans.iter().map(|span| &*span.name).collect();
     let expected = ["tools/call slow", "tools/call fails", "tools/call bad", "tools/list"];
@@ -229,7 +235,13 @@ fn a_call_through_wrap_is_a_span_of_its_clients_trace() {
     assert!(silence >= 0.3 && said["milepost.silence.longest"] == format!("{silence:.1}"));
     let repaired = attributes(&slow.events[3].attributes);
     assert_eq!((&*repaired["milepost.repair"], &*repaired["milepost.count"]), ("dialect", "1"));
+}
 
+#[test]
+fn what_fails_is_told_and_one_without_a_trace_begins_its_own() {
+    let collector = Collector::willing();
+    let (.., log) = conversation(&collector);
+    let spans = collector.spans();
     // One that no trace is named for is the first of its own.
     let fails = &spans[1];
     assert!(fails.parent_span_id.is_empty() && fails.trace_id.iter().any(|byte| *byte != 0));
@@ -244,7 +256,12 @@ fn a_call_through_wrap_is_a_span_of_its_clients_trace() {
         let trace = format!("trace_id=\"{}\"", to_hex(&span.trace_id));
         assert!(log.contains(&trace), "{trace}: {log}");
     }
+}
 
+#[test]
+fn the_collector_is_told_who_speaks_and_how_it_wants_to_be_asked() {
+    let collector = Collector::willing();
+    let (.., log) = conversation(&collector);
     let export = &collector.exports()[0].resource_spans[0];
     let resource = attributes(&export.resource.as_ref().unwrap().attributes);
     assert_eq!(

@@ -12,12 +12,12 @@ use super::mailbox::Mail;
 use super::marks::Marks;
 use super::now;
 use super::session::{Foreign, Member, Session};
+use super::site::Audience;
 use super::stream::{Judge, passed_on};
 use super::upstream::UpstreamError;
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Framing, Kind, Message};
 use crate::mcp::Revision;
-use crate::metrics::RouteCounts;
 use crate::progress::{
     Fate, Filter, Mode, Origin, Outcome, Pacing, Part, Payload, Policy, Record, StreamId,
     StreamKind, Transmit, Verdict,
@@ -26,6 +26,7 @@ use crate::routes::Lifecycle;
 use crate::sse::{self, Event, Piece};
 use crate::telemetry::Connection;
 use crate::trace_context::TraceContext;
+use crate::witness::View;
 
 /// The only stream of an exchange's filter.
 const OWN: StreamId = StreamId(0);
@@ -77,7 +78,7 @@ impl Exchange {
         message: Option<&Message>,
         revision: Option<Revision>,
         trace: Option<TraceContext>,
-        counts: &Arc<RouteCounts>,
+        audience: &Audience,
     ) -> Self {
         let mut filter = match session {
             Some(_) => Filter::of_request(Arc::clone(policy)),
@@ -87,6 +88,11 @@ impl Exchange {
         filter.agreed_on(revision);
         filter.traced(OWN, trace);
         let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
+        filter.watched_by(audience.witness(View::Exchange, policy));
+        let member = session.map(|session| session.enter(message));
+        if let Some(member) = &member {
+            filter.ask(|filter| filter.speaks_with(member.client.clone()));
+        }
         match message {
             Some(message) => {
                 filter.client_message(now(), OWN, message);
@@ -95,17 +101,13 @@ impl Exchange {
                 filter.ask(Filter::knows_not_all);
             }
         }
-        let member = session.map(|session| session.enter(message));
         if let Some(member) = &member {
-            filter.ask(|filter| {
-                filter.speaks_with(member.client.clone());
-                filter.leave_to_others(&member.elsewhere);
-            });
+            filter.ask(|filter| filter.leave_to_others(&member.elsewhere));
         }
         Self {
             filter,
             member,
-            log: Connection::of(counts),
+            log: audience.log(),
             observing: policy.mode == Mode::Observe,
             modern: revision >= Some(Revision::V2026_07_28),
             marks: Marks::default(),
@@ -306,7 +308,7 @@ impl Judge for Exchange {
         } else if event.is_message()
             && !event.has_id()
             && let Some(text) = event.data()
-            && self.filter.ask(|filter| filter.plain_progress(self.heard, OWN, &text)) == Some(true)
+            && self.filter.plain_progress(self.heard, OWN, &text)
         {
             out.raw(&event.raw);
             return;

@@ -28,6 +28,7 @@ use crate::relay::trace_of;
 use crate::sse::{Event, Piece};
 use crate::telemetry::Connection;
 use crate::trace_context::TraceContext;
+use crate::witness::View;
 
 /// The only client stream of a wire.
 const WIRE: StreamId = StreamId(0);
@@ -285,9 +286,10 @@ impl Proxy {
         };
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
-        let filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
+        let mut filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
+        filter.watched_by(site.audience.witness(View::Whole, &site.policy));
         let calls = Arc::clone(&self.calls);
-        let log = Connection::of(&site.counts);
+        let log = site.audience.log();
         let state = Mutex::new(State { filter, log, calls, open: None, tell: None });
         let speaking = Speaking {
             site: Arc::clone(site),

@@ -66,6 +66,7 @@ use crate::metrics::Metrics;
 use crate::progress::Policy;
 use crate::routes::{Route, Routes};
 use crate::telemetry;
+use crate::witness::Lookout;
 use answer::Content;
 use asked::Asked;
 use body::{RequestBody, Source};
@@ -111,30 +112,24 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Nothing is connected before the first request. `memory` has and gets what is learned of the routes.
+    /// Nothing is connected before the first request. `memory` has and gets what is learned of the routes;
+    /// `lookouts` are shown what passes. Servers are reached through `connect`, if there is one, instead of
+    /// the network, and such a connection takes the place of a child.
     ///
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
-    pub fn new(routes: &Routes, via: Via, memory: &Memory) -> Result<Arc<Self>, SiteError> {
-        Self::reaching(routes, via, None, memory)
-    }
-
-    /// The same; servers are reached through `connect`, if there is one, instead of the network, and
-    /// such a connection takes the place of a child.
-    ///
-    /// # Errors
-    /// If a route's certificates cannot be used or its address is none.
-    pub fn reaching(
+    pub fn new(
         routes: &Routes,
         via: Via,
         connect: Option<&InProcess>,
         memory: &Memory,
+        lookouts: &[Arc<dyn Lookout>],
     ) -> Result<Arc<Self>, SiteError> {
         let mut defaults = Policy::default();
         routes.apply_defaults(&mut defaults);
         let metrics = Metrics::new();
         let site = |route: &Route| {
-            Site::new(route.clone(), &defaults, connect, memory, &metrics).map(Arc::new)
+            Site::new(route.clone(), &defaults, connect, memory, &metrics, lookouts).map(Arc::new)
         };
         let sites = routes.iter().map(site);
         let sites = sites.collect::<Result<_, _>>()?;

@@ -127,7 +127,7 @@ impl Post {
             self.message.as_ref(),
             revision,
             trace,
-            &self.site.counts,
+            &self.site.audience,
         );
         let method = self.message.as_ref().and_then(Message::method);
         let listens = method.as_deref() == Some(mcp::LISTEN);

@@ -26,6 +26,8 @@ use crate::metrics::{Metrics, RouteCounts, Tables, Traffic};
 use crate::probe::Era;
 use crate::progress::{Pacing, Policy};
 use crate::routes::{self, HttpUpstream, Route, Upstream};
+use crate::telemetry::Connection;
+use crate::witness::{Lookout, View, Witness};
 
 /// The header that names a session (rule H-09).
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -114,6 +116,7 @@ pub(super) struct Site {
     pub(super) route: Route,
     pub(super) policy: Arc<Policy>,
     pub(super) counts: Arc<RouteCounts>,
+    pub(super) audience: Arc<Audience>,
     /// Its Streamable HTTP endpoint.
     pub(super) endpoint: Option<Target>,
     /// Its HTTP+SSE endpoint.
@@ -133,6 +136,26 @@ pub(super) struct Site {
     pub(super) proven: Proven,
     hasher: RandomState,
     streams: AtomicUsize,
+}
+
+/// Who is told what passes on a route.
+pub(super) struct Audience {
+    route: String,
+    counts: Arc<RouteCounts>,
+    lookouts: Vec<Arc<dyn Lookout>>,
+}
+
+impl Audience {
+    /// Counts for the route.
+    pub(super) fn log(&self) -> Connection {
+        Connection::of(&self.counts)
+    }
+
+    /// Tells those who look on at a conversation that begins, if anyone does.
+    pub(super) fn witness(&self, view: View, policy: &Policy) -> Option<Witness> {
+        let begin = |lookout: &Arc<dyn Lookout>| lookout.begin(&self.route, view, policy);
+        Witness::new(super::now(), self.lookouts.iter().filter_map(begin).collect())
+    }
 }
 
 /// A stream that counts while it is there.
@@ -158,15 +181,22 @@ impl Site {
         connect: Option<&InProcess>,
         memory: &Memory,
         metrics: &Metrics,
+        lookouts: &[Arc<dyn Lookout>],
     ) -> Result<Self, SiteError> {
         let mut policy = defaults.clone();
         route.apply(&mut policy);
         policy.learned = memory.of(&route.path, policy.estimates());
         let counts = metrics.route(&route.path);
+        let audience = Arc::new(Audience {
+            route: route.path.clone(),
+            counts: Arc::clone(&counts),
+            lookouts: lookouts.to_vec(),
+        });
         let (endpoint, sse) = targets(&route, connect, counts.traffic())?;
         Ok(Self {
-            sessions: Sessions::new(route.max_sessions, Arc::clone(&counts)),
+            sessions: Sessions::new(route.max_sessions, Arc::clone(&audience)),
             counts,
+            audience,
             wires: Wires::default(),
             bridge: Arc::default(),
             era: Arc::default(),

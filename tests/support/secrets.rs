@@ -58,21 +58,34 @@ done
 /// Streams of HTTP+SSE that are open.
 type Streams = Mutex<Vec<TcpStream>>;
 
+/// A stream of HTTP+SSE that begins.
+fn begin(streams: &Streams, path: &str, stream: &mut TcpStream) {
+    let mut streams = streams.lock().unwrap();
+    let endpoint = match path {
+        "/evil/sse" => "http://evil.example/messages?session_id=canary-foreign".to_owned(),
+        _ => format!("/messages?session_id=canary-wire-{}", streams.len()),
+    };
+    let _ = write!(
+        stream,
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nevent: endpoint\ndata: {endpoint}\n\n"
+    );
+    streams.push(stream.try_clone().unwrap());
+}
+
+/// Says something on the stream whose endpoint was asked.
+fn say_on(streams: &Streams, path: &str, text: &str) {
+    let number = path.split("canary-wire-").nth(1).unwrap_or_default();
+    let number = number.split('&').next().unwrap().parse::<usize>();
+    if let Some(open) = streams.lock().unwrap().get_mut(number.unwrap()) {
+        let _ = write!(open, "event: message\ndata: {text}\n\n");
+    }
+}
+
 /// A server that does what the tool says.
 fn answer(streams: &Streams, asked: &Asked, stream: &mut TcpStream) {
     let path = asked.path.split('?').next().unwrap();
     if asked.method == "GET" && path.contains("sse") {
-        let mut streams = streams.lock().unwrap();
-        let endpoint = match path {
-            "/evil/sse" => "http://evil.example/messages?session_id=canary-foreign".to_owned(),
-            _ => format!("/messages?session_id=canary-wire-{}", streams.len()),
-        };
-        let _ = write!(
-            stream,
-            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nevent: endpoint\ndata: {endpoint}\n\n"
-        );
-        streams.push(stream.try_clone().unwrap());
-        return;
+        return begin(streams, path, stream);
     }
     if asked.method != "POST" {
         return fake::say(stream, "405 Method Not Allowed", "", "canary-body");
@@ -85,16 +98,12 @@ fn answer(streams: &Streams, asked: &Asked, stream: &mut TcpStream) {
         r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"canary-server","version":"1"}}"#,
     );
     let done = result(r#"{"content":[{"type":"text","text":"canary-result"}]}"#);
-    let what = message["params"]["name"].as_str().or(message["method"].as_str());
+    let what = message["params"]["name"].as_str().or_else(|| message["method"].as_str());
     if path == "/messages" {
         fake::say(stream, "202 Accepted", "", "");
-        let text = if what == Some("initialize") { begun } else { done };
-        let number = asked.path.split("canary-wire-").nth(1).unwrap_or_default();
-        let number = number.split('&').next().unwrap().parse::<usize>();
-        if let Some(open) = streams.lock().unwrap().get_mut(number.unwrap())
-            && !id.is_null()
-        {
-            let _ = write!(open, "event: message\ndata: {text}\n\n");
+        if !id.is_null() {
+            let text = if what == Some("initialize") { begun } else { done };
+            say_on(streams, &asked.path, &text);
         }
         return;
     }
@@ -202,15 +211,15 @@ fn run(variables: &[(&str, &str)], options: &[&str], serves: bool) -> Told {
     told
 }
 
-fn serve(
-    told: &mut Told,
-    folder: &Path,
-    server: &str,
-    command: &mut impl FnMut(&str, &str) -> Command,
-) {
+/// What a client has in every request.
+const HEADERS: &str = "authorization: Bearer canary-own\r\ncookie: id=canary-cookie\r\n\
+                       x-api-key: canary-api-key\r\nbaggage: user=canary-baggage\r\n\
+                       mcp-protocol-version: 2025-06-18\r\n";
+
+fn routes(server: &str) -> String {
     let with =
         r#"headers.request = { set = { authorization = "Bearer ${UP}", x-key = "canary-key" } }"#;
-    let routes = format!(
+    format!(
         r#"
 [server]
 listen = "127.0.0.1:0"
@@ -249,8 +258,16 @@ path = "/lifecycle"
 upstream.url = "http://{server}/mcp?key=canary-own-query"
 upstream.lifecycle.tools = "/tools?key=canary-own-query"
 "#
-    );
-    fs::write(folder.join("back.toml"), &routes).unwrap();
+    )
+}
+
+fn serve(
+    told: &mut Told,
+    folder: &Path,
+    server: &str,
+    command: &mut impl FnMut(&str, &str) -> Command,
+) {
+    fs::write(folder.join("back.toml"), routes(server)).unwrap();
     let back = Session::start_as_it_is(&mut command("serve", "back.toml"));
     let address = listening(&back, "listening address=");
     // HTTP/2 from one to the other.
@@ -264,9 +281,6 @@ upstream.lifecycle.tools = "/tools?key=canary-own-query"
     let near = listening(&front, "listening address=");
     let admin = listening(&back, "listening for operators address=");
 
-    let headers = "authorization: Bearer canary-own\r\ncookie: id=canary-cookie\r\n\
-                   x-api-key: canary-api-key\r\nbaggage: user=canary-baggage\r\n\
-                   mcp-protocol-version: 2025-06-18\r\n";
     for (address, route) in [
         (&address, "/http"),
         (&near, "/http"),
@@ -275,72 +289,13 @@ upstream.lifecycle.tools = "/tools?key=canary-own-query"
         (&address, "/down"),
         (&address, "/lifecycle"),
     ] {
-        let post = format!("POST {route}?key=canary-query");
-        let begun = ask(address, &post, headers, initialize());
-        let session = begun.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
-        let session = session.map(|session| {
-            if !session.starts_with(MARK) {
-                told.made.push(session.to_owned());
-            }
-            format!("mcp-session-id: {session}\r\n")
-        });
-        let headers = format!("{headers}{}", session.unwrap_or_default());
-        let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        ask(address, &post, &headers, initialized);
-        let mut all = TOOLS.to_vec();
-        if route == "/child" {
-            all = vec!["work", "fails", "dies"];
-        } else if route == "/wire" || route == "/down" {
-            all = vec!["work"];
-        }
-        for tool in all {
-            ask(address, &post, &headers, &call(tool));
-        }
-        ask(address, &post, &headers, "{canary-body");
-        let list = r#"{"jsonrpc":"2.0","id":5,"method":"tools/list"}"#;
-        ask(address, &post, &headers, list);
-        ask(address, &format!("DELETE {route}?key=canary-query"), &headers, "");
+        over_http(told, address, route);
     }
     for route in ["/wire", "/child", "/evil"] {
-        http_sse(told, &address, route, headers);
+        http_sse(told, &address, route, HEADERS);
     }
-    let refused = [
-        ("POST /http?key=canary-query", "authorization: Bearer canary-wrong\r\n"),
-        ("POST /nowhere/canary-path?key=canary-query", headers),
-        ("POST /http", "host: canary-user:canary-password@evil.example\r\n"),
-        ("POST http://canary-user:canary-password@evil.example/http?canary-query", ""),
-        ("POST /http", "origin: http://canary-user:canary-password@evil.example\r\n"),
-        ("POST /http", "mcp-session-id: canary-session-1\r\nmcp-session-id: canary-session-2\r\n"),
-        ("GET /child", "authorization: Bearer canary-own\r\nmcp-session-id: canary-guess\r\n"),
-    ];
-    for (request, headers) in refused {
-        ask(&address, request, headers, &call("work"));
-    }
-    // Not HTTP at all.
-    let mut stream = TcpStream::connect(&address).unwrap();
-    stream.write_all(b"canary-no-http\r\n\r\n").unwrap();
-    let _ = stream.read_to_end(&mut Vec::new());
-
-    // HTTP/2 with a path that is none: the beginning, settings, headers in literals.
-    let literal = |name: &str, value: &str| {
-        let (name, value) = (name.as_bytes(), value.as_bytes());
-        [&[0, name.len() as u8][..], name, &[value.len() as u8], value].concat()
-    };
-    let headers = [
-        literal(":method", "GET"),
-        literal(":scheme", "http"),
-        literal(":authority", "canary-user:canary-password@127.0.0.1"),
-        literal(":path", "/http\"?key=canary-query"),
-    ];
-    let headers = headers.concat();
-    let mut text = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0".to_vec();
-    text.extend([headers.len() as u8, 1, 5, 0, 0, 0, 1]);
-    text.extend(headers);
-    let mut stream = TcpStream::connect(&address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    stream.write_all(&text).unwrap();
-    let _ = stream.read_to_end(&mut Vec::new());
-
+    refused_all(&address);
+    bad_http2(&address);
     ask(&admin, "GET /metrics", "authorization: Bearer canary-wrong\r\n", "");
     ask(
         &admin,
@@ -356,6 +311,77 @@ upstream.lifecycle.tools = "/tools?key=canary-own-query"
         let (_, _, log) = { serve }.ended();
         told.texts.push((place, log));
     }
+}
+
+/// A client of Streamable HTTP.
+fn over_http(told: &mut Told, address: &str, route: &str) {
+    let post = format!("POST {route}?key=canary-query");
+    let begun = ask(address, &post, HEADERS, initialize());
+    let session = begun.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+    let session = session.map(|session| {
+        if !session.starts_with(MARK) {
+            told.made.push(session.to_owned());
+        }
+        format!("mcp-session-id: {session}\r\n")
+    });
+    let headers = format!("{HEADERS}{}", session.unwrap_or_default());
+    let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    ask(address, &post, &headers, initialized);
+    let mut all = TOOLS.to_vec();
+    if route == "/child" {
+        all = vec!["work", "fails", "dies"];
+    } else if route == "/wire" || route == "/down" {
+        all = vec!["work"];
+    }
+    for tool in all {
+        ask(address, &post, &headers, &call(tool));
+    }
+    ask(address, &post, &headers, "{canary-body");
+    let list = r#"{"jsonrpc":"2.0","id":5,"method":"tools/list"}"#;
+    ask(address, &post, &headers, list);
+    ask(address, &format!("DELETE {route}?key=canary-query"), &headers, "");
+}
+
+/// Requests that are let in nowhere.
+fn refused_all(address: &str) {
+    let refused = [
+        ("POST /http?key=canary-query", "authorization: Bearer canary-wrong\r\n"),
+        ("POST /nowhere/canary-path?key=canary-query", HEADERS),
+        ("POST /http", "host: canary-user:canary-password@evil.example\r\n"),
+        ("POST http://canary-user:canary-password@evil.example/http?canary-query", ""),
+        ("POST /http", "origin: http://canary-user:canary-password@evil.example\r\n"),
+        ("POST /http", "mcp-session-id: canary-session-1\r\nmcp-session-id: canary-session-2\r\n"),
+        ("GET /child", "authorization: Bearer canary-own\r\nmcp-session-id: canary-guess\r\n"),
+    ];
+    for (request, headers) in refused {
+        ask(address, request, headers, &call("work"));
+    }
+    // Not HTTP at all.
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"canary-no-http\r\n\r\n").unwrap();
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+/// HTTP/2 with a path that is none: the beginning, settings, headers in literals.
+fn bad_http2(address: &str) {
+    let literal = |name: &str, value: &str| {
+        let (name, value) = (name.as_bytes(), value.as_bytes());
+        [&[0, name.len() as u8][..], name, &[value.len() as u8], value].concat()
+    };
+    let headers = [
+        literal(":method", "GET"),
+        literal(":scheme", "http"),
+        literal(":authority", "canary-user:canary-password@127.0.0.1"),
+        literal(":path", "/http\"?key=canary-query"),
+    ];
+    let headers = headers.concat();
+    let mut text = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0".to_vec();
+    text.extend([headers.len() as u8, 1, 5, 0, 0, 0, 1]);
+    text.extend(headers);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    stream.write_all(&text).unwrap();
+    let _ = stream.read_to_end(&mut Vec::new());
 }
 
 /// A client of HTTP+SSE.
