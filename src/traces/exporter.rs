@@ -108,7 +108,7 @@ pub fn start(over: Over) -> Traces {
 }
 
 impl Traces {
-    /// Waits until what is left is sent, but not for longer than [`FLUSH_MAX`].
+    /// Waits until what is left is sent, but not for long.
     pub fn close(self) {
         let Some(exporter) = EXPORTER.get() else { return };
         exporter.closing.send_replace(true);

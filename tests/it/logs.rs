@@ -32,6 +32,14 @@ fn no_secret_is_told_in_json() {
     told.expect_no_secrets();
 }
 
+#[test]
+fn an_address_that_is_none_is_not_repeated() {
+    let mut command = milepost();
+    let output = command.args(["wrap", "http://user:secret@/mcp?secret"]).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("no address") && !told.contains("secret"), "{told}");
+}
+
 /// Answers each request with its own id, whatever it is.
 const ECHO: &str = r#"
 while read -r line; do
