@@ -23,6 +23,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("witness", &["json", "jsonrpc", "progress"]),
     ("masking", &["json", "jsonrpc", "progress", "secret"]),
     ("record", &["masking", "progress", "transcript", "witness"]),
+    (
+        "watch",
+        &["clients", "json", "jsonrpc", "masking", "mcp", "progress", "transcript", "witness"],
+    ),
     ("guarded", &["jsonrpc", "progress", "witness"]),
     ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport", "witness"]),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
@@ -77,7 +81,21 @@ const LAYERS: &[(&str, &[&str])] = &[
             "witness",
         ],
     ),
-    ("serve", &["durations", "http", "json", "metrics", "routes", "telemetry", "transport"]),
+    (
+        "serve",
+        &[
+            "durations",
+            "http",
+            "json",
+            "metrics",
+            "progress",
+            "routes",
+            "telemetry",
+            "transport",
+            "watch",
+            "witness",
+        ],
+    ),
     (
         "doctor",
         &[
