@@ -37,3 +37,4 @@ pub mod cli;
 pub mod manual;
 pub mod replay;
 pub mod stats;
+pub mod tap;

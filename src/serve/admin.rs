@@ -24,6 +24,7 @@ use crate::http::Via;
 use crate::metrics;
 use crate::routes::{Admin, Server};
 use crate::telemetry::{self, FilterError};
+use crate::watch::PATH_OF_TAP;
 use streams::Streams;
 
 /// Connections to the admin listener that may be open at once. It serves probes.
@@ -100,7 +101,7 @@ impl<H: Handler> Desk<H> {
                 }
                 Ok(Course::Answered(typed(StatusCode::OK, metrics::CONTENT_TYPE, text)))
             }
-            path if path == "/tap" || path == "/calls" || path.starts_with("/calls/") => {
+            path if path == PATH_OF_TAP || path == "/calls" || path.starts_with("/calls/") => {
                 self.authorize(client, parts)?;
                 let calls = self.handler.calls().ok_or(Refusal::NoPage)?;
                 if !reads {

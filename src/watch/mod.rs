@@ -45,6 +45,9 @@ pub const BYTES_MAX: usize = 64 << 20;
 /// What is left then: there shall not be too little room again at once.
 const BYTES_LEFT: usize = BYTES_MAX / 8 * 7;
 
+/// Where the admin listener shows each message.
+pub const PATH_OF_TAP: &str = "/tap";
+
 /// Routes that are counted. A route file has a handful, and each of its versions may have others.
 const ROUTES_MAX: usize = 1024;
 
@@ -248,3 +251,6 @@ impl Lookout for Watch {
         Some(Box::new(Conversation::new(&self.0, route, view, how)))
     }
 }
+
+#[cfg(test)]
+mod tests;

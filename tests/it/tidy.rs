@@ -55,6 +55,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("stats", &["durations", "settings"]),
     ("check", &["cli", "routes"]),
     ("replay", &["cli", "jsonrpc", "progress", "relay", "transcript"]),
+    ("tap", &["cli", "clients", "http"]),
     ("adopt", &["cli", "secret", "settings", "terminal"]),
     ("manual", &["cli"]),
     (
@@ -130,6 +131,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "stats",
             "telemetry",
             "transport",
+            "watch",
         ],
     ),
 ];

@@ -19,7 +19,7 @@ use url::form_urlencoded;
 use super::{Answer, PLAIN, plain, typed};
 use crate::http::Refusal;
 use crate::progress::{Reason, Repair};
-use crate::watch::{Filter, Looking, ROUND, Table, Tap};
+use crate::watch::{Filter, Looking, PATH_OF_TAP, ROUND, Table, Tap};
 
 /// Those who may look on at once without end. Other connections to the admin listener stay free for
 /// probes.
@@ -66,7 +66,7 @@ impl Streams {
                 ),
             });
         }
-        let taps = path == "/tap";
+        let taps = path == PATH_OF_TAP;
         let accepts_events = parts
             .headers
             .get_all(ACCEPT)
