@@ -25,7 +25,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("record", &["masking", "progress", "transcript", "witness"]),
     (
         "watch",
-        &["clients", "json", "jsonrpc", "masking", "mcp", "progress", "transcript", "witness"],
+        &[
+            "clients",
+            "guarded",
+            "json",
+            "jsonrpc",
+            "masking",
+            "mcp",
+            "progress",
+            "transcript",
+            "witness",
+        ],
     ),
     ("guarded", &["jsonrpc", "progress", "witness"]),
     ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport", "witness"]),
