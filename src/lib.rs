@@ -29,6 +29,7 @@ pub mod trace_context;
 pub mod traces;
 pub mod transcript;
 pub mod transport;
+pub mod watch;
 pub mod witness;
 pub mod wrap;
 
@@ -38,3 +39,4 @@ pub mod cli;
 pub mod manual;
 pub mod replay;
 pub mod stats;
+pub mod tap;

@@ -25,6 +25,20 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("witness", &["json", "jsonrpc", "progress"]),
     ("masking", &["json", "jsonrpc", "progress", "secret"]),
     ("record", &["masking", "progress", "transcript", "witness"]),
+    (
+        "watch",
+        &[
+            "clients",
+            "guarded",
+            "json",
+            "jsonrpc",
+            "masking",
+            "mcp",
+            "progress",
+            "transcript",
+            "witness",
+        ],
+    ),
     ("guarded", &["jsonrpc", "progress", "witness"]),
     (
         "relay",
@@ -65,6 +79,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("stats", &["durations", "settings"]),
     ("check", &["cli", "routes"]),
     ("replay", &["cli", "jsonrpc", "progress", "relay", "transcript"]),
+    ("tap", &["cli", "clients", "http"]),
     ("adopt", &["cli", "secret", "settings", "terminal"]),
     ("manual", &["cli"]),
     (
@@ -92,7 +107,21 @@ const LAYERS: &[(&str, &[&str])] = &[
             "witness",
         ],
     ),
-    ("serve", &["durations", "http", "json", "metrics", "routes", "telemetry", "transport"]),
+    (
+        "serve",
+        &[
+            "durations",
+            "http",
+            "json",
+            "metrics",
+            "progress",
+            "routes",
+            "telemetry",
+            "transport",
+            "watch",
+            "witness",
+        ],
+    ),
     (
         "doctor",
         &[
@@ -128,6 +157,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "telemetry",
             "traces",
             "transport",
+            "watch",
         ],
     ),
 ];
