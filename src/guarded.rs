@@ -41,6 +41,16 @@ struct Failed {
     withholding: bool,
 }
 
+/// Tells of something that was decided, and before that whom it is about.
+fn decided(witness: &mut Witness, filter: &Filter, record: &Record) {
+    if let Record::Opened(call) | Record::TakenOver(call) = record
+        && let Some(opened) = filter.opened(*call)
+    {
+        witness.knows(&opened);
+    }
+    witness.decided(record);
+}
+
 impl Guarded {
     /// Guards `filter`, whose policy is `policy`.
     pub fn new(filter: Filter, policy: Arc<Policy>, home: StreamId) -> Self {
@@ -79,9 +89,10 @@ impl Guarded {
             return;
         }
         while let Some(record) = self.filter.poll_record() {
-            witness.decided(&record);
+            decided(witness, &self.filter, &record);
             self.recorded.push_back(record);
         }
+        witness.settled();
     }
 
     /// Asks the filter; `None` if it has failed, now or before.
@@ -255,8 +266,8 @@ impl Guarded {
         origin: Origin,
         message: &Message,
     ) -> Fate {
-        let tell =
-            |witness: &mut Witness| witness.aside(now, "moved", Some(origin), message.raw());
+        let number = self.filter.messages() + 1;
+        let tell = |witness: &mut Witness| witness.moved(now, origin, message.raw(), number);
         self.here(now, origin, message, tell)
     }
 
@@ -496,7 +507,7 @@ impl Guarded {
                 _ => {}
             }
             if let (Some(witness), Some(record)) = (&mut self.witness, first) {
-                witness.decided(&record);
+                decided(witness, &self.filter, &record);
                 self.recorded.push_back(record);
             }
             self.note();

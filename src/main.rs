@@ -15,9 +15,10 @@ use milepost::durations::{Memory, state_dir};
 use milepost::record::Recording;
 use milepost::routes::{self, Routes};
 use milepost::telemetry::LogFormat;
+use milepost::traces::{self, Over};
 use milepost::transport::child::Program;
 use milepost::witness::{Lookout, Place, View, Witness};
-use milepost::{adopt, check, demo, doctor, manual, replay, serve, stats, telemetry, wrap};
+use milepost::{adopt, check, demo, doctor, manual, replay, serve, stats, tap, telemetry, wrap};
 use tokio::runtime::Builder;
 use tracing::Level;
 
@@ -66,11 +67,13 @@ async fn run(command: Command) -> ExitCode {
             let records = records.map(|records| Arc::new(records) as Arc<dyn Lookout>);
             let lookouts: Vec<Arc<dyn Lookout>> = records.into_iter().collect();
             let memory = Memory::open(state_dir(None, routes.state()).as_deref());
+            let traces = traces::start(Over::Http);
             let code = match serve::serve(&routes, &memory, &lookouts).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
             };
             memory.close();
+            traces.close();
             if let Some(ending) = ending {
                 ending.wait();
             }
@@ -96,6 +99,10 @@ async fn run(command: Command) -> ExitCode {
             },
             Err(error) => report(&error, 2),
         },
+        Command::Tap(args) => match tap::run(&args).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => report(&error, if error.is_late() { 1 } else { 2 }),
+        },
         Command::Schema => tell(&routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {
             Ok(code) => ExitCode::from(code),
@@ -119,6 +126,7 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),
     };
+    let traces = traces::start(Over::Pipe);
     let place = Place { conversation: 1, part: 1 };
     let policy = Arc::new(wrapped.policy);
     let recorder = records.and_then(|records| records.begin(place, "", View::Whole, &policy));
@@ -139,6 +147,7 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         }
     };
     memory.close();
+    traces.close();
     if let Some(ending) = ending {
         ending.wait();
     }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::jsonrpc::{Kind, Scan};
-use crate::progress::{Form, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit};
+use crate::progress::{
+    Form, Opened, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
+};
 use crate::sse::{Events, Frame};
 
 /// Times that lie closer together are not told apart. What is due first is told first, so they are exact.
@@ -39,6 +41,10 @@ pub enum What {
     ToServer(Bytes),
     /// The server says something: its messages have numbers from this one on.
     Server(Option<StreamId>, Bytes, u64),
+    /// This is done with a message of the server that was said to another filter, or before.
+    Aside(String, Option<StreamId>, Bytes),
+    /// The server has refused what a client said before.
+    Refused(Bytes),
     /// Another filter of the conversation, this part of it, hands its calls over to this one.
     TakesOver(u64),
     /// A line of its standard error is heard.
@@ -60,6 +66,8 @@ impl What {
             | Self::ToServer(text)
             | Self::Server(_, text, _)
             | Self::Told(_, text)
+            | Self::Aside(_, _, text)
+            | Self::Refused(text)
             | Self::Noise(text) => text.len(),
             Self::Decided(_) | Self::TakesOver(_) => 0,
         }
@@ -70,6 +78,12 @@ impl What {
 pub trait Onlooker: Debug + Send {
     /// Something has happened.
     fn see(&mut self, event: &Event);
+
+    /// What is known of a call when it is told to be opened or taken over: before that is told.
+    fn know(&mut self, _: &Opened<'_>) {}
+
+    /// Nothing more was decided of what has happened.
+    fn settle(&mut self) {}
 }
 
 /// What of a conversation one filter sees.
@@ -235,14 +249,13 @@ impl Witness {
 
     /// What a client said before is told of once more: the server has refused it.
     pub fn withdrawn(&mut self, at: Instant, text: &Bytes) {
-        self.input(at, What::Command("refused".to_owned()));
-        self.put(at, What::Client(StreamId(0), text.clone()));
+        self.input(at, What::Refused(text.clone()));
     }
 
     /// Something is done with a message of the server that is not said here: `command`.
     pub fn aside(&mut self, at: Instant, command: &str, origin: Option<Origin>, text: &Bytes) {
-        self.input(at, What::Command(command.to_owned()));
-        self.put(at, What::Server(origin.and_then(stream_of), text.clone(), 0));
+        let stream = origin.and_then(stream_of);
+        self.input(at, What::Aside(command.to_owned(), stream, text.clone()));
     }
 
     /// Another filter of the conversation hands its calls over.
@@ -269,6 +282,12 @@ impl Witness {
     /// The server says something: its messages have numbers from `number` on.
     pub fn server(&mut self, at: Instant, origin: Origin, text: &Bytes, number: u64) {
         self.input(at, What::Server(stream_of(origin), text.clone(), number));
+    }
+
+    /// It has said something on another stream that is told on this one.
+    pub fn moved(&mut self, at: Instant, origin: Origin, text: &Bytes, number: u64) {
+        self.command(Some(at), "moved");
+        self.server(at, origin, text, number);
     }
 
     /// It begins to say something large, which has this number.
@@ -377,5 +396,15 @@ impl Witness {
     /// Something was decided.
     pub fn decided(&mut self, record: &Record) {
         self.put(self.last, What::Decided(record.clone()));
+    }
+
+    /// Says what is known of a call that [`Witness::decided`] will tell of.
+    pub fn knows(&mut self, call: &Opened<'_>) {
+        self.onlookers.iter_mut().for_each(|onlooker| onlooker.know(call));
+    }
+
+    /// Nothing more was decided of what has happened.
+    pub fn settled(&mut self) {
+        self.onlookers.iter_mut().for_each(|onlooker| onlooker.settle());
     }
 }

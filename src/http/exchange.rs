@@ -26,6 +26,7 @@ use crate::progress::{
 use crate::routes::Lifecycle;
 use crate::sse::{self, Event, Piece};
 use crate::telemetry::Connection;
+use crate::trace_context::TraceContext;
 use crate::witness::{Place, View};
 
 /// The only stream of an exchange's filter.
@@ -77,6 +78,7 @@ impl Exchange {
         session: Option<&Arc<Session>>,
         message: Option<&Message>,
         revision: Option<Revision>,
+        trace: Option<TraceContext>,
         audience: &Audience,
     ) -> Self {
         let (filter, begins) = match session {
@@ -95,14 +97,9 @@ impl Exchange {
             |filter| {
                 filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
                 filter.agreed_on(revision);
+                filter.traced(OWN, trace);
             },
         );
-        match message {
-            Some(message) => {
-                filter.client_message(now(), OWN, message);
-            }
-            None => filter.knows_not_all(now()),
-        }
         let member = session.map(|session| session.enter(message));
         if let Some(Member { client: Some(client), .. }) = &member {
             let told = || {
@@ -111,6 +108,12 @@ impl Exchange {
             };
             let client = Some(Arc::clone(client));
             filter.happens(None, told, |filter| filter.speaks_with(client));
+        }
+        match message {
+            Some(message) => {
+                filter.client_message(now(), OWN, message);
+            }
+            None => filter.knows_not_all(now()),
         }
         if let Some(member) = member.as_ref().filter(|member| !member.elsewhere.is_empty()) {
             let told = || {

@@ -1,6 +1,7 @@
 //! One client stream: what waits to be written on it, and when it may be.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use super::call::CallId;
 use super::policy::Pacing;
 use super::verdict::{Reason, Verdict};
 use crate::jsonrpc::{Framing, Key, Message};
+use crate::trace_context::TraceContext;
 
 /// Names a client stream of one filter, or an upstream stream that pairs with requests
 /// ([`super::Filter::pair`]). The shell chooses the numbers; no number may mean both.
@@ -170,13 +172,25 @@ pub(super) struct Item {
     pub(super) payload: Payload,
     pub(super) guards: Vec<Guard>,
     /// Verdicts that become true when it is written.
-    pub(super) verdicts: Vec<(u64, Verdict)>,
+    pub(super) verdicts: Vec<Judged>,
+}
+
+/// What becomes of a message of the server.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Judged {
+    /// Its number.
+    pub(super) number: u64,
+    /// The call that it is about, if that is known.
+    pub(super) call: Option<CallId>,
+    pub(super) verdict: Verdict,
 }
 
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) kind: StreamKind,
     pub(super) pacing: Pacing,
+    /// Which trace belongs to what the client says now.
+    pub(super) trace: Option<Arc<TraceContext>>,
     pub(super) queue: VecDeque<Item>,
     pub(super) queued: usize,
     /// `mode = "observe"`: what the client gets; the queue is worked out for the record.
@@ -198,6 +212,7 @@ impl Stream {
         Self {
             kind,
             pacing,
+            trace: None,
             queue: VecDeque::new(),
             queued: 0,
             observed: VecDeque::new(),
@@ -285,14 +300,14 @@ impl Stream {
 
     /// The client has given up the request that it calls `id`: no progress of it may follow, even if
     /// it waits for its turn before the answer. What becomes of the messages it was in.
-    pub(super) fn purge(&mut self, id: &Key) -> Vec<(u64, Verdict)> {
+    pub(super) fn purge(&mut self, id: &Key) -> Vec<Judged> {
         let mut verdicts = Vec::new();
         let about = ItemKind::Progress(id.clone());
         while let Some(index) = self.queue.iter().position(|item| item.kind == about) {
             verdicts.extend(self.take(index).into_iter().flat_map(|item| item.verdicts));
         }
         let late = Verdict::Withheld(Reason::Late);
-        verdicts.into_iter().map(|(number, _)| (number, late)).collect()
+        verdicts.into_iter().map(|judged: Judged| Judged { verdict: late, ..judged }).collect()
     }
 
     /// What was given out is written.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::Begins;
-use super::masking::Masking;
+use crate::masking::Masking;
 use crate::progress::{Reason, Record, StreamId, Verdict};
 use crate::relay::UPSTREAM_STREAMS;
 use crate::transcript::{self, NOWHERE, SAME, escape, settings};
@@ -172,6 +172,14 @@ impl Book {
             What::Command(command) => {
                 let command = self.masked_words(&command);
                 self.line(number, &format!("! {}", escape(command.as_bytes())));
+            }
+            What::Aside(command, stream, text) => {
+                self.line(number, &format!("! {command}"));
+                self.said(number, '<', stream, &text);
+            }
+            What::Refused(text) => {
+                self.line(number, "! refused");
+                self.said(number, '>', None, &text);
             }
             What::TakesOver(_) => match taken_over {
                 Some(from) => self.line(number, &format!("! takes over from {from}")),

@@ -3,7 +3,6 @@
 
 mod book;
 mod folder;
-mod masking;
 mod writer;
 
 use std::io;

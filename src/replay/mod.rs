@@ -2,7 +2,6 @@
 //! whether that is what was recorded.
 
 mod player;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -17,7 +16,7 @@ use crate::cli::{Replay, WrapError};
 use crate::progress::mask::MASK;
 use crate::progress::{Policy, StreamId};
 use crate::relay::WIRE;
-use crate::transcript::{At, Line, SAME, settings};
+use crate::transcript::{At, Line, SAME, settings, words};
 use player::{Begins, Player};
 
 /// Bytes of a file that is played: more than any recording has, however much of it was no text.

@@ -377,7 +377,7 @@ impl Player {
                     self.out.push(format!("~ {}", summary(&call)));
                 }
                 Record::Beat(_) => self.beats += 1,
-                Record::Opened(_) => {}
+                Record::Opened(_) | Record::TakenOver(_) => {}
             }
         }
         while let Some(payload) = self.filter.poll_to_server() {
