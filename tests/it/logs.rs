@@ -1,7 +1,6 @@
 //! What stands in logs, and what never does.
 
 use std::fs;
-use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
