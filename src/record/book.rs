@@ -167,7 +167,8 @@ impl Book {
             *at += passed;
             self.line(number, &format!("+ {}", transcript::time(passed)));
         }
-        self.speaks |= !matches!(event.what, What::Command(_) | What::Decided(_) | What::TakesOver(_));
+        self.speaks |=
+            !matches!(event.what, What::Command(_) | What::Decided(_) | What::TakesOver(_));
         match event.what {
             What::Command(command) => {
                 let command = self.masked_words(&command);

@@ -99,7 +99,8 @@ impl Folder {
             self.names = names.filter(|name| is_ours(name)).collect();
         }
         let surplus = (self.names.len() + 1).saturating_sub(FILES_MAX);
-        let oldest: Vec<String> = self.names.difference(&self.live).take(surplus).cloned().collect();
+        let oldest: Vec<String> =
+            self.names.difference(&self.live).take(surplus).cloned().collect();
         for name in &oldest {
             let _ = fs::remove_file(self.path.join(name));
             self.names.remove(name);

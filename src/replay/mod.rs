@@ -127,7 +127,8 @@ fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
         if b"><".contains(&line.sign) {
             if line.text == SAME {
                 let said = last.get(&line.sign).copied();
-                line.text = said.ok_or_else(|| (number, "a message before is expected".to_owned()))?;
+                line.text =
+                    said.ok_or_else(|| (number, "a message before is expected".to_owned()))?;
             }
             last.insert(line.sign, line.text);
         }
@@ -286,8 +287,7 @@ fn compare(
                 Some((from, other.ok_or_else(expected)?))
             }
         };
-        let (track, begins) =
-            track(&mut tracks, line, start, (&policy, eager)).map_err(wrong)?;
+        let (track, begins) = track(&mut tracks, line, start, (&policy, eager)).map_err(wrong)?;
         let is_out = b"=x~^e".contains(&line.sign);
         let player = &mut track.player;
         if !is_out {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::progress::mask::Masks;
 use crate::progress::{Mode, Opened, Outcome, Policy, Summary};
-use crate::witness::{Lookout, Place, Onlooker, View};
+use crate::witness::{Lookout, Onlooker, Place, View};
 use conversation::Conversation;
 use entry::{Ended, Entry};
 

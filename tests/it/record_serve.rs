@@ -83,7 +83,8 @@ impl Sums {
             if let Some(beats) = line.strip_prefix("heartbeats: ") {
                 add("heartbeats", beats);
             }
-            let parts = ["repaired: ", "withheld: "].iter().find_map(|what| line.strip_prefix(what));
+            let parts =
+                ["repaired: ", "withheld: "].iter().find_map(|what| line.strip_prefix(what));
             for part in parts.into_iter().flat_map(|parts| parts.split(", ")) {
                 let (name, count) = part.split_once(' ').unwrap();
                 add(&format!("{} {name}", &line[..8]), count);
@@ -123,8 +124,11 @@ fn calls(address: &str, path: &str, tool: &str, count: usize) -> Vec<String> {
 }
 
 fn command(name: &str, arguments: &[&str]) -> String {
-    let words: Vec<String> =
-        [&[&*example(name)][..], arguments].concat().iter().map(|word| format!("{word:?}")).collect();
+    let words: Vec<String> = [&[&*example(name)][..], arguments]
+        .concat()
+        .iter()
+        .map(|word| format!("{word:?}"))
+        .collect();
     format!("upstream.command = [{}]", words.join(", "))
 }
 
@@ -132,7 +136,11 @@ fn command(name: &str, arguments: &[&str]) -> String {
 fn examples() -> Vec<(&'static str, String, &'static str)> {
     vec![
         ("hammer", command("swissarmyhammer", &["--generation", "s0", "--pace", "5ms"]), "shell"),
-        ("context", command("swissarmyhammer", &["--generation", "s2", "--pace", "5ms"]), "code_context"),
+        (
+            "context",
+            command("swissarmyhammer", &["--generation", "s2", "--pace", "5ms"]),
+            "code_context",
+        ),
         ("kuzu", command("kuzumem", &["--generation", "k1", "--pace", "5ms"]), "pagerank"),
         ("plexus", command("plexus", &["--pace", "5ms"]), "orcha.run_task"),
         ("scout", command("scout", &["--pace", "5ms"]), "run_materialization"),
@@ -149,9 +157,8 @@ fn examples() -> Vec<(&'static str, String, &'static str)> {
 
 /// Routes with these keys, each before its own upstream, and the same once more over HTTP before those.
 fn routes(examples: &[(&str, String, &str)]) -> String {
-    let route = |(name, keys, _): &(&str, String, &str)| {
-        format!("[[route]]\npath = \"/{name}\"\n{keys}\n")
-    };
+    let route =
+        |(name, keys, _): &(&str, String, &str)| format!("[[route]]\npath = \"/{name}\"\n{keys}\n");
     examples.iter().map(route).collect()
 }
 
@@ -239,7 +246,10 @@ fn one_session_is_one_file_and_shows_who_said_what() {
     let files = recordings(folder.path());
     assert_eq!(files.len(), 1, "{files:?}");
     let text = fs::read_to_string(&files[0]).unwrap();
-    assert!(text.contains("correct horse battery") && text.contains("# with its secrets"), "{text}");
+    assert!(
+        text.contains("correct horse battery") && text.contains("# with its secrets"),
+        "{text}"
+    );
     for line in ["! begins exchange", "\n2| ! begins session", "| ! begins request", "| ! ends"] {
         assert!(text.contains(line), "{line}: {text}");
     }
