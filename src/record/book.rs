@@ -11,12 +11,14 @@ use bytes::Bytes;
 use super::Begins;
 use crate::masking::Masking;
 use crate::progress::{Reason, Record, StreamId, Verdict};
-use crate::relay::UPSTREAM_STREAMS;
 use crate::transcript::{self, NOWHERE, SAME, escape, settings};
 use crate::witness::{APART, Event, What};
 
 /// Bytes of one recording; it ends there.
 pub const FILE_MAX: u64 = 64 << 20;
+
+/// The first number of the streams of servers; they are written from 1 on.
+const UPSTREAM_STREAMS: u64 = 1 << 63;
 
 /// Bytes that are held back before anything is said. A client may open and close streams for ever.
 const HEAD_MAX: usize = 64 << 10;
