@@ -21,7 +21,6 @@ use crate::progress::{
     Fate, Filter, Origin, Pacing, Payload, Policy, Reason, Record, StreamId, StreamKind, Verdict,
 };
 use crate::telemetry::Connection;
-use crate::transcript::NOWHERE;
 use crate::witness::{Place, View};
 
 /// Messages of listening streams that may wait to be judged where that matters.
@@ -98,7 +97,7 @@ impl Session {
         beside: Option<Place>,
     ) -> Self {
         let filter = Filter::of_session(Arc::clone(policy));
-        let mut filter = Guarded::new(filter, Arc::clone(policy), NOWHERE);
+        let mut filter = Guarded::new(filter, Arc::clone(policy), StreamId::NOWHERE);
         filter.watched_by(audience.witness(beside, View::Session, policy));
         filter.happens(Some(now()), || "begins session".to_owned(), |_| ());
         if begun {
@@ -190,7 +189,7 @@ impl Session {
                 mailbox.put(Mail::Client(message.clone()));
             }
         }
-        shared.filter.client_message(now(), NOWHERE, message);
+        shared.filter.client_message(now(), StreamId::NOWHERE, message);
         shared.note();
         std::iter::from_fn(|| shared.filter.poll_to_server()).collect()
     }

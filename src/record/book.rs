@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::Begins;
 use crate::masking::Masking;
 use crate::progress::{Reason, Record, StreamId, Verdict};
-use crate::transcript::{self, NOWHERE, SAME, escape, settings};
+use crate::transcript::{self, SAME, escape, settings};
 use crate::witness::{APART, Event, What};
 
 /// Bytes of one recording; it ends there.
@@ -235,7 +235,7 @@ impl Book {
     fn said(&mut self, part: u64, sign: char, stream: Option<StreamId>, text: &Bytes) {
         let stream = match stream {
             None => String::new(),
-            Some(NOWHERE) => "-".to_owned(),
+            Some(StreamId::NOWHERE) => "-".to_owned(),
             Some(StreamId(upstream)) if upstream >= UPSTREAM_STREAMS => {
                 (upstream - UPSTREAM_STREAMS + 1).to_string()
             }

@@ -19,7 +19,7 @@ use crate::progress::{
     Fate, Filter, Origin, Pacing, Part, Policy, Reason, Record, StreamId, StreamKind, Verdict,
 };
 use crate::relay::{UPSTREAM_STREAMS, WIRE};
-use crate::transcript::{At, Line, NOWHERE, escape, read_time, summary, unescape};
+use crate::transcript::{At, Line, escape, read_time, summary, unescape};
 
 /// A recording tells when something was done, a little after it was due. What is due by more than this is
 /// done without it being told.
@@ -175,7 +175,7 @@ impl Player {
     fn client_says(&mut self, line: &Line<'_>) -> Result<(), String> {
         let stream = match line.at {
             At::Only => WIRE,
-            At::Nowhere => NOWHERE,
+            At::Nowhere => StreamId::NOWHERE,
             At::Stream(stream) | At::Client(stream) => StreamId(stream),
         };
         if self.is_wire && stream != WIRE {

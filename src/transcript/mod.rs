@@ -25,10 +25,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::progress::{StreamId, Summary};
-
-/// The stream of what a client says on none.
-pub const NOWHERE: StreamId = StreamId(u64::MAX);
+use crate::progress::Summary;
 
 /// What stands in a line for the message that stands in the line before with the same sign.
 pub const SAME: &str = "\"";
