@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::dialect::{Dialect, Report};
 use super::meter::Meter;
+use super::policy::Policy;
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
 use crate::clients::Client;
@@ -284,6 +285,8 @@ pub(super) struct Call {
     /// Another filter tells its client of it, for now.
     pub(super) shadow: bool,
     pub(super) stream: StreamId,
+    /// What held when it was opened.
+    pub(super) policy: Arc<Policy>,
     /// The upstream stream on which the server speaks of it, if that is no client stream.
     pub(super) paired: Option<StreamId>,
     pub(super) id: Name,

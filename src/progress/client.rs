@@ -155,6 +155,7 @@ impl Filter {
         let id = self.ledger.open(Call {
             shadow,
             stream,
+            policy: Arc::clone(self.policy.now()),
             paired: None,
             id: own(opening.id),
             token: opening.token.map(own),
