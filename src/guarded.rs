@@ -67,6 +67,15 @@ impl Guarded {
         answer
     }
 
+    /// [`Filter::take`].
+    pub fn take(&mut self, policy: &Arc<Policy>) {
+        let taken = self.ask(|filter| {
+            filter.take(policy);
+            Arc::clone(filter.policy())
+        });
+        self.policy = taken.unwrap_or_else(|| Arc::clone(&self.policy));
+    }
+
     /// Takes what was decided just now into the recording.
     fn note(&mut self) {
         let Some(recorder) = &mut self.recorder else { return };

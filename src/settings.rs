@@ -275,7 +275,7 @@ pub struct CallSettings {
 }
 
 /// What may differ from route to route.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     /// How much is done.
     pub mode: Option<Mode>,

@@ -92,7 +92,7 @@ impl Exchange {
                 filter.ask(Filter::knows_not_all);
             }
         }
-        let member = session.map(|session| session.enter(message));
+        let member = session.map(|session| session.enter(message, policy));
         if let Some(member) = &member {
             filter.ask(|filter| {
                 filter.speaks_with(member.client.clone());
@@ -131,9 +131,9 @@ impl Exchange {
     }
 
     /// The server has named a session in its answer: the requests belong to it from now on.
-    pub(super) fn join(&mut self, session: &Arc<Session>, message: &Message) {
+    pub(super) fn join(&mut self, session: &Arc<Session>, message: &Message, policy: &Arc<Policy>) {
         if self.member.is_none() {
-            self.member = Some(session.enter(Some(message)));
+            self.member = Some(session.enter(Some(message), policy));
         }
     }
 

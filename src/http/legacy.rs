@@ -15,7 +15,8 @@ use super::body::{Batch, Body, RequestBody};
 use super::calls::{Calls, OpenCall};
 use super::exchange::{Tell, message_in, text_of};
 use super::mailbox::Mailbox;
-use super::site::{Site, Target};
+use super::post::asks;
+use super::site::{Following, Site, Target};
 use super::stream::{EventStream, Judge, passed_on};
 use super::upstream::UpstreamError;
 use super::{Outlet, Proxy, now, reading, refuse, silence, text, unreachable};
@@ -23,7 +24,7 @@ use crate::guarded::Guarded;
 use crate::jsonrpc::{Kind, Message};
 use crate::lines::INSPECT_MAX;
 use crate::mcp;
-use crate::progress::{Fate, Filter, Mode, Origin, Record, StreamId, StreamKind};
+use crate::progress::{Fate, Filter, Origin, Record, StreamId, StreamKind};
 use crate::sse::{Event, Piece};
 use crate::telemetry::Connection;
 
@@ -41,6 +42,7 @@ struct Wire {
 
 struct State {
     filter: Guarded,
+    following: Following,
     log: Connection,
     calls: Arc<Calls>,
     /// While requests are open.
@@ -50,6 +52,18 @@ struct State {
 }
 
 impl State {
+    /// Whether what the server says goes on as it came.
+    fn observes(&mut self) -> bool {
+        self.filter.ask(|filter| filter.policy().observes()) == Some(true)
+    }
+
+    /// What is asked from now on goes by what holds for the route now.
+    fn settle(&mut self) {
+        if self.following.has_changed() {
+            self.filter.take(&self.following.site().policy);
+        }
+    }
+
     fn count(&mut self) {
         match self.filter.open_calls() {
             0 => self.open = None,
@@ -88,6 +102,11 @@ impl Wires {
         self.lock().len()
     }
 
+    /// Whether there is one with an endpoint of this query.
+    pub(super) fn knows(&self, query: &str) -> bool {
+        self.lock().contains_key(query)
+    }
+
     /// Enters a stream under the query of its endpoint, or under one of ours.
     fn enter(&self, endpoint: Endpoint) -> Option<String> {
         let mut known = self.lock();
@@ -112,11 +131,14 @@ struct Speaking {
     wire: Arc<Wire>,
     /// Under which posts find the wire, once the server has named its endpoint.
     key: Option<String>,
-    observing: bool,
     refused: bool,
 }
 
 impl Speaking {
+    fn observes(&self) -> bool {
+        self.wire.lock().observes()
+    }
+
     fn announce(&mut self, named: &[u8], out: &mut Batch) {
         let base = self.site.sse.as_ref().and_then(|target| target.url.as_ref());
         let endpoint = base.and_then(|base| same_origin(base, named));
@@ -161,9 +183,10 @@ impl Judge for Speaking {
             return self.announce(&named, out);
         }
         let message = message_in(event);
+        let observing = self.observes();
         let fate = message
             .map(|message| self.wire.lock().filter.server_message(now(), Origin::Wire, &message));
-        let as_is = self.observing || !matches!(fate, Some(Fate::Taken));
+        let as_is = observing || !matches!(fate, Some(Fate::Taken));
         if as_is {
             self.collect(out);
             out.raw(&event.raw);
@@ -174,14 +197,14 @@ impl Judge for Speaking {
         let (text, raw) = (text_of(piece), piece.raw.clone());
         self.collect(out);
         let fate = self.wire.lock().filter.server_passing(now(), Origin::Wire, raw, text);
-        passed_on(self, self.observing, &fate, piece, out);
+        passed_on(self, self.observes(), &fate, piece, out);
         matches!(fate, Fate::Noise(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         let (text, raw) = (text_of(piece), piece.raw.clone());
         let fate = self.wire.lock().filter.server_piece(now(), Origin::Wire, raw, text);
-        passed_on(self, self.observing, &fate, piece, out);
+        passed_on(self, self.observes(), &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
@@ -191,9 +214,10 @@ impl Judge for Speaking {
 
     fn collect(&mut self, out: &mut Batch) {
         let mut state = self.wire.lock();
+        let observing = state.observes();
         let at = now();
         while let Some(transmit) = state.filter.poll_transmit(at, WIRE) {
-            if !self.observing {
+            if !observing {
                 out.transmit(&transmit);
             }
         }
@@ -282,18 +306,18 @@ impl Proxy {
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
         let filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
-        let calls = Arc::clone(&self.calls);
+        let following = Following::new(site);
+        let calls = Arc::clone(&site.calls);
         let log = Connection::of(&site.counts);
-        let state = Mutex::new(State { filter, log, calls, open: None, tell: None });
+        let state = Mutex::new(State { filter, following, log, calls, open: None, tell: None });
         let speaking = Speaking {
             site: Arc::clone(site),
             wire: Arc::new(Wire { state, reader: Mailbox::default() }),
             key: None,
-            observing: site.route.opaque || site.policy.mode == Mode::Observe,
             refused: false,
         };
         let stream = EventStream::new(speaking, body, silence(site), outlet);
-        let body = self.stream(stream, counted);
+        let body = self.listened(stream, counted);
         self.answered(site, head, true, body)
     }
 
@@ -320,6 +344,12 @@ impl Proxy {
                 Err(unread) => return refuse(site, &unread, parts.version),
             };
         let (message, body) = reading::for_server(read, &site.policy, &mut parts.headers);
+        if site.has_left() && asks(message.as_ref()) {
+            return text(
+                StatusCode::NOT_FOUND,
+                "this route has another server now; open a new stream",
+            );
+        }
         let method = message.as_ref().and_then(Message::method);
         // Nothing of ours may come before it.
         let begins = method.as_deref() == Some(mcp::INITIALIZED);
@@ -351,7 +381,7 @@ impl Proxy {
     ) -> Response<Body> {
         let mut request = self.onward(site, target, parts, body, ours);
         *request.uri_mut() = target.at(endpoint.on_server.clone());
-        let open = self.calls.open();
+        let open = site.calls.open();
         if let Some(tell) = self.teller(site, &target.client, &request) {
             endpoint.wire.lock().tell = Some(tell);
         }
@@ -365,6 +395,7 @@ impl Proxy {
 impl Wire {
     fn told(&self, message: Option<&Message>) {
         let mut state = self.lock();
+        state.settle();
         match message {
             Some(message) if message.kind() != Kind::Noise => {
                 state.filter.client_message(now(), WIRE, message);

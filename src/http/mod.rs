@@ -37,6 +37,7 @@ mod post;
 mod proven;
 mod reading;
 mod refusal;
+mod served;
 mod session;
 mod site;
 mod stream;
@@ -48,7 +49,8 @@ mod via;
 pub mod visit;
 
 use std::error::Error;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -63,8 +65,7 @@ use tokio::sync::futures::OwnedNotified;
 use crate::durations::Memory;
 use crate::jsonrpc::own_error;
 use crate::metrics::Metrics;
-use crate::progress::Policy;
-use crate::routes::{Route, Routes};
+use crate::routes::Routes;
 use crate::telemetry;
 use answer::Content;
 use asked::Asked;
@@ -72,7 +73,8 @@ use body::{RequestBody, Source};
 use calls::{Calls, OpenCall};
 use ending::{Ending, PipedStream};
 use headers::{Onward, Passage};
-use places::{Part, Place};
+use places::Part;
+use served::Sites;
 use site::{Counted, SESSION_ID, Site, Target};
 use stream::{Chunks, EventStream, Judge, Silence};
 use upstream::UpstreamBody;
@@ -80,6 +82,7 @@ use upstream::UpstreamBody;
 pub use body::Body;
 pub use outlet::Outlet;
 pub use refusal::Refusal;
+pub use served::{Changes, Prepared, Served, contents};
 pub use site::SiteError;
 pub use upstream::{InProcess, Io, UpstreamError, Wire};
 pub use via::Via;
@@ -101,7 +104,9 @@ pub(crate) fn in_full(error: &dyn Error) -> String {
 
 /// Every route while it is served.
 pub struct Proxy {
-    sites: Vec<Arc<Site>>,
+    sites: Mutex<Sites>,
+    /// What servers are reached through in place of the network.
+    connect: Option<InProcess>,
     metrics: Metrics,
     via: Via,
     ending: Ending,
@@ -130,22 +135,18 @@ impl Proxy {
         connect: Option<&InProcess>,
         memory: &Memory,
     ) -> Result<Arc<Self>, SiteError> {
-        let mut defaults = Policy::default();
-        routes.apply_defaults(&mut defaults);
-        let metrics = Metrics::new();
-        let site = |route: &Route| {
-            Site::new(route.clone(), &defaults, connect, memory, &metrics).map(Arc::new)
-        };
-        let sites = routes.iter().map(site);
-        let sites = sites.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self {
-            sites,
-            metrics,
+        let proxy = Self {
+            sites: Mutex::default(),
+            connect: connect.cloned(),
+            metrics: Metrics::new(),
             via,
             ending: Ending::default(),
             calls: Arc::default(),
             servers: Arc::default(),
-        }))
+        };
+        let prepared = proxy.prepare(routes, memory)?;
+        proxy.take(routes, prepared);
+        Ok(Arc::new(proxy))
     }
 
     /// What has been counted.
@@ -155,8 +156,7 @@ impl Proxy {
 
     /// The same as text, with what is in the tables now.
     pub fn metrics_text(&self) -> String {
-        let measure = || self.sites.iter().for_each(|site| site.measure());
-        self.metrics.text(telemetry::lines_dropped(), measure)
+        self.metrics.text(telemetry::lines_dropped(), || self.measure())
     }
 
     /// Waits until no call is open. What is left then only listens.
@@ -175,20 +175,26 @@ impl Proxy {
         self.ending.end();
     }
 
-    /// Answers a request that was let in and belongs to `place`. `ours`: its `Authorization` was for
-    /// us.
+    /// Answers a request that was let in and belongs to a part of a route. `ours`: its `Authorization` was
+    /// for us.
     pub async fn handle(
         self: Arc<Self>,
-        place: Place,
+        served: Served,
+        part: Part,
         request: Request<Incoming>,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
-        let Some(site) = self.sites.get(place.route).cloned() else {
-            return text(StatusCode::NOT_FOUND, "there is no such route");
-        };
+        let Served { mut site, late } = served;
         let (parts, body) = request.into_parts();
-        match place.part {
+        if late || !site.before.is_empty() {
+            match site.of_before(&parts, &part, late) {
+                Some(before) => site = before,
+                None if late => return no_route(),
+                None => {}
+            }
+        }
+        match part {
             // In boxes: what is rare must not make the way of a call larger.
             Part::WellKnown(path) => Box::pin(self.well_known(&site, parts, &path, ours)).await,
             Part::Sse => Box::pin(self.open_wire(&site, parts, body, ours, outlet)).await,
@@ -247,7 +253,7 @@ impl Proxy {
         ours: bool,
     ) -> Response<Body> {
         // A GET may be a stream that never ends; nobody waits for that.
-        let open = (parts.method == Method::POST).then(|| self.calls.open());
+        let open = (parts.method == Method::POST).then(|| site.calls.open());
         let request = self.onward(site, target, parts, body, ours);
         match target.client.send(request).await {
             Ok(response)
@@ -307,7 +313,7 @@ impl Proxy {
         };
         let listening = own_get::listening(site, &asked);
         let stream = EventStream::new(listening, body, silence(site), outlet);
-        let body = self.stream(stream, counted);
+        let body = self.listened(stream, counted);
         self.answered(site, head, true, body)
     }
 
@@ -400,10 +406,33 @@ impl Proxy {
         stream: EventStream<J, U>,
         counted: Counted,
     ) -> Body {
+        self.ended(stream, counted, None)
+    }
+
+    /// The same of a stream on which its client listens: it also ends with the last call to a server that
+    /// its route has no more.
+    fn listened<J: Judge + 'static, U: Chunks<J> + 'static>(
+        &self,
+        stream: EventStream<J, U>,
+        counted: Counted,
+    ) -> Body {
+        let over = Box::pin(Arc::clone(counted.site().over.shard()).notified_owned());
+        self.ended(stream, counted, Some(over))
+    }
+
+    fn ended<J: Judge + 'static, U: Chunks<J> + 'static>(
+        &self,
+        stream: EventStream<J, U>,
+        counted: Counted,
+        over: Option<Pin<Box<OwnedNotified>>>,
+    ) -> Body {
         let ending = Box::pin(Arc::clone(self.ending.shard()).notified_owned());
-        let mut ended = Ended { stream, ending, counted };
+        let mut ended = Ended { stream, ending, over, counted };
         if self.ending.has_ended() {
-            ended.end();
+            ended.end(SHUTTING_DOWN);
+        }
+        if ended.over.is_some() && ended.counted.site().over.has_ended() {
+            ended.end(MOVED);
         }
         Body::Stream(Box::new(ended))
     }
@@ -416,16 +445,22 @@ fn silence(site: &Site) -> Silence {
 /// A stream that ends when the proxy does.
 struct Ended<J, U> {
     stream: EventStream<J, U>,
-    ending: std::pin::Pin<Box<OwnedNotified>>,
+    ending: Pin<Box<OwnedNotified>>,
+    /// The same for the server of its route.
+    over: Option<Pin<Box<OwnedNotified>>>,
     counted: Counted,
 }
 
 /// Why calls are cut at the end.
 const SHUTTING_DOWN: &str = "the proxy is shutting down";
 
+/// Why streams end on which clients listen to a server that their route has no more.
+const MOVED: &str = "this route has another server now";
+
 impl<J: Judge, U: Chunks<J>> Ended<J, U> {
-    fn end(&mut self) {
-        self.stream.break_off(SHUTTING_DOWN);
+    fn end(&mut self, why: &'static str) {
+        self.stream.break_off(why);
+        self.over = None;
         // It has come; nobody is to be told twice.
         self.ending = Box::pin(Arc::<Notify>::default().notified_owned());
     }
@@ -434,7 +469,10 @@ impl<J: Judge, U: Chunks<J>> Ended<J, U> {
 impl<J: Judge, U: Chunks<J>> Source for Ended<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if self.ending.poll_unpin(cx).is_ready() {
-            self.end();
+            self.end(SHUTTING_DOWN);
+        }
+        if self.over.as_mut().is_some_and(|over| over.poll_unpin(cx).is_ready()) {
+            self.end(MOVED);
         }
         let polled = self.stream.poll(cx);
         if let Some((kind, error)) = self.stream.failure() {
@@ -445,6 +483,11 @@ impl<J: Judge, U: Chunks<J>> Source for Ended<J, U> {
         }
         polled
     }
+}
+
+/// What is answered where no route is.
+pub fn no_route() -> Response<Body> {
+    text(StatusCode::NOT_FOUND, "there is no such route")
 }
 
 /// A response of ours in words.

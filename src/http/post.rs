@@ -61,6 +61,9 @@ impl Proxy {
                 Err(unread) => return refuse(site, &unread, parts.version),
             };
         let (message, body) = reading::for_server(read, &site.policy, &mut parts.headers);
+        if site.has_left() && parts.headers.contains_key(SESSION_ID) && asks(message.as_ref()) {
+            return super::text(StatusCode::NOT_FOUND, NO_SESSION);
+        }
         if let Some(message) = &message
             && let Err(refusal) = mirrored::check(&parts.headers, message)
         {
@@ -90,6 +93,9 @@ impl Proxy {
         Box::pin(post.tell(target, request, own)).await
     }
 }
+
+/// What is answered to a request of a session with a server that its route has no more.
+const NO_SESSION: &str = "there is no such session; initialize a new one";
 
 /// Whether a message has requests, whose answers are waited for.
 pub(super) fn asks(message: Option<&Message>) -> bool {
@@ -122,7 +128,7 @@ impl Post {
         );
         let method = self.message.as_ref().and_then(Message::method);
         let listens = method.as_deref() == Some(mcp::LISTEN);
-        exchange.begins((!listens).then(|| self.proxy.calls.open()), cancel);
+        exchange.begins((!listens).then(|| self.site.calls.open()), cancel);
         if let Some(lifecycle) = self.site.route.lifecycle() {
             exchange.only_answers(lifecycle);
         }
@@ -159,11 +165,14 @@ impl Post {
     ) -> Response<Body> {
         let begins = self.begins();
         let tell = self.proxy.teller(&self.site, &target.client, &request).filter(|_| begins);
-        let told = || Some(self.session.as_ref()?.told(self.message.as_ref()?));
+        let told = || {
+            let session = self.session.as_ref()?;
+            Some(session.told(self.message.as_ref()?, &self.site.policy))
+        };
         if !begins {
             told();
         }
-        let open = self.proxy.calls.open();
+        let open = self.site.calls.open();
         match target.client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
@@ -265,7 +274,7 @@ impl Post {
             _ => {
                 let session = sessions.find_or_begin(id.as_bytes(), &self.site.policy, !is_new);
                 session.prove(true);
-                exchange.join(&session, message);
+                exchange.join(&session, message, &self.site.policy);
             }
         }
     }

@@ -4,6 +4,7 @@
 //! Every set of labels is bounded: routes by the route file, reasons and repairs by their enums, clients
 //! by the census. Tools are no label: a server names as many as it likes.
 
+mod config;
 mod route;
 mod traffic;
 
@@ -21,6 +22,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::census::CENSUS;
 
+pub use config::{Config, Reload};
 pub use route::{Child, RouteCounts, Tables};
 pub use traffic::{Metered, Traffic};
 
@@ -57,6 +59,7 @@ pub struct Metrics {
     clients: Traffic,
     without_token: Counters,
     log_lines_dropped: Counter,
+    config: Config,
     uptime: Gauge,
     started: Instant,
     /// One scrape after the other: what is read for one must not mix with what is read for the next.
@@ -203,6 +206,7 @@ impl Metrics {
         let log_lines_dropped = Counter::default();
         let help = "Log lines left out because nobody read standard error";
         to.0.register("log_lines_dropped", help, log_lines_dropped.clone());
+        let config = Config::new(&mut to);
         let uptime = Gauge::default();
         let help = "How long these numbers have been counted";
         to.0.register_with_unit("uptime", help, Unit::Seconds, uptime.clone());
@@ -214,6 +218,7 @@ impl Metrics {
             clients,
             without_token,
             log_lines_dropped,
+            config,
             uptime,
             started: Instant::now(),
             scraping: Mutex::default(),
@@ -223,6 +228,11 @@ impl Metrics {
     /// The counters of a route; the same ones whenever it is asked for.
     pub fn route(&self, path: &str) -> Arc<RouteCounts> {
         Arc::new(RouteCounts::new(&self.families, path))
+    }
+
+    /// How often the route file was read again, and what came of it.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Bytes between clients and us.

@@ -107,7 +107,7 @@ impl Filter {
     /// Calls that open from now on go by `policy`. Those that are open go on as they began, also for what
     /// the server says of them. What holds for a connection as a whole stays: whether the server is shared
     /// (`remap`), the pacing of streams that are open, and what the server puts where tokens belong. To or
-    /// from [`Mode::Observe`] it changes as soon as no call is open.
+    /// from [`Mode::Observe`] it changes with the first call that opens while no other is.
     pub fn take(&mut self, policy: &Arc<Policy>) {
         let policies = &mut self.policy;
         let is_wanted = Arc::ptr_eq(&policies.wanted, policy);
@@ -136,6 +136,14 @@ impl Filter {
             self.ledger.rename();
         }
         self.gives_strings |= self.policy.gives_strings();
+    }
+
+    /// A call opens: what waited for the end of all others may hold now.
+    pub(super) fn take_what_was_put_off(&mut self) {
+        if self.policy.wanted.observes() != self.policy.now.observes() {
+            let wanted = Arc::clone(&self.policy.wanted);
+            self.take(&wanted);
+        }
     }
 
     /// The policy of calls that open from now on.

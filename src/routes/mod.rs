@@ -9,6 +9,7 @@ mod file;
 mod import;
 mod keys;
 mod meant;
+mod named;
 mod print;
 mod route;
 mod schema;
@@ -28,6 +29,7 @@ use wrong::Wrong;
 
 pub use env::Environment;
 pub use import::import;
+pub use named::named_files;
 pub use route::{
     Admin, Cors, HeaderRules, HttpUpstream, Lifecycle, Route, Secret, Server, ServerInfo,
     ServerTls, StdioUpstream, Upstream,
@@ -126,6 +128,11 @@ impl Routes {
         Ok(Self { path, server, admin, state, defaults, routes, dialects, taken })
     }
 
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where clients are listened to.
     pub fn server(&self) -> &Server {
         &self.server
@@ -139,6 +146,11 @@ impl Routes {
     /// Where is kept what is to outlive the process, if the file says so.
     pub fn state(&self) -> Option<&StateDir> {
         self.state.as_ref()
+    }
+
+    /// What holds for every route.
+    pub fn defaults(&self) -> &Settings {
+        &self.defaults
     }
 
     /// Lays what holds for every route over `policy`.

@@ -29,6 +29,7 @@ mod probe;
 mod properties;
 mod record;
 mod relay;
+mod reload;
 mod rig;
 mod routes;
 mod script;

@@ -42,7 +42,7 @@ pub(super) enum Said {
 }
 
 impl Said {
-    fn message(&self) -> Option<&Message> {
+    pub(super) fn message(&self) -> Option<&Message> {
         match self {
             Self::Whole(message) => Some(message),
             Self::Large(_) => None,
@@ -108,6 +108,9 @@ impl Proxy {
         if let Some(date) = modern::date_of(&parts.headers, said.message()) {
             let answer = self.bridge_modern(site, &parts, said, &date, outlet);
             return Box::pin(answer).await;
+        }
+        if site.has_left() && parts.headers.contains_key(SESSION_ID) && asks(said.message()) {
+            return refusal(StatusCode::NOT_FOUND, super::NO_SESSION, None);
         }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(said.message());
         let found = if new { None } else { Some(named(site, &parts.headers)) };

@@ -20,18 +20,23 @@ use super::large::Large;
 use super::session::{Command, ENDED, Session, Sessions, Whose, requests};
 use super::store::{Broken, Store};
 use crate::http::SHUTTING_DOWN;
-use crate::http::calls::{Calls, OpenCall};
+use crate::http::calls::OpenCall;
 use crate::http::ending::Ending;
+use crate::http::site::{Following, Site};
 use crate::json;
 use crate::jsonrpc::{Key, Kind, Message};
 use crate::mcp;
 use crate::probe::Era;
 use crate::progress::{Pacing, Part, StreamId, StreamKind, Transmit};
 use crate::relay::{Clients, FromClient, Headers, WIRE};
+use crate::routes::Upstream;
 
 /// A client that takes nothing for so long, although there is something for it, is taken for gone: what
 /// waits for it would keep the server from being read.
 const STUCK: Duration = Duration::from_secs(60);
+
+/// Without use for so long a session ends that has no server of its own.
+const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Bytes that a client which shares a server may leave lying; then it is cut off.
 const UNTAKEN_MAX: usize = 32 << 20;
@@ -52,10 +57,10 @@ pub(super) struct Streams {
     pub(super) large: BTreeMap<StreamId, Large>,
     /// Requests without an answer.
     waiting: usize,
-    calls: Arc<Calls>,
     call: Option<OpenCall>,
-    /// Without use for so long the session ends.
-    idle: Option<Duration>,
+    /// What holds for its route.
+    following: Following,
+    /// When it is looked whether the session is used.
     timer: Pin<Box<Sleep>>,
     ending: Pin<Box<OwnedNotified>>,
     /// What is known of the server that is shared.
@@ -71,9 +76,9 @@ impl Streams {
         sessions: Arc<Sessions>,
         commands: mpsc::Receiver<Command>,
         pacing: Pacing,
-        idle: Option<Duration>,
         era: Option<Arc<Era>>,
-        (calls, ending): (&Arc<Calls>, &Ending),
+        following: Following,
+        ending: &Ending,
     ) -> Self {
         let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
         if ending.has_ended() {
@@ -91,10 +96,11 @@ impl Streams {
             stuck: Box::pin(sleep_until(Instant::now() + STUCK)),
             large: BTreeMap::new(),
             waiting: 0,
-            calls: Arc::clone(calls),
             call: None,
-            idle,
-            timer: Box::pin(sleep_until(Instant::now() + idle.unwrap_or_default())),
+            timer: Box::pin(sleep_until(
+                Instant::now() + idle(following.site()).unwrap_or_default(),
+            )),
+            following,
             ending: notified,
             era,
             stopped: false,
@@ -167,7 +173,7 @@ impl Streams {
     fn wait_for(&mut self, requests: usize) {
         self.waiting += requests;
         if self.waiting > 0 && self.call.is_none() {
-            self.call = Some(self.calls.open());
+            self.call = Some(self.following.site().calls.open());
         }
     }
 
@@ -293,6 +299,24 @@ impl Streams {
         self.waiting == 0 && self.era.as_ref().is_some_and(|era| era.is_old())
     }
 
+    /// Other settings hold for requests from now on.
+    fn settled(&mut self) -> Option<FromClient> {
+        if !self.following.has_changed() {
+            return None;
+        }
+        // It may have to end sooner than it was looked for.
+        self.timer.as_mut().reset(Instant::now());
+        let site = self.following.site();
+        let shared = self.session.whose == Whose::Shared;
+        let policy = if shared { &site.shared_policy } else { &site.policy };
+        Some(FromClient::Settings(Arc::clone(policy)))
+    }
+
+    /// Whether its route has another server now, and no request waits here for its answer.
+    fn has_been_left(&self) -> bool {
+        self.waiting == 0 && self.following.site().has_left()
+    }
+
     /// Whether somebody uses the session: a call whose client has gone may never have an answer.
     fn is_in_use(&self) -> bool {
         let awaited = || self.open.values().any(|store| store.is_awaited());
@@ -301,7 +325,7 @@ impl Streams {
 
     /// Ready when the session has been without use for too long.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(idle) = self.idle else { return Poll::Pending };
+        let Some(idle) = idle(self.following.site()) else { return Poll::Pending };
         loop {
             ready!(self.timer.as_mut().poll(cx));
             let unused = if self.is_in_use() { Duration::ZERO } else { self.session.unused_for() };
@@ -310,6 +334,14 @@ impl Streams {
             }
             self.timer.as_mut().reset(Instant::now() + (idle - unused));
         }
+    }
+}
+
+/// Without use for so long a session of a route ends.
+fn idle(site: &Site) -> Option<Duration> {
+    match &site.route.upstream {
+        Upstream::Command(stdio) => stdio.idle_timeout,
+        _ => Some(IDLE),
     }
 }
 
@@ -341,6 +373,9 @@ impl Clients for Streams {
         if self.session.bell.ended().is_some() {
             return Poll::Ready(FromClient::Gone);
         }
+        if let Some(settings) = self.settled() {
+            return Poll::Ready(settings);
+        }
         while let Some(stream) = self.session.bell.next_left() {
             if let Some(left) = self.leave(stream) {
                 return Poll::Ready(left);
@@ -352,6 +387,10 @@ impl Clients for Streams {
                 return Poll::Ready(heard);
             }
         }
+        if self.has_been_left() {
+            self.session.end(ENDED);
+            return Poll::Ready(FromClient::Gone);
+        }
         ready!(self.poll_idle(cx));
         tracing::info!("the session was not used for a while and ends");
         self.session.end(ENDED);
@@ -361,6 +400,9 @@ impl Clients for Streams {
     fn heard(&mut self) -> Option<FromClient> {
         if let Some(heard) = self.heard.pop_front() {
             return Some(heard);
+        }
+        if let Some(settings) = self.settled() {
+            return Some(settings);
         }
         let command = self.commands.try_recv().ok()?;
         self.take(command)

@@ -340,7 +340,10 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<Places>) {
         let proxy = Arc::clone(&proxy);
         async move {
             let place = place.unwrap_or_else(|| panic!("no place for {}", request.uri()));
-            Ok::<_, Infallible>(proxy.handle(place, request, false, Outlet::default()).await)
+            Ok::<_, Infallible>({
+                let served = proxy.served().swap_remove(place.route);
+                proxy.handle(served, place.part, request, false, Outlet::default()).await
+            })
         }
     });
     let mut connection = hyper::server::conn::http1::Builder::new();

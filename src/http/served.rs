@@ -1,0 +1,327 @@
+//! Which routes are served: from a route file, and from the next one without a call being lost.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, Weak};
+
+use http::request::Parts;
+
+use super::places::Part;
+use super::session::Sessions;
+use super::site::{Kept, SESSION_ID, Site, SiteError, targets};
+use super::{Proxy, bridge};
+use crate::durations::Memory;
+use crate::metrics::{RouteCounts, Tables};
+use crate::progress::Policy;
+use crate::routes::{Route, Routes, Upstream};
+use crate::settings::Settings;
+
+/// Servers that a route had before and whose calls are open, so many of which are remembered. Clients of
+/// older ones can answer no questions of these any more.
+const BEFORE_MAX: usize = 8;
+
+/// Bytes of a file that are looked at to see whether it has changed.
+const FILE_MAX: u64 = 16 << 20;
+
+/// A route that is served.
+#[derive(Clone)]
+pub struct Served {
+    pub(super) site: Arc<Site>,
+    /// The file has it no more: only its calls go on.
+    pub(super) late: bool,
+}
+
+impl Served {
+    /// The route.
+    pub fn route(&self) -> &Route {
+        &self.site.route
+    }
+
+    /// Whether the file has it no more, and only its calls go on.
+    pub fn is_late(&self) -> bool {
+        self.late
+    }
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Served").field(&self.site.route.path).finish()
+    }
+}
+
+/// How many routes have become what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Were not there before.
+    pub added: usize,
+    /// Are there no more.
+    pub removed: usize,
+    /// Have other settings, or another server.
+    pub changed: usize,
+    /// Of these, those with another server.
+    pub moved: usize,
+    /// Are as they were.
+    pub unchanged: usize,
+}
+
+/// Routes that can be served as soon as they are taken ([`Proxy::take`]).
+pub struct Prepared {
+    sites: Vec<Arc<Site>>,
+    /// Those whose server is another one, or that are gone.
+    left: Vec<Arc<Site>>,
+    late: Vec<Arc<Site>>,
+    changes: Changes,
+}
+
+/// A site that has been left, until nothing of it is there.
+pub(super) struct Leaving {
+    site: Weak<Site>,
+    path: String,
+    counts: Arc<RouteCounts>,
+}
+
+/// What is served, and what was.
+#[derive(Default)]
+pub(super) struct Sites {
+    now: Vec<Arc<Site>>,
+    /// Routes that the file has no more, as long as calls to them are open.
+    late: Vec<Weak<Site>>,
+    leaving: Vec<Leaving>,
+    /// What holds for every route.
+    defaults: Option<Settings>,
+}
+
+impl Proxy {
+    fn sites(&self) -> MutexGuard<'_, Sites> {
+        self.sites.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The routes that are served, in the order of their file; behind them those that it has no more and
+    /// that calls are open to.
+    pub fn served(&self) -> Vec<Served> {
+        let sites = self.sites();
+        let now = sites.now.iter().map(|site| Served { site: Arc::clone(site), late: false });
+        let late = sites.late.iter().filter_map(Weak::upgrade);
+        now.chain(late.map(|site| Served { site, late: true })).collect()
+    }
+
+    /// What it takes to serve these routes. Nothing has changed yet, and nothing is connected. `memory` has
+    /// and gets what is learned of them.
+    ///
+    /// # Errors
+    /// If a route's certificates cannot be used or its address is none.
+    pub fn prepare(&self, routes: &Routes, memory: &Memory) -> Result<Prepared, SiteError> {
+        let sites = self.sites();
+        let same_defaults = sites.defaults.as_ref() == Some(routes.defaults());
+        let old: BTreeMap<&str, &Arc<Site>> =
+            sites.now.iter().map(|site| (site.route.path.as_str(), site)).collect();
+        let late: Vec<Arc<Site>> = sites.late.iter().filter_map(Weak::upgrade).collect();
+        let mut prepared = Prepared {
+            sites: Vec::new(),
+            left: Vec::new(),
+            late: Vec::new(),
+            changes: Changes::default(),
+        };
+        let changes = &mut prepared.changes;
+        for route in routes.iter() {
+            let old = old.get(route.path.as_str()).copied();
+            let site = match old {
+                Some(old) if same_defaults && old.is_just(route) => {
+                    changes.unchanged += 1;
+                    Arc::clone(old)
+                }
+                Some(old) => {
+                    let site = self.site(routes, route, Some(old), memory)?;
+                    changes.changed += 1;
+                    if !Arc::ptr_eq(&site.kept, &old.kept) {
+                        changes.moved += 1;
+                        prepared.left.push(Arc::clone(old));
+                    }
+                    site
+                }
+                None => {
+                    changes.added += 1;
+                    let before = late.iter().find(|late| late.route.path == route.path);
+                    self.site(routes, route, before, memory)?
+                }
+            };
+            prepared.sites.push(site);
+        }
+        let is_gone = |path: &str| routes.iter().all(|route| route.path != path);
+        let removed = sites.now.iter().filter(|site| is_gone(&site.route.path));
+        let removed: Vec<Arc<Site>> = removed.cloned().collect();
+        changes.removed = removed.len();
+        prepared.late = late.into_iter().filter(|late| is_gone(&late.route.path)).collect();
+        prepared.late.extend(removed.iter().cloned());
+        prepared.left.extend(removed);
+        Ok(prepared)
+    }
+
+    /// Serves these routes from now on, and says what has changed. Calls that are open go on as they began;
+    /// those to a server that a route has no more end there.
+    pub fn take(&self, routes: &Routes, prepared: Prepared) -> Changes {
+        let Prepared { sites: now, left, late, changes } = prepared;
+        now.iter().for_each(|site| site.holds());
+        let mut sites = self.sites();
+        sites.now = now;
+        sites.late = late.iter().map(Arc::downgrade).collect();
+        sites.defaults = Some(routes.defaults().clone());
+        sites.leaving.extend(left.iter().map(|site| Leaving {
+            site: Arc::downgrade(site),
+            path: site.route.path.clone(),
+            counts: Arc::clone(&site.counts),
+        }));
+        drop(sites);
+        left.into_iter().for_each(Site::leave);
+        changes
+    }
+
+    fn site(
+        &self,
+        routes: &Routes,
+        route: &Route,
+        old: Option<&Arc<Site>>,
+        memory: &Memory,
+    ) -> Result<Arc<Site>, SiteError> {
+        // Before they are used: what is written meanwhile is seen the next time.
+        let files = files_of(&route.upstream);
+        let mut policy = routes.policy(route);
+        policy.learned = match old {
+            None => memory.of(&route.path, policy.estimates()),
+            Some(old) => {
+                let learned = Arc::clone(&old.policy.learned);
+                if policy.estimates() && !old.policy.estimates() {
+                    memory.load(&route.path, &learned);
+                }
+                learned
+            }
+        };
+        let same =
+            old.filter(|old| !old.has_left() && old.route.upstream.is_same_server(&route.upstream));
+        let alike = same.filter(|old| {
+            old.files == files
+                && old.route.upstream == route.upstream
+                && old.route.connect_timeout == route.connect_timeout
+        });
+        let counts = self.metrics.route(&route.path);
+        let (endpoint, sse) = match alike {
+            Some(old) => (old.endpoint.clone(), old.sse.clone()),
+            None => targets(route, self.connect.as_ref(), counts.traffic())?,
+        };
+        // What a session knows of its requests it knows by one way of looking at them.
+        let looks_alike = same.filter(|old| old.policy.observes() == policy.observes());
+        let sessions = match looks_alike {
+            Some(old) => Arc::clone(&old.sessions),
+            None => Arc::new(Sessions::new(route.max_sessions, Arc::clone(&counts))),
+        };
+        let kept = match same {
+            Some(old) => Arc::clone(&old.kept),
+            None => Arc::new(Kept::new(counts, self.connect.as_ref(), &self.calls)),
+        };
+        let mut before: Vec<Weak<Site>> = old.map(|old| old.before.clone()).unwrap_or_default();
+        before.extend(old.filter(|_| same.is_none()).map(Arc::downgrade));
+        before.retain(|site| site.strong_count() > 0);
+        before.drain(..before.len().saturating_sub(BEFORE_MAX));
+        let shared_policy = Arc::new(Policy { remap: true, ..policy.clone() });
+        Ok(Arc::new(Site {
+            policy: Arc::new(policy),
+            shared_policy,
+            endpoint,
+            sse,
+            sessions,
+            before,
+            files,
+            generation: same.map_or(0, |old| old.generation + 1),
+            kept,
+            route: route.clone(),
+        }))
+    }
+
+    /// Tells operators how much is in the tables of every route, with what is left of servers before.
+    pub(super) fn measure(&self) {
+        let mut sites = self.sites();
+        let Sites { now, leaving, .. } = &mut *sites;
+        let mut tables: BTreeMap<&str, (&RouteCounts, Tables)> = BTreeMap::new();
+        for site in now.iter() {
+            tables.insert(&site.route.path, (&site.counts, site.tables()));
+        }
+        for left in leaving.iter() {
+            let (_, sum) = tables.entry(&left.path).or_insert((&left.counts, Tables::default()));
+            if let Some(site) = left.site.upgrade() {
+                *sum += site.tables();
+            }
+        }
+        tables.into_values().for_each(|(counts, tables)| counts.tables(tables));
+        leaving.retain(|left| left.site.strong_count() > 0);
+    }
+}
+
+impl Site {
+    /// Whether nothing of its route is another in `route`, and what its files hold is the same.
+    fn is_just(&self, route: &Route) -> bool {
+        self.route == *route && self.files == files_of(&route.upstream)
+    }
+}
+
+/// Stands for what is in the files that an upstream names.
+fn files_of(upstream: &Upstream) -> u64 {
+    let Upstream::Http(http) = upstream else { return 0 };
+    let own = http.client_certificate.iter().flat_map(|own| [&own.certificate, &own.key]);
+    contents(http.ca_file.iter().chain(own).map(AsRef::as_ref))
+}
+
+/// Stands for what is in files: equal for the same, as long as the process lives.
+pub fn contents<'a>(files: impl IntoIterator<Item = &'a Path>) -> u64 {
+    static HASHER: OnceLock<RandomState> = OnceLock::new();
+    let read = |file: &Path| {
+        let mut bytes = Vec::new();
+        let read = File::open(file).and_then(|file| file.take(FILE_MAX).read_to_end(&mut bytes));
+        read.is_ok().then_some(bytes)
+    };
+    let all: Vec<(&Path, Option<Vec<u8>>)> =
+        files.into_iter().map(|file| (file, read(file))).collect();
+    HASHER.get_or_init(Default::default).hash_one(all)
+}
+
+impl Site {
+    /// Who answers a request that belongs to a session with a server that stood here before, or with one of
+    /// a route that is there no more (`late`): calls that are open there may need it. No new call begins
+    /// there.
+    pub(super) fn of_before(
+        self: &Arc<Self>,
+        parts: &Parts,
+        part: &Part,
+        late: bool,
+    ) -> Option<Arc<Self>> {
+        let own = late.then(|| Arc::clone(self)).into_iter();
+        match part {
+            Part::Endpoint => {
+                let id = parts.headers.get(SESSION_ID)?.as_bytes();
+                if !late && self.knows_session(id) {
+                    return None;
+                }
+                own.chain(self.befores()).find(|before| before.knows_session(id))
+            }
+            Part::Messages(_) => {
+                let query = parts.uri.query()?;
+                if !late && self.knows_wire(query) {
+                    return None;
+                }
+                own.chain(self.befores()).find(|before| before.knows_wire(query))
+            }
+            Part::Sse | Part::WellKnown(_) => None,
+        }
+    }
+
+    fn knows_session(&self, id: &[u8]) -> bool {
+        self.sessions.find(id).is_some() || self.bridge.knows(id)
+    }
+
+    fn knows_wire(&self, query: &str) -> bool {
+        self.wires.knows(query) || bridge::key_in(query).is_some_and(|id| self.bridge.knows(id))
+    }
+}
