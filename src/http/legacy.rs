@@ -8,7 +8,6 @@ use std::task::Context;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode};
-use hyper::body::Incoming;
 use url::Url;
 
 use super::body::{Batch, Body, RequestBody};
@@ -16,6 +15,7 @@ use super::calls::{Calls, OpenCall};
 use super::exchange::{Tell, message_in, text_of};
 use super::mailbox::Mailbox;
 use super::post::asks;
+use super::reading::Posted;
 use super::site::{Following, Site, Target};
 use super::stream::{EventStream, Judge, passed_on};
 use super::upstream::UpstreamError;
@@ -288,7 +288,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: &Arc<Site>,
         parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
@@ -296,7 +296,7 @@ impl Proxy {
             return self.bridge_wire(site, &parts, ours, outlet);
         };
         if parts.method != Method::GET {
-            let body = RequestBody::Passing(Default::default(), Box::new(body));
+            let body = RequestBody::from(body);
             return self.forward(site, target, parts, body, ours).await;
         }
         let (head, body, counted) = match self.open_events(site, target, parts, ours).await {
@@ -326,7 +326,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: &Arc<Site>,
         mut parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
     ) -> Response<Body> {
         if site.sse.is_none() {

@@ -74,6 +74,7 @@ use calls::{Calls, OpenCall};
 use ending::{Ending, PipedStream};
 use headers::{Onward, Passage};
 use places::Part;
+use reading::Posted;
 use served::Sites;
 use site::{Counted, SESSION_ID, Site, Target};
 use stream::{Chunks, EventStream, Judge, Silence};
@@ -187,12 +188,13 @@ impl Proxy {
     ) -> Response<Body> {
         let Served { mut site, late } = served;
         let (parts, body) = request.into_parts();
+        let mut body = Posted::Fresh(body);
         if late || !site.before.is_empty() {
-            match site.of_before(&parts, &part, late) {
-                Some(before) => site = before,
-                None if late => return no_route(),
-                None => {}
-            }
+            let meant = Box::pin(self.meant(Served { site, late }, &parts, &part, body));
+            (site, body) = match meant.await {
+                Ok(meant) => meant,
+                Err(refusal) => return *refusal,
+            };
         }
         match part {
             // In boxes: what is rare must not make the way of a call larger.
@@ -207,7 +209,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: Arc<Site>,
         parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
@@ -221,14 +223,14 @@ impl Proxy {
             };
         };
         if site.route.opaque {
-            let body = RequestBody::Passing(Default::default(), Box::new(body));
+            let body = RequestBody::from(body);
             return Box::pin(self.forward(&site, target, parts, body, ours)).await;
         }
         match parts.method {
             Method::POST => self.post(&site, target, parts, body, ours, outlet).await,
             Method::GET => Box::pin(self.get(&site, target, parts, ours, outlet)).await,
             _ => {
-                let body = RequestBody::Passing(Default::default(), Box::new(body));
+                let body = RequestBody::from(body);
                 let asked = Asked::of(&site, &parts);
                 let response = Box::pin(self.forward(&site, target, parts, body, ours)).await;
                 let status = response.status();

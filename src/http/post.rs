@@ -8,13 +8,13 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::answer::{Answer, Content, JsonBody, PostUpstream, Sending};
 use super::asked::Asked;
 use super::body::{Body, RequestBody};
 use super::exchange::Exchange;
+use super::reading::Posted;
 use super::session::Session;
 use super::site::{SESSION_ID, Site, Target};
 use super::stream::{EventStream, Silence};
@@ -49,7 +49,7 @@ impl Proxy {
         site: &Arc<Site>,
         target: &Target,
         mut parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
@@ -61,9 +61,6 @@ impl Proxy {
                 Err(unread) => return refuse(site, &unread, parts.version),
             };
         let (message, body) = reading::for_server(read, &site.policy, &mut parts.headers);
-        if site.has_left() && parts.headers.contains_key(SESSION_ID) && asks(message.as_ref()) {
-            return super::text(StatusCode::NOT_FOUND, NO_SESSION);
-        }
         if let Some(message) = &message
             && let Err(refusal) = mirrored::check(&parts.headers, message)
         {
@@ -93,9 +90,6 @@ impl Proxy {
         Box::pin(post.tell(target, request, own)).await
     }
 }
-
-/// What is answered to a request of a session with a server that its route has no more.
-const NO_SESSION: &str = "there is no such session; initialize a new one";
 
 /// Whether a message has requests, whose answers are waited for.
 pub(super) fn asks(message: Option<&Message>) -> bool {

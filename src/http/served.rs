@@ -4,17 +4,23 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::Read;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, Weak};
 
 use http::request::Parts;
+use http::{Method, Response};
 
+use super::body::Body;
 use super::places::Part;
+use super::post::asks;
+use super::reading::{Posted, Read};
 use super::session::Sessions;
 use super::site::{Kept, SESSION_ID, Site, SiteError, targets};
-use super::{Proxy, bridge};
+use super::{Proxy, bridge, no_route, reading, refuse};
 use crate::durations::Memory;
+use crate::jsonrpc::Message;
+use crate::lines::INSPECT_MAX;
 use crate::metrics::{RouteCounts, Tables};
 use crate::progress::Policy;
 use crate::routes::{Route, Routes, Upstream};
@@ -285,6 +291,44 @@ pub fn contents<'a>(files: impl IntoIterator<Item = &'a Path>) -> u64 {
     let all: Vec<(&Path, Option<Vec<u8>>)> =
         files.into_iter().map(|file| (file, read(file))).collect();
     HASHER.get_or_init(Default::default).hash_one(all)
+}
+
+impl Proxy {
+    /// Who answers a request where its session may be with a server that the route does not have any more,
+    /// and its body. Calls that are open there may need it: what its client answers, a stream that broke
+    /// off. No new call begins there.
+    pub(super) async fn meant(
+        &self,
+        Served { site, late }: Served,
+        parts: &Parts,
+        part: &Part,
+        body: Posted,
+    ) -> Result<(Arc<Site>, Posted), Box<Response<Body>>> {
+        let Some(before) = site.of_before(parts, part, late) else {
+            return if late { Err(Box::new(no_route())) } else { Ok((site, body)) };
+        };
+        let comes_back = parts.headers.contains_key("last-event-id");
+        let (is_for_before, body) = match parts.method {
+            Method::POST if *part == Part::Endpoint => {
+                let max = site.route.max_request_bytes;
+                let read = reading::read(body, &parts.headers, max, INSPECT_MAX).await;
+                let read =
+                    read.map_err(|unread| Box::new(refuse(&site, &unread, parts.version)))?;
+                let asks = match &read {
+                    Read::Whole(bytes) => asks(Some(&Message::parse(bytes.clone()))),
+                    Read::Large(_) => true,
+                };
+                (!asks, Posted::Read(read))
+            }
+            Method::GET => (before.endpoint.is_none() || comes_back, body),
+            _ => (true, body),
+        };
+        match is_for_before {
+            true => Ok((before, body)),
+            false if late => Err(Box::new(no_route())),
+            false => Ok((site, body)),
+        }
+    }
 }
 
 impl Site {

@@ -32,9 +32,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
-use hyper::body::Incoming;
 
 use super::body::Body;
+use super::reading::Posted;
 use super::site::{SESSION_ID, Site};
 use super::{Outlet, Proxy};
 use crate::json;
@@ -69,7 +69,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: &Arc<Site>,
         parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {

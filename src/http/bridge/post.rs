@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use hyper::body::Incoming;
 use tokio::time::{sleep, timeout};
 
 use super::attached::Attached;
@@ -24,6 +23,7 @@ use crate::http::answer::on_one_line;
 use crate::http::asked::Asked;
 use crate::http::body::{Body, RequestBody};
 use crate::http::post::asks;
+use crate::http::reading::Posted;
 use crate::http::site::{Counted, SESSION_ID, Site};
 use crate::http::{Outlet, Proxy, reading, refuse};
 use crate::json;
@@ -54,7 +54,7 @@ impl Said {
 pub(super) async fn read(
     site: &Site,
     parts: &Parts,
-    body: Incoming,
+    body: Posted,
 ) -> Result<Said, Box<Response<Body>>> {
     let max = site.route.max_request_bytes;
     // A shared server is told other ids: all of a message has to be there.
@@ -97,7 +97,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: &Arc<Site>,
         parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
@@ -108,9 +108,6 @@ impl Proxy {
         if let Some(date) = modern::date_of(&parts.headers, said.message()) {
             let answer = self.bridge_modern(site, &parts, said, &date, outlet);
             return Box::pin(answer).await;
-        }
-        if site.has_left() && parts.headers.contains_key(SESSION_ID) && asks(said.message()) {
-            return refusal(StatusCode::NOT_FOUND, super::NO_SESSION, None);
         }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(said.message());
         let found = if new { None } else { Some(named(site, &parts.headers)) };

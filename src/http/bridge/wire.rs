@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
-use hyper::body::Incoming;
 
 use super::launch::Wanted;
 use super::post::{Said, broken_off, read};
@@ -16,6 +15,7 @@ use super::upload::Upload;
 use super::{events_head, passed, refusal};
 use crate::http::body::Body;
 use crate::http::post::asks;
+use crate::http::reading::Posted;
 use crate::http::site::Site;
 use crate::http::{Outlet, Proxy};
 
@@ -65,7 +65,7 @@ impl Proxy {
         &self,
         site: &Arc<Site>,
         parts: Parts,
-        body: Incoming,
+        body: Posted,
     ) -> Response<Body> {
         let id = key_in(parts.uri.query().unwrap_or_default());
         let Some(session) = id.and_then(|id| site.bridge.find(id, Whose::Wire)) else {

@@ -146,7 +146,7 @@ fn a_call_keeps_its_heartbeats() {
     open(&mut rig, 2);
     take(&mut rig, &with(|_| {}));
     open(&mut rig, 3);
-    let mut tokens = |rig: &mut Rig, seconds| -> Vec<Value> {
+    let tokens = |rig: &mut Rig, seconds| -> Vec<Value> {
         rig.pass(Duration::from_secs(seconds));
         told(rig).iter().map(|said| said["params"]["progressToken"].clone()).collect()
     };
@@ -185,20 +185,21 @@ fn a_dialect_is_read_as_long_as_a_call_goes_by_it() {
     open(&mut rig, 1);
     take(&mut rig, &with(|policy| policy.call.dialects.retain(|known| known.name() == "standard")));
     open(&mut rig, 2);
-    let foreign = br#"{"jsonrpc":"2.0","method":"notifications/tools/progress","params":{"progressToken":"t1","progress":0.5}}"#;
+    let foreign =
+        br#"{"jsonrpc":"2.0","method":"tools/progress","params":{"toolCallId":"t1","progress":5}}"#;
     rig.server(foreign);
     progress(&mut rig, 2, r#""progress":1"#);
     let said = told(&mut rig);
     let methods: Vec<&str> = said.iter().map(|said| said["method"].as_str().unwrap()).collect();
     assert_eq!(methods, ["notifications/progress"; 2], "{said:?}");
     // The new call is told of standard progress alone, and the old one of the other alone.
-    progress(&mut rig, 1, r#""progress":0.75"#);
+    progress(&mut rig, 1, r#""progress":7"#);
     assert_eq!(told(&mut rig).len(), 1, "as it came: no dialect of this call claims it");
     answer(&mut rig, 1);
     told(&mut rig);
     rig.server(foreign);
     let said = told(&mut rig);
-    assert_eq!(said[0]["method"], "notifications/tools/progress", "progress to nobody any more");
+    assert_eq!(said[0]["method"], "tools/progress", "no call goes by this dialect any more");
 }
 
 #[test]
