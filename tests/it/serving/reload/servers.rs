@@ -123,7 +123,8 @@ fn over_http_new_requests_go_to_the_new_server_and_who_only_listens_to_the_old_i
     let proxy = Proxy::of_file(&Start::default(), &file("", &route(&old)));
     let named = [("mcp-session-id", "s1"), ("accept", "text/event-stream")];
     let mut listening = Exchange::send(proxy.address(), "GET", "/a", &named, "");
-    old.asked().events();
+    let mut listened = old.asked();
+    listened.events();
     let mut at_old = old_call(&proxy, &old);
     assert_eq!(listening.status(), 200);
     reload(&proxy, &file("", &route(&new)));
