@@ -16,7 +16,7 @@ use crate::progress::{
     Fate, Filter, Origin, Part, Payload, Policy, QUEUE_MAX, Reason, Record, StreamId, Transmit,
     Verdict,
 };
-use crate::record::Recorder;
+use crate::witness::Witness;
 
 /// A [`Filter`] whose panics stay inside.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub struct Guarded {
     /// Where the client reads what came on no stream of its own.
     home: StreamId,
     failed: Option<Box<Failed>>,
-    recorder: Option<Box<Recorder>>,
-    /// What has been recorded, and not been asked for yet.
+    witness: Option<Box<Witness>>,
+    /// What the witness knows, and nobody else has asked for yet.
     recorded: VecDeque<Record>,
 }
 
@@ -44,23 +44,23 @@ struct Failed {
 impl Guarded {
     /// Guards `filter`, whose policy is `policy`.
     pub fn new(filter: Filter, policy: Arc<Policy>, home: StreamId) -> Self {
-        Self { filter, policy, home, failed: None, recorder: None, recorded: VecDeque::new() }
+        Self { filter, policy, home, failed: None, witness: None, recorded: VecDeque::new() }
     }
 
-    /// Records all that passes from now on.
-    pub fn record(&mut self, recorder: Recorder) {
-        self.recorder = Some(Box::new(recorder));
+    /// Tells `witness` all that passes from now on.
+    pub fn watched_by(&mut self, witness: Option<Witness>) {
+        self.witness = witness.map(Box::new);
     }
 
-    /// Asks the filter about something that happens to the connection, which a recording calls `command`.
+    /// Asks the filter about something that happens to the connection, which those who look on know as `command`.
     pub fn happens<T>(
         &mut self,
         now: Option<Instant>,
         command: impl FnOnce() -> String,
         question: impl FnOnce(&mut Filter) -> T,
     ) -> Option<T> {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.command(now, command());
+        if let Some(witness) = &mut self.witness {
+            witness.command(now, command());
         }
         let answer = self.ask(question);
         self.note();
@@ -76,16 +76,22 @@ impl Guarded {
         self.policy = taken.unwrap_or_else(|| Arc::clone(&self.policy));
     }
 
-    /// Takes what was decided just now into the recording.
+    /// Tells what was decided just now.
     fn note(&mut self) {
-        let Some(recorder) = &mut self.recorder else { return };
+        let Some(witness) = &mut self.witness else { return };
         if self.failed.is_some() {
             return;
         }
         while let Some(record) = self.filter.poll_record() {
-            recorder.record(&record);
+            if let Record::Opened(call) | Record::TakenOver(call) = &record
+                && let Some(opened) = self.filter.opened(*call)
+            {
+                witness.knows(&opened);
+            }
+            witness.decided(&record);
             self.recorded.push_back(record);
         }
+        witness.settled();
     }
 
     /// Asks the filter; `None` if it has failed, now or before.
@@ -113,8 +119,8 @@ impl Guarded {
             "the progress filter has failed; this connection goes on without progress \
              (please report the panic above)"
         );
-        if let Some(mut recorder) = self.recorder.take() {
-            recorder.command(None, "failed");
+        if let Some(mut witness) = self.witness.take() {
+            witness.command(None, "failed");
         }
         let filter = &mut self.filter;
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
@@ -179,14 +185,14 @@ impl Guarded {
 
     /// [`Filter::client_message`].
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.client(now, stream, message.raw());
+        if let Some(witness) = &mut self.witness {
+            witness.client(now, stream, message.raw());
         }
         let answer = self.ask(|filter| filter.client_message(now, stream, message));
-        if let (Some(recorder), Some(payload)) = (&mut self.recorder, &answer) {
+        if let (Some(witness), Some(payload)) = (&mut self.witness, &answer) {
             let sent = payload.to_bytes();
             if sent != *message.raw() {
-                recorder.to_server(sent);
+                witness.to_server(sent);
             }
         }
         self.note();
@@ -199,8 +205,8 @@ impl Guarded {
 
     /// [`Filter::client_passed`].
     pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.client_passed(now, stream, scan);
+        if let Some(witness) = &mut self.witness {
+            witness.client_passed(now, stream, scan);
         }
         self.ask(|filter| filter.client_passed(now, stream, scan));
         self.note();
@@ -208,8 +214,8 @@ impl Guarded {
 
     /// [`Filter::overheard`], of its standard error.
     pub fn overheard(&mut self, now: Instant, line: &str) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.overheard(now, line);
+        if let Some(witness) = &mut self.witness {
+            witness.overheard(now, line);
         }
         self.ask(|filter| filter.overheard(now, Source::Stderr, line));
         self.note();
@@ -218,16 +224,16 @@ impl Guarded {
     /// [`Filter::poll_to_server`].
     pub fn poll_to_server(&mut self) -> Option<Payload> {
         let payload = self.ask(Filter::poll_to_server).flatten()?;
-        if let Some(recorder) = &mut self.recorder {
-            recorder.to_server(payload.to_bytes());
+        if let Some(witness) = &mut self.witness {
+            witness.to_server(payload.to_bytes());
         }
         Some(payload)
     }
 
     /// [`Filter::written`].
     pub fn written(&mut self, now: Instant, stream: StreamId) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.written(now);
+        if let Some(witness) = &mut self.witness {
+            witness.written(now);
         }
         self.ask(|filter| filter.written(now, stream));
         self.note();
@@ -235,13 +241,13 @@ impl Guarded {
 
     /// [`Filter::server_message`].
     pub fn server_message(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.server(now, origin, message.raw());
+        if let Some(witness) = &mut self.witness {
+            witness.server(now, origin, message.raw(), self.filter.messages() + 1);
         }
         let fate =
             self.judge(origin, message, |filter| filter.server_message(now, origin, message));
-        if let (Some(recorder), Fate::Noise(text)) = (&mut self.recorder, &fate) {
-            recorder.noise(text);
+        if let (Some(witness), Fate::Noise(text)) = (&mut self.witness, &fate) {
+            witness.noise(text);
         }
         self.note();
         fate
@@ -249,7 +255,27 @@ impl Guarded {
 
     /// [`Filter::server_message_here`].
     pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        self.judge(origin, message, |filter| filter.server_message_here(now, origin, message))
+        if let Some(witness) = &mut self.witness {
+            witness.server_here(now, origin, message.raw(), self.filter.messages() + 1);
+        }
+        let fate =
+            self.judge(origin, message, |filter| filter.server_message_here(now, origin, message));
+        self.note();
+        fate
+    }
+
+    /// [`Filter::plain_progress`], of the text of a whole message.
+    pub fn plain_progress(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
+        let number = self.filter.messages() + 1;
+        let plain = self.ask(|filter| filter.plain_progress(now, stream, text));
+        let is_plain = plain == Some(true);
+        if let Some(witness) = self.witness.as_mut().filter(|_| is_plain) {
+            witness.server(now, Origin::Stream(stream), text, number);
+            let transmit = Transmit { payload: text.clone().into(), part: Part::Whole };
+            witness.told(now, stream, &transmit);
+            self.note();
+        }
+        is_plain
     }
 
     fn judge(
@@ -275,8 +301,9 @@ impl Guarded {
         head: Bytes,
         text: Range<usize>,
     ) -> Fate {
-        if let (Some(recorder), Some(text)) = (&mut self.recorder, head.get(text.clone())) {
-            recorder.server_piece(origin, text);
+        if let (Some(witness), Some(text)) = (&mut self.witness, head.get(text.clone())) {
+            witness.server_passing(origin, self.filter.messages() + 1);
+            witness.server_piece(origin, text);
         }
         let (piece, place) = (head.clone(), text.clone());
         if let Some(fate) = self.ask(|filter| filter.server_passing(now, origin, piece, place)) {
@@ -299,8 +326,8 @@ impl Guarded {
         piece: Bytes,
         text: Range<usize>,
     ) -> Fate {
-        if let (Some(recorder), Some(text)) = (&mut self.recorder, piece.get(text.clone())) {
-            recorder.server_piece(origin, text);
+        if let (Some(witness), Some(text)) = (&mut self.witness, piece.get(text.clone())) {
+            witness.server_piece(origin, text);
         }
         let copy = piece.clone();
         if let Some(fate) = self.ask(|filter| filter.server_piece(now, origin, copy, text)) {
@@ -312,8 +339,8 @@ impl Guarded {
 
     /// [`Filter::server_passed`].
     pub fn server_passed(&mut self, now: Instant, origin: Origin) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.server_passed(now, origin, None);
+        if let Some(witness) = &mut self.witness {
+            witness.server_passed(now, origin, None);
         }
         if self.ask(|filter| filter.server_passed(now, origin)).is_none() {
             self.push_piece(origin, Bytes::new(), Part::End);
@@ -323,8 +350,8 @@ impl Guarded {
 
     /// [`Filter::server_broke_off`].
     pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.server_passed(now, origin, Some(why));
+        if let Some(witness) = &mut self.witness {
+            witness.server_passed(now, origin, Some(why));
         }
         if self.ask(|filter| filter.server_broke_off(now, origin, why)).is_none() {
             self.push_piece(origin, Bytes::new(), Part::End);
@@ -342,8 +369,8 @@ impl Guarded {
     /// [`Filter::poll_transmit`].
     pub fn poll_transmit(&mut self, now: Instant, stream: StreamId) -> Option<Transmit> {
         if let Some(transmit) = self.ask(|filter| filter.poll_transmit(now, stream)) {
-            if let (Some(recorder), Some(transmit)) = (&mut self.recorder, &transmit) {
-                recorder.told(now, stream, transmit);
+            if let (Some(witness), Some(transmit)) = (&mut self.witness, &transmit) {
+                witness.told(now, stream, transmit);
             }
             self.note();
             return transmit;

@@ -10,6 +10,7 @@ pub mod http;
 pub mod json;
 pub mod jsonrpc;
 pub mod lines;
+pub mod masking;
 pub mod mcp;
 pub mod metrics;
 pub mod probe;
@@ -26,6 +27,7 @@ pub mod telemetry;
 pub mod terminal;
 pub mod transcript;
 pub mod transport;
+pub mod witness;
 pub mod wrap;
 
 pub mod adopt;

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
+use std::time::Instant;
 
 use clap::Parser;
 use milepost::cli::{Adopt, Cli, Command, Doctor, Wrap, WrappedServer};
@@ -13,6 +14,7 @@ use milepost::durations::{Memory, state_dir};
 use milepost::routes::{self, Routes};
 use milepost::telemetry::LogFormat;
 use milepost::transport::child::Program;
+use milepost::witness::{Onlooker, Witness};
 use milepost::{adopt, check, demo, doctor, manual, replay, serve, stats, telemetry, wrap};
 use tokio::runtime::Builder;
 use tracing::Level;
@@ -106,16 +108,18 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),
     };
+    let recorder = recorder.map(|recorder| Box::new(recorder) as Box<dyn Onlooker>);
+    let witness = Witness::new(Instant::now(), recorder.into_iter().collect());
     let code = match wrapped.server {
         WrappedServer::Command(stdio) => {
             let program = Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
-            match wrap::run(wrapped.policy, program, recorder).await {
+            match wrap::run(wrapped.policy, program, witness).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 127),
             }
         }
         WrappedServer::Http { route, bearer_file } => {
-            match wrap::run_remote(wrapped.policy, &route, bearer_file, recorder).await {
+            match wrap::run_remote(wrapped.policy, &route, bearer_file, witness).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 2),
             }

@@ -14,13 +14,13 @@ use crate::http::{SiteError, Via};
 use crate::jsonrpc::{Kind, Message, own_error};
 use crate::lines::{Frame, INSPECT_MAX, Lines};
 use crate::progress::Policy;
-use crate::record::Recorder;
 use crate::relay::{Aside, Pipe, Relay};
 use crate::remote;
 use crate::routes::Route;
 use crate::telemetry::Connection;
 use crate::transport::child::{self, Program};
 use crate::transport::stdio;
+use crate::witness::Witness;
 
 /// How long a client's first request is waited for to tell it that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
@@ -29,15 +29,13 @@ const FIRST_REQUEST: Duration = Duration::from_secs(1);
 pub async fn run(
     policy: Policy,
     program: Program,
-    recorder: Option<Recorder>,
+    witness: Option<Witness>,
 ) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
     let client = Pipe::new(stdio::input(), stdio::output());
     let relay = |server, aside| {
         let mut relay = Relay::with_wire(policy, client, server, aside);
-        if let Some(recorder) = recorder {
-            relay.record(recorder);
-        }
+        relay.watched_by(witness);
         relay
     };
     match Host::start(program, None, Arc::default(), stdio::error(), Connection::default(), relay) {
@@ -70,7 +68,7 @@ pub async fn run_remote(
     policy: Policy,
     route: &Route,
     bearer_file: Option<PathBuf>,
-    recorder: Option<Recorder>,
+    witness: Option<Witness>,
 ) -> Result<u8, RemoteError> {
     let way = Way::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
     let server = Towards::new(way);
@@ -78,9 +76,7 @@ pub async fn run_remote(
     let client = Pipe::new(stdio::input(), stdio::output());
     let aside = Aside::new(stdio::error(), None);
     let mut relay = Relay::with_wire(policy, client, server, aside);
-    if let Some(recorder) = recorder {
-        relay.record(recorder);
-    }
+    relay.watched_by(witness);
     let mut signals = Signals::listen().ok();
     remote::run(relay, OPEN_CALLS_GRACE, Connection::default(), async {
         match &mut signals {

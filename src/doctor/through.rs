@@ -31,7 +31,7 @@ impl Served {
     pub(super) async fn start(routes: &Routes) -> Result<Self, StartError> {
         let via = Via::random()?;
         // What is seen here is learned by nobody.
-        let proxy = Proxy::new(routes, via.clone(), &Memory::default())?;
+        let proxy = Proxy::new(routes, via.clone(), None, &Memory::default(), &[])?;
         let handler = Arc::new(Routed(Arc::clone(&proxy)));
         let listed: Vec<&Route> = routes.iter().collect();
         let server = Server {

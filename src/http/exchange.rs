@@ -12,12 +12,12 @@ use super::mailbox::Mail;
 use super::marks::Marks;
 use super::now;
 use super::session::{Foreign, Member, Session};
+use super::site::Audience;
 use super::stream::{Judge, passed_on};
 use super::upstream::UpstreamError;
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Framing, Kind, Message};
 use crate::mcp::Revision;
-use crate::metrics::RouteCounts;
 use crate::progress::{
     Fate, Filter, Mode, Origin, Outcome, Pacing, Part, Payload, Policy, Record, StreamId,
     StreamKind, Transmit, Verdict,
@@ -25,6 +25,7 @@ use crate::progress::{
 use crate::routes::Lifecycle;
 use crate::sse::{self, Event, Piece};
 use crate::telemetry::Connection;
+use crate::witness::View;
 
 /// The only stream of an exchange's filter.
 const OWN: StreamId = StreamId(0);
@@ -75,7 +76,7 @@ impl Exchange {
         session: Option<&Arc<Session>>,
         message: Option<&Message>,
         revision: Option<Revision>,
-        counts: &Arc<RouteCounts>,
+        audience: &Audience,
     ) -> Self {
         let mut filter = match session {
             Some(_) => Filter::of_request(Arc::clone(policy)),
@@ -84,6 +85,11 @@ impl Exchange {
         filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
         filter.agreed_on(revision);
         let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
+        filter.watched_by(audience.witness(View::Exchange, policy));
+        let member = session.map(|session| session.enter(message, policy));
+        if let Some(member) = &member {
+            filter.ask(|filter| filter.speaks_with(member.client.clone()));
+        }
         match message {
             Some(message) => {
                 filter.client_message(now(), OWN, message);
@@ -92,17 +98,13 @@ impl Exchange {
                 filter.ask(Filter::knows_not_all);
             }
         }
-        let member = session.map(|session| session.enter(message, policy));
         if let Some(member) = &member {
-            filter.ask(|filter| {
-                filter.speaks_with(member.client.clone());
-                filter.leave_to_others(&member.elsewhere);
-            });
+            filter.ask(|filter| filter.leave_to_others(&member.elsewhere));
         }
         Self {
             filter,
             member,
-            log: Connection::of(counts),
+            log: audience.log(),
             observing: policy.mode == Mode::Observe,
             modern: revision >= Some(Revision::V2026_07_28),
             marks: Marks::default(),
@@ -303,7 +305,7 @@ impl Judge for Exchange {
         } else if event.is_message()
             && !event.has_id()
             && let Some(text) = event.data()
-            && self.filter.ask(|filter| filter.plain_progress(self.heard, OWN, &text)) == Some(true)
+            && self.filter.plain_progress(self.heard, OWN, &text)
         {
             out.raw(&event.raw);
             return;

@@ -27,6 +27,7 @@ use crate::mcp;
 use crate::progress::{Fate, Filter, Origin, Record, StreamId, StreamKind};
 use crate::sse::{Event, Piece};
 use crate::telemetry::Connection;
+use crate::witness::View;
 
 /// The only client stream of a wire.
 const WIRE: StreamId = StreamId(0);
@@ -305,10 +306,11 @@ impl Proxy {
         };
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
-        let filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
+        let mut filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
+        filter.watched_by(site.audience.witness(View::Whole, &site.policy));
         let following = Following::new(site);
         let calls = Arc::clone(&site.calls);
-        let log = Connection::of(&site.counts);
+        let log = site.audience.log();
         let state = Mutex::new(State { filter, following, log, calls, open: None, tell: None });
         let speaking = Speaking {
             site: Arc::clone(site),

@@ -67,6 +67,7 @@ use crate::jsonrpc::own_error;
 use crate::metrics::Metrics;
 use crate::routes::Routes;
 use crate::telemetry;
+use crate::witness::Lookout;
 use answer::Content;
 use asked::Asked;
 use body::{RequestBody, Source};
@@ -108,6 +109,8 @@ pub struct Proxy {
     sites: Mutex<Sites>,
     /// What servers are reached through in place of the network.
     connect: Option<InProcess>,
+    /// Those who look on.
+    lookouts: Vec<Arc<dyn Lookout>>,
     metrics: Metrics,
     via: Via,
     ending: Ending,
@@ -117,28 +120,23 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Nothing is connected before the first request. `memory` has and gets what is learned of the routes.
+    /// Nothing is connected before the first request. `memory` has and gets what is learned of the routes;
+    /// `lookouts` are shown what passes. Servers are reached through `connect`, if there is one, instead of
+    /// the network, and such a connection takes the place of a child.
     ///
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
-    pub fn new(routes: &Routes, via: Via, memory: &Memory) -> Result<Arc<Self>, SiteError> {
-        Self::reaching(routes, via, None, memory)
-    }
-
-    /// The same; servers are reached through `connect`, if there is one, instead of the network, and
-    /// such a connection takes the place of a child.
-    ///
-    /// # Errors
-    /// If a route's certificates cannot be used or its address is none.
-    pub fn reaching(
+    pub fn new(
         routes: &Routes,
         via: Via,
         connect: Option<&InProcess>,
         memory: &Memory,
+        lookouts: &[Arc<dyn Lookout>],
     ) -> Result<Arc<Self>, SiteError> {
         let proxy = Self {
             sites: Mutex::default(),
             connect: connect.cloned(),
+            lookouts: lookouts.to_vec(),
             metrics: Metrics::new(),
             via,
             ending: Ending::default(),

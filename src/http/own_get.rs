@@ -49,7 +49,7 @@ pub(super) fn listening(site: &Arc<Site>, asked: &Asked) -> Listening {
     let session = match asked.session_id() {
         Some(id) => site.sessions.find_or_begin(id, &site.policy, true),
         // Without a session no request can be known here.
-        None => Arc::new(Session::new(&site.policy, true, &site.counts)),
+        None => Arc::new(Session::new(&site.policy, true, &site.audience)),
     };
     let observing = site.policy.mode == Mode::Observe;
     Listening::new(session.listen(asked.resumes), observing, asked.resumes)

@@ -118,7 +118,7 @@ impl Post {
             self.session.as_ref(),
             self.message.as_ref(),
             revision,
-            &self.site.counts,
+            &self.site.audience,
         );
         let method = self.message.as_ref().and_then(Message::method);
         let listens = method.as_deref() == Some(mcp::LISTEN);

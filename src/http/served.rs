@@ -16,7 +16,7 @@ use super::places::Part;
 use super::post::asks;
 use super::reading::{Posted, Read};
 use super::session::Sessions;
-use super::site::{Kept, SESSION_ID, Site, SiteError, targets};
+use super::site::{Audience, Kept, SESSION_ID, Site, SiteError, targets};
 use super::{Proxy, bridge, no_route, reading, refuse};
 use crate::durations::Memory;
 use crate::jsonrpc::Message;
@@ -220,13 +220,16 @@ impl Proxy {
         };
         // What a session knows of its requests it knows by one way of looking at them.
         let looks_alike = same.filter(|old| old.policy.observes() == policy.observes());
-        let sessions = match looks_alike {
-            Some(old) => Arc::clone(&old.sessions),
-            None => Arc::new(Sessions::new(route.max_sessions, Arc::clone(&counts))),
-        };
         let kept = match same {
             Some(old) => Arc::clone(&old.kept),
-            None => Arc::new(Kept::new(counts, self.connect.as_ref(), &self.calls)),
+            None => {
+                let audience = Audience::new(&route.path, counts, &self.lookouts);
+                Arc::new(Kept::new(audience, self.connect.as_ref(), &self.calls))
+            }
+        };
+        let sessions = match looks_alike {
+            Some(old) => Arc::clone(&old.sessions),
+            None => Arc::new(Sessions::new(route.max_sessions, Arc::clone(&kept.audience))),
         };
         let mut before: Vec<Weak<Site>> = old.map(|old| old.before.clone()).unwrap_or_default();
         before.extend(old.filter(|_| same.is_none()).map(Arc::downgrade));

@@ -13,15 +13,16 @@ use super::body::Batch;
 use super::mailbox::{Mail, Mailbox};
 use super::now;
 use super::own_get::Claim;
+use super::site::Audience;
 use crate::clients::Client;
 use crate::guarded::Guarded;
 use crate::jsonrpc::{Framing, Key, Kind, Message};
 use crate::mcp::{self, Revision};
-use crate::metrics::RouteCounts;
 use crate::progress::{
     Fate, Filter, Origin, Pacing, Payload, Policy, Reason, Record, StreamId, StreamKind, Verdict,
 };
 use crate::telemetry::Connection;
+use crate::witness::View;
 
 /// Messages of listening streams that may wait to be judged where that matters.
 const WAITING_MAX: usize = 256;
@@ -91,14 +92,16 @@ pub(super) struct Member {
 
 impl Session {
     /// A session; `begun` if we have not seen it from its beginning.
-    pub(super) fn new(policy: &Arc<Policy>, begun: bool, counts: &Arc<RouteCounts>) -> Self {
+    pub(super) fn new(policy: &Arc<Policy>, begun: bool, audience: &Audience) -> Self {
         let mut filter = Filter::of_session(Arc::clone(policy));
         if begun {
             filter.knows_not_all();
         }
+        let mut filter = Guarded::new(filter, Arc::clone(policy), NOWHERE);
+        filter.watched_by(audience.witness(View::Session, policy));
         let shared = Shared {
-            filter: Guarded::new(filter, Arc::clone(policy), NOWHERE),
-            log: Connection::of(counts),
+            filter,
+            log: audience.log(),
             streams: BTreeMap::new(),
             listening: BTreeSet::new(),
             next: 0,
@@ -408,16 +411,16 @@ pub(super) struct Sessions {
     hasher: RandomState,
     /// For each shard.
     max: AtomicUsize,
-    counts: Arc<RouteCounts>,
+    audience: Arc<Audience>,
 }
 
 impl Sessions {
-    pub(super) fn new(max: usize, counts: Arc<RouteCounts>) -> Self {
+    pub(super) fn new(max: usize, audience: Arc<Audience>) -> Self {
         let sessions = Self {
             shards: Default::default(),
             hasher: RandomState::new(),
             max: AtomicUsize::default(),
-            counts,
+            audience,
         };
         sessions.keep(max);
         sessions
@@ -466,7 +469,7 @@ impl Sessions {
             let over = known.len() - max;
             forget_idle(&mut known, over + max / 8 + 1);
         }
-        let session = Arc::new(Session::new(policy, begun, &self.counts));
+        let session = Arc::new(Session::new(policy, begun, &self.audience));
         // With nothing to forget it is not kept in mind: its requests are on their own.
         if known.len() < max {
             known.insert(id.into(), Arc::clone(&session));

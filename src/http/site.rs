@@ -28,6 +28,8 @@ use crate::metrics::{RouteCounts, Tables, Traffic};
 use crate::probe::Era;
 use crate::progress::{Pacing, Policy};
 use crate::routes::{self, HttpUpstream, Route, Upstream};
+use crate::telemetry::Connection;
+use crate::witness::{Lookout, View, Witness};
 
 /// The header that names a session (rule H-09).
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -142,6 +144,7 @@ impl Deref for Site {
 /// What of a route stays when its settings change, as long as its server is the same.
 pub(super) struct Kept {
     pub(super) counts: Arc<RouteCounts>,
+    pub(super) audience: Arc<Audience>,
     pub(super) wires: Wires,
     /// Sessions of clients before a server of another transport.
     pub(super) bridge: Arc<bridge::Sessions>,
@@ -171,12 +174,13 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn new(
-        counts: Arc<RouteCounts>,
+        audience: Arc<Audience>,
         connect: Option<&InProcess>,
         calls: &Arc<Calls>,
     ) -> Self {
         Self {
-            counts,
+            counts: Arc::clone(&audience.counts),
+            audience,
             wires: Wires::default(),
             bridge: Arc::default(),
             era: Arc::default(),
@@ -197,6 +201,35 @@ impl Kept {
     /// Whether its server is another one now: it gets no new requests.
     pub(super) fn has_left(&self) -> bool {
         self.left.load(Ordering::Acquire)
+    }
+}
+
+/// Who is told what passes on a route.
+pub(super) struct Audience {
+    route: String,
+    counts: Arc<RouteCounts>,
+    lookouts: Vec<Arc<dyn Lookout>>,
+}
+
+impl Audience {
+    /// Those who look on at this route.
+    pub(super) fn new(
+        route: &str,
+        counts: Arc<RouteCounts>,
+        lookouts: &[Arc<dyn Lookout>],
+    ) -> Arc<Self> {
+        Arc::new(Self { route: route.to_owned(), counts, lookouts: lookouts.to_vec() })
+    }
+
+    /// Counts for the route.
+    pub(super) fn log(&self) -> Connection {
+        Connection::of(&self.counts)
+    }
+
+    /// Tells those who look on at a conversation that begins, if anyone does.
+    pub(super) fn witness(&self, view: View, policy: &Policy) -> Option<Witness> {
+        let begin = |lookout: &Arc<dyn Lookout>| lookout.begin(&self.route, view, policy);
+        Witness::new(super::now(), self.lookouts.iter().filter_map(begin).collect())
     }
 }
 

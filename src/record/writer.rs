@@ -7,18 +7,17 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use super::masking::Masking;
-use super::{Event, Shared, What};
-use crate::progress::StreamId;
+use super::{Shared, Waiting};
+
+use crate::masking::Masking;
 use crate::progress::mask::Masks;
+use crate::progress::{Reason, Record, StreamId, Verdict};
 use crate::transcript::settings::Written;
 use crate::transcript::{self, escape};
+use crate::witness::{APART, Event, What};
 
 /// Bytes of one recording; it ends there.
 pub const FILE_MAX: u64 = 64 << 20;
-
-/// Times that lie closer together are not told apart. What is due first is told first, so they are exact.
-pub(super) const APART: Duration = Duration::from_micros(1);
 
 /// The first number of the streams of servers; they are written from 1 on.
 const UPSTREAM: u64 = 1 << 63;
@@ -43,14 +42,14 @@ impl Writer {
         Self { file: BufWriter::new(file), masking, shared, at: start, len: 0 }
     }
 
-    pub(super) fn run(mut self, settings: &Written, events: &Receiver<Event>) {
+    pub(super) fn run(mut self, settings: &Written, events: &Receiver<Waiting>) {
         if let Err(error) = self.write_all(settings, events) {
             tracing::warn!(%error, "the recording ends here");
         }
         let _ = self.file.flush();
     }
 
-    fn write_all(&mut self, settings: &Written, events: &Receiver<Event>) -> io::Result<()> {
+    fn write_all(&mut self, settings: &Written, events: &Receiver<Waiting>) -> io::Result<()> {
         let version = env!("CARGO_PKG_VERSION");
         self.line(&format!("# recorded by milepost {version}; `milepost replay` plays it"))?;
         if self.masking.is_none() {
@@ -64,18 +63,18 @@ impl Writer {
             self.line(&format!("# a replay needs flags or --config for: {missing}"))?;
         }
         loop {
-            let event = match events.try_recv() {
-                Ok(event) => event,
+            let Waiting { event, left_out } = match events.try_recv() {
+                Ok(waiting) => waiting,
                 Err(TryRecvError::Disconnected) => break,
                 Err(TryRecvError::Empty) => {
                     // Whoever ends us now finds all of it in the file.
                     self.file.flush()?;
-                    let Ok(event) = events.recv() else { break };
-                    event
+                    let Ok(waiting) = events.recv() else { break };
+                    waiting
                 }
             };
-            self.shared.waiting.fetch_sub(event.what.len(), Ordering::Relaxed);
-            self.left_out(event.left_out)?;
+            self.shared.waiting.fetch_sub(event.what.bytes(), Ordering::Relaxed);
+            self.left_out(left_out)?;
             self.event(event)?;
             if self.len > FILE_MAX {
                 return self.line("# the recording is as long as one may be, and ends here");
@@ -112,15 +111,22 @@ impl Writer {
             }
             What::ToServer(text) if text.is_empty() => self.line("^ nothing"),
             What::ToServer(text) => self.said('^', None, &text),
-            What::Server(stream, text) => self.said('<', stream, &text),
+            What::Server(stream, text, _) => self.said('<', stream, &text),
             What::Overheard(line) => {
                 let line = self.masked_words(&line);
                 self.line(&format!("2 {}", escape(line.as_bytes())))
             }
             What::Told(stream, text) => self.said('=', Some(stream), &text),
             What::Noise(text) => self.said('e', None, &text),
-            What::Withheld(reason) => self.line(&format!("x {}", reason.name())),
-            What::Ended(call) => self.line(&format!("~ {}", transcript::summary(&call))),
+            What::Decided(Record::Message { verdict: Verdict::Withheld(reason), .. })
+                if reason != Reason::Noise =>
+            {
+                self.line(&format!("x {}", reason.name()))
+            }
+            What::Decided(Record::Call(call)) => {
+                self.line(&format!("~ {}", transcript::summary(&call)))
+            }
+            What::Decided(_) => Ok(()),
         }
     }
 

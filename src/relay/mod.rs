@@ -26,8 +26,8 @@ use crate::guarded::Guarded;
 use crate::jsonrpc::{Message, Scan};
 use crate::progress::dialect::Source;
 use crate::progress::{Filter, Mode, Pacing, Policy, Record, StreamId, StreamKind};
-use crate::record::Recorder;
 use crate::transport::stdio::Reader;
+use crate::witness::Witness;
 use apart::Pieces;
 use aside::Moved;
 
@@ -145,9 +145,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
         }
     }
 
-    /// Records what passes through the filter from now on.
-    pub fn record(&mut self, recorder: Recorder) {
-        self.filter.record(recorder);
+    /// Tells `witness` what passes through the filter from now on.
+    pub fn watched_by(&mut self, witness: Option<Witness>) {
+        self.filter.watched_by(witness);
     }
 
     /// What the server has written on its standard error may be progress.

@@ -56,7 +56,7 @@ pub enum StartError {
 pub async fn serve(routes: &Routes, memory: &Memory) -> Result<u8, StartError> {
     let via = Via::random()?;
     adopt_orphans();
-    let proxy = Proxy::new(routes, via.clone(), memory)?;
+    let proxy = Proxy::new(routes, via.clone(), None, memory, &[])?;
     let handler = Arc::new(Routed(Arc::clone(&proxy)));
     let listed: Vec<&Route> = routes.iter().collect();
     tokio::spawn(tick());

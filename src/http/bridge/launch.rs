@@ -21,6 +21,7 @@ use crate::remote;
 use crate::routes::{StdioUpstream, Upstream};
 use crate::telemetry::Connection;
 use crate::transport::child::Program;
+use crate::witness::View;
 
 /// Who asks for a session, and how.
 pub(super) struct Wanted<'a> {
@@ -76,8 +77,9 @@ impl Proxy {
             Upstream::Command(stdio) => start(site, stdio, &session, streams, running),
             _ => {
                 let server = Towards::new(Way::of_site(site, &self.via, wanted.ours));
-                let relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
-                let log = Connection::of(&site.counts);
+                let mut relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
+                relay.watched_by(site.audience.witness(View::Whole, &site.policy));
+                let log = site.audience.log();
                 let span = tracing::info_span!("session", route = %site.route.path);
                 tokio::spawn(carry(relay, log, running).instrument(span));
                 Ok(())
@@ -106,25 +108,32 @@ fn start(
         Whose::Own | Whose::Wire => Arc::clone(&site.policy),
         Whose::Shared => Arc::clone(&site.shared_policy),
     };
+    let witness = site.audience.witness(View::Whole, &policy);
     let (site, session) = (Arc::clone(site), Arc::clone(session));
     let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
     let era = Arc::clone(&site.era);
     if let Some(connect) = site.in_process.clone() {
         tokio::spawn(async move {
-            let log = Connection::of(&site.counts);
+            let log = site.audience.log();
             let _ends = Ends { site, session };
             let Ok(io) = connect().await else { return };
             let (from, to) = tokio::io::split(io);
             let server = host::stand_in(Box::new(from), Box::new(to), shared, era);
-            carry(Relay::new(policy, streams, server, no_noise()), log, running).await;
+            let mut relay = Relay::new(policy, streams, server, no_noise());
+            relay.watched_by(witness);
+            carry(relay, log, running).await;
         });
         return Ok(());
     }
     let program =
         Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
     let noise = Box::new(Said::default());
-    let relay = |server, aside| Relay::new(policy, streams, server, aside);
-    let log = Connection::of(&site.counts);
+    let relay = |server, aside| {
+        let mut relay = Relay::new(policy, streams, server, aside);
+        relay.watched_by(witness);
+        relay
+    };
+    let log = site.audience.log();
     let host = Host::start(program, Some(shared), era, noise, log, relay);
     let mut host = host.map_err(|error| {
         site.counts.upstream_error("child");

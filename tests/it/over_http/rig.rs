@@ -136,7 +136,7 @@ impl Rig {
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let proxy =
-            Proxy::reaching(&routes, Via::named(name), Some(&connect), &Memory::default()).unwrap();
+            Proxy::new(&routes, Via::named(name), Some(&connect), &Memory::default(), &[]).unwrap();
         let places = Arc::new(Places::new(routes.iter()));
         Self { proxy, places, asked, refuses, start: Instant::now() }
     }
