@@ -24,14 +24,13 @@ use crate::lines::INSPECT_MAX;
 use crate::metrics::{RouteCounts, Tables};
 use crate::progress::Policy;
 use crate::routes::{Route, Routes, Upstream};
-use crate::settings::Settings;
 
 /// Servers that a route had before and whose calls are open, so many of which are remembered. Clients of
 /// older ones can answer no questions of these any more.
 const BEFORE_MAX: usize = 8;
 
 /// Bytes of a file that are looked at to see whether it has changed.
-const FILE_MAX: u64 = 16 << 20;
+const COMPARED_MAX: u64 = 16 << 20;
 
 /// A route that is served.
 #[derive(Clone)]
@@ -97,8 +96,8 @@ pub(super) struct Sites {
     /// Routes that the file has no more, as long as calls to them are open.
     late: Vec<Weak<Site>>,
     leaving: Vec<Leaving>,
-    /// What holds for every route.
-    defaults: Option<Settings>,
+    /// The file that is served.
+    routes: Option<Routes>,
 }
 
 impl Proxy {
@@ -122,7 +121,7 @@ impl Proxy {
     /// If a route's certificates cannot be used or its address is none.
     pub fn prepare(&self, routes: &Routes, memory: &Memory) -> Result<Prepared, SiteError> {
         let sites = self.sites();
-        let same_defaults = sites.defaults.as_ref() == Some(routes.defaults());
+        let same_defaults = sites.routes.as_ref().is_some_and(|old| old.has_defaults_of(routes));
         let old: BTreeMap<&str, &Arc<Site>> =
             sites.now.iter().map(|site| (site.route.path.as_str(), site)).collect();
         let late: Vec<Arc<Site>> = sites.late.iter().filter_map(Weak::upgrade).collect();
@@ -175,7 +174,7 @@ impl Proxy {
         let mut sites = self.sites();
         sites.now = now;
         sites.late = late.iter().map(Arc::downgrade).collect();
-        sites.defaults = Some(routes.defaults().clone());
+        sites.routes = Some(routes.clone());
         sites.leaving.extend(left.iter().map(|site| Leaving {
             site: Arc::downgrade(site),
             path: site.route.path.clone(),
@@ -288,7 +287,8 @@ pub fn contents<'a>(files: impl IntoIterator<Item = &'a Path>) -> u64 {
     static HASHER: OnceLock<RandomState> = OnceLock::new();
     let read = |file: &Path| {
         let mut bytes = Vec::new();
-        let read = File::open(file).and_then(|file| file.take(FILE_MAX).read_to_end(&mut bytes));
+        let read =
+            File::open(file).and_then(|file| file.take(COMPARED_MAX).read_to_end(&mut bytes));
         read.is_ok().then_some(bytes)
     };
     let all: Vec<(&Path, Option<Vec<u8>>)> =

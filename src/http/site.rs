@@ -277,6 +277,7 @@ impl Site {
         self.sessions.keep(self.route.max_sessions);
         *self.kept.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
         self.kept.generation.store(self.generation, Ordering::Release);
+        self.bridge.look();
     }
 
     /// What holds for the calls of its route instead of this, if anything does.
@@ -291,7 +292,7 @@ impl Site {
     /// streams on which clients only listen when the route's last is.
     pub(super) fn leave(self: Arc<Self>) {
         self.kept.left.store(true, Ordering::Release);
-        self.bridge.leave();
+        self.bridge.look();
         tokio::spawn(async move {
             self.calls.done().await;
             self.over.end();

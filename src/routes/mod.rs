@@ -148,9 +148,9 @@ impl Routes {
         self.state.as_ref()
     }
 
-    /// What holds for every route.
-    pub fn defaults(&self) -> &Settings {
-        &self.defaults
+    /// Whether the same holds for every route here and there.
+    pub fn has_defaults_of(&self, other: &Self) -> bool {
+        self.defaults == other.defaults
     }
 
     /// Lays what holds for every route over `policy`.

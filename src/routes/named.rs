@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 use super::env::Environment;
 
 /// Files that are looked for; one that names more is some other file.
-const FILES_MAX: usize = 4096;
+const NAMED_MAX: usize = 4096;
 
 /// Where certificates and keys are named: the table, and its keys.
 const CERTIFICATES: [(&str, &[&str]); 3] = [
@@ -25,7 +25,7 @@ pub fn named_files(path: &Path, text: &str, environment: &Environment) -> Vec<Pa
     search(table.get_ref(), "", &mut |file| {
         // What cannot be filled in is refused elsewhere.
         if let Ok(file) = environment.fill(file)
-            && files.len() < FILES_MAX
+            && files.len() < NAMED_MAX
         {
             files.push(folder.join(file));
         }

@@ -19,7 +19,6 @@ use crate::durations::Memory;
 use crate::http::{Changes, Prepared, Proxy, contents, in_full};
 use crate::metrics::Reload;
 use crate::routes::{Admin, Environment, Routes, RoutesError, named_files};
-use crate::settings::StateDir;
 
 /// Reads the file again and again.
 pub(super) struct Reloading {
@@ -48,11 +47,8 @@ struct Fixed {
 
 impl Fixed {
     fn of(routes: &Routes) -> Self {
-        let state = match routes.state() {
-            None => "where such things belong".to_owned(),
-            Some(StateDir::Off) => "off".to_owned(),
-            Some(StateDir::At(folder)) => folder.display().to_string(),
-        };
+        let state = routes.state().map(ToString::to_string);
+        let state = state.unwrap_or_else(|| "where such things belong".to_owned());
         let admin = routes.admin().listen;
         let admin = admin.map_or_else(|| "none".to_owned(), |address| address.to_string());
         Self { listen: routes.server().listen.to_string(), admin, state }

@@ -260,8 +260,8 @@ impl Sessions {
         std::str::from_utf8(id).is_ok_and(|id| self.lock().contains_key(id))
     }
 
-    /// Their route has another server now: each is to look.
-    pub(in crate::http) fn leave(&self) {
+    /// Something else holds for their route: each is to look.
+    pub(in crate::http) fn look(&self) {
         self.lock().values().for_each(|session| session.bell.look());
     }
 

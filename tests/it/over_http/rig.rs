@@ -141,6 +141,18 @@ impl Rig {
         Self { proxy, places, asked, refuses, start: Instant::now() }
     }
 
+    /// This route file holds from now on; how many routes have another server.
+    #[track_caller]
+    pub(crate) fn take(&mut self, file: &str) -> usize {
+        let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
+        let routes = routes.unwrap_or_else(|error| panic!("{error}"));
+        let prepared = self.proxy.prepare(&routes, &Memory::default()).unwrap();
+        let moved = self.proxy.take(&routes, prepared).moved;
+        let served = self.proxy.served();
+        self.places = Arc::new(Places::new(served.iter().map(|served| served.route())));
+        moved
+    }
+
     /// Since the beginning.
     pub(crate) fn now(&self) -> Duration {
         self.start.elapsed()
