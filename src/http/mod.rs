@@ -49,18 +49,13 @@ mod via;
 pub mod visit;
 
 use std::error::Error;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::FutureExt;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
-use tokio::sync::Notify;
-use tokio::sync::futures::OwnedNotified;
 
 use crate::durations::Memory;
 use crate::jsonrpc::own_error;
@@ -70,21 +65,21 @@ use crate::telemetry;
 use crate::witness::Lookout;
 use answer::Content;
 use asked::Asked;
-use body::{RequestBody, Source};
+use body::RequestBody;
 use calls::{Calls, OpenCall};
-use ending::{Ending, PipedStream};
+use ending::{Ending, MOVED, PipedStream, SHUTTING_DOWN};
 use headers::{Onward, Passage};
 use places::Part;
 use reading::Posted;
 use served::Sites;
 use site::{Counted, SESSION_ID, Site, Target};
-use stream::{Chunks, EventStream, Judge, Silence};
+use stream::{EventStream, Silence};
 use upstream::UpstreamBody;
 
 pub use body::Body;
 pub use outlet::Outlet;
 pub use refusal::Refusal;
-pub use served::{Changes, Prepared, Served, contents};
+pub use served::{Changes, Left, Prepared, Served, contents};
 pub use site::SiteError;
 pub use upstream::{InProcess, Io, UpstreamError, Wire};
 pub use via::Via;
@@ -144,7 +139,8 @@ impl Proxy {
             servers: Arc::default(),
         };
         let prepared = proxy.prepare(routes, memory)?;
-        proxy.take(routes, prepared);
+        let (_, nothing) = proxy.take(routes, prepared);
+        nothing.go();
         Ok(Arc::new(proxy))
     }
 
@@ -399,90 +395,10 @@ impl Proxy {
         *response.headers_mut() = headers::response_headers(parts.headers, &passage);
         response
     }
-
-    /// The body of a response of events, ended when the proxy ends.
-    fn stream<J: Judge + 'static, U: Chunks<J> + 'static>(
-        &self,
-        stream: EventStream<J, U>,
-        counted: Counted,
-    ) -> Body {
-        self.ended(stream, counted, None)
-    }
-
-    /// The same of a stream on which its client listens: it also ends with the last call to a server that
-    /// its route has no more.
-    fn listened<J: Judge + 'static, U: Chunks<J> + 'static>(
-        &self,
-        stream: EventStream<J, U>,
-        counted: Counted,
-    ) -> Body {
-        let over = Box::pin(Arc::clone(counted.site().over.shard()).notified_owned());
-        self.ended(stream, counted, Some(over))
-    }
-
-    fn ended<J: Judge + 'static, U: Chunks<J> + 'static>(
-        &self,
-        stream: EventStream<J, U>,
-        counted: Counted,
-        over: Option<Pin<Box<OwnedNotified>>>,
-    ) -> Body {
-        let ending = Box::pin(Arc::clone(self.ending.shard()).notified_owned());
-        let mut ended = Ended { stream, ending, over, counted };
-        if self.ending.has_ended() {
-            ended.end(SHUTTING_DOWN);
-        }
-        if ended.over.is_some() && ended.counted.site().over.has_ended() {
-            ended.end(MOVED);
-        }
-        Body::Stream(Box::new(ended))
-    }
 }
 
 fn silence(site: &Site) -> Silence {
     Silence { keep_alive: site.route.keep_alive, idle: site.route.idle_timeout }
-}
-
-/// A stream that ends when the proxy does.
-struct Ended<J, U> {
-    stream: EventStream<J, U>,
-    ending: Pin<Box<OwnedNotified>>,
-    /// The same for the server of its route.
-    over: Option<Pin<Box<OwnedNotified>>>,
-    counted: Counted,
-}
-
-/// Why calls are cut at the end.
-const SHUTTING_DOWN: &str = "the proxy is shutting down";
-
-/// Why streams end on which clients listen to a server that their route has no more.
-const MOVED: &str = "this route has another server now";
-
-impl<J: Judge, U: Chunks<J>> Ended<J, U> {
-    fn end(&mut self, why: &'static str) {
-        self.stream.break_off(why);
-        self.over = None;
-        // It has come; nobody is to be told twice.
-        self.ending = Box::pin(Arc::<Notify>::default().notified_owned());
-    }
-}
-
-impl<J: Judge, U: Chunks<J>> Source for Ended<J, U> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
-        if self.ending.poll_unpin(cx).is_ready() {
-            self.end(SHUTTING_DOWN);
-        }
-        if self.over.as_mut().is_some_and(|over| over.poll_unpin(cx).is_ready()) {
-            self.end(MOVED);
-        }
-        let polled = self.stream.poll(cx);
-        if let Some((kind, error)) = self.stream.failure() {
-            let site = self.counted.site();
-            site.counts.upstream_error(kind);
-            let route = site.route.path.as_str();
-            tracing::warn!(route, error, "the stream of a server has broken off");
-        }
-        polled
-    }
 }
 
 /// What is answered where no route is.

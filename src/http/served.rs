@@ -82,6 +82,17 @@ pub struct Prepared {
     changes: Changes,
 }
 
+/// Routes whose servers are others now, or that are gone.
+#[must_use]
+pub struct Left(Vec<Arc<Site>>);
+
+impl Left {
+    /// No request comes for their servers any more: their calls end, and then all that was there for them.
+    pub fn go(self) {
+        self.0.into_iter().for_each(Site::leave);
+    }
+}
+
 /// A site that has been left, until nothing of it is there.
 pub(super) struct Leaving {
     site: Weak<Site>,
@@ -120,11 +131,15 @@ impl Proxy {
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
     pub fn prepare(&self, routes: &Routes, memory: &Memory) -> Result<Prepared, SiteError> {
-        let sites = self.sites();
-        let same_defaults = sites.routes.as_ref().is_some_and(|old| old.has_defaults_of(routes));
+        // Nobody waits for certificates to be read.
+        let (now, late, same_defaults) = {
+            let sites = self.sites();
+            let late: Vec<Arc<Site>> = sites.late.iter().filter_map(Weak::upgrade).collect();
+            let old = sites.routes.as_ref();
+            (sites.now.clone(), late, old.is_some_and(|old| old.has_defaults_of(routes)))
+        };
         let old: BTreeMap<&str, &Arc<Site>> =
-            sites.now.iter().map(|site| (site.route.path.as_str(), site)).collect();
-        let late: Vec<Arc<Site>> = sites.late.iter().filter_map(Weak::upgrade).collect();
+            now.iter().map(|site| (site.route.path.as_str(), site)).collect();
         let mut prepared = Prepared {
             sites: Vec::new(),
             left: Vec::new(),
@@ -157,7 +172,7 @@ impl Proxy {
             prepared.sites.push(site);
         }
         let is_gone = |path: &str| routes.iter().all(|route| route.path != path);
-        let removed = sites.now.iter().filter(|site| is_gone(&site.route.path));
+        let removed = now.iter().filter(|site| is_gone(&site.route.path));
         let removed: Vec<Arc<Site>> = removed.cloned().collect();
         changes.removed = removed.len();
         prepared.late = late.into_iter().filter(|late| is_gone(&late.route.path)).collect();
@@ -166,9 +181,9 @@ impl Proxy {
         Ok(prepared)
     }
 
-    /// Serves these routes from now on, and says what has changed. Calls that are open go on as they began;
-    /// those to a server that a route has no more end there.
-    pub fn take(&self, routes: &Routes, prepared: Prepared) -> Changes {
+    /// Serves these routes from now on, and says what has changed. Calls that are open go on as they began.
+    /// Servers that routes have no more are let go when nobody is sent to them any more: [`Left::go`].
+    pub fn take(&self, routes: &Routes, prepared: Prepared) -> (Changes, Left) {
         let Prepared { sites: now, left, late, changes } = prepared;
         now.iter().for_each(|site| site.holds());
         let mut sites = self.sites();
@@ -180,9 +195,16 @@ impl Proxy {
             path: site.route.path.clone(),
             counts: Arc::clone(&site.counts),
         }));
-        drop(sites);
-        left.into_iter().for_each(Site::leave);
-        changes
+        (changes, Left(left))
+    }
+
+    /// Where a request is asked that has no session yet: at the server that its route has now.
+    pub(super) fn standing_for(&self, site: &Arc<Site>) -> Option<Arc<Site>> {
+        if !site.has_left() {
+            return Some(Arc::clone(site));
+        }
+        let sites = self.sites();
+        sites.now.iter().find(|now| now.route.path == site.route.path).cloned()
     }
 
     fn site(

@@ -416,23 +416,13 @@ pub(super) struct Sessions {
 
 impl Sessions {
     pub(super) fn new(max: usize, audience: Arc<Audience>) -> Self {
-        let sessions = Self {
-            shards: Default::default(),
-            hasher: RandomState::new(),
-            max: AtomicUsize::default(),
-            audience,
-        };
-        sessions.keep(max);
-        sessions
+        let (shards, hasher) = (Default::default(), RandomState::new());
+        Self { shards, hasher, max: AtomicUsize::new(max.div_ceil(SHARDS)), audience }
     }
 
     /// So many are kept in mind from now on.
     pub(super) fn keep(&self, max: usize) {
         self.max.store(max.div_ceil(SHARDS), Ordering::Relaxed);
-    }
-
-    fn max(&self) -> usize {
-        self.max.load(Ordering::Relaxed)
     }
 
     /// How many are known.
@@ -464,7 +454,7 @@ impl Sessions {
         if let Some(session) = known.get(id) {
             return Arc::clone(session);
         }
-        let max = self.max();
+        let max = self.max.load(Ordering::Relaxed);
         if known.len() >= max {
             let over = known.len() - max;
             forget_idle(&mut known, over + max / 8 + 1);
@@ -480,7 +470,7 @@ impl Sessions {
     /// The server has another name for a session.
     pub(super) fn also_called(&self, id: &[u8], session: &Arc<Session>) {
         let mut known = self.lock(id);
-        if known.len() < self.max() {
+        if known.len() < self.max.load(Ordering::Relaxed) {
             known.entry(id.into()).or_insert_with(|| Arc::clone(session));
         }
     }

@@ -22,9 +22,6 @@ use crate::mcp::Revision;
 /// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Progress for a client that reads too slowly comes no closer than this, whatever the route says.
-const SLOW_INTERVAL: Duration = Duration::from_millis(100);
-
 /// Progress that could not be written for this long gives way to newer progress of the same call:
 /// the client reads too slowly (rule G4).
 const COLLAPSE_AFTER: Duration = Duration::from_millis(200);
@@ -472,14 +469,6 @@ impl Filter {
             verdicts: Vec::new(),
         };
         self.enqueue_own(stream, item);
-    }
-}
-
-impl Call {
-    /// Thinned notifications of it come no closer than this.
-    pub(super) fn min_interval(&self, client_is_slow: bool) -> Duration {
-        let slow = if client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
-        self.policy.min_interval.max(slow)
     }
 }
 

@@ -18,6 +18,7 @@ mod spelling;
 mod wrong;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
@@ -93,6 +94,7 @@ impl RoutesError {
 #[derive(Debug, Clone)]
 pub struct Routes {
     path: PathBuf,
+    text: Arc<str>,
     server: Server,
     admin: Admin,
     state: Option<StateDir>,
@@ -124,13 +126,18 @@ impl Routes {
             RoutesError::wrong(path, text, wrong, key)
         })?;
         let Meant { server, admin, state, defaults, routes, dialects, taken } = meant;
-        let path = path.to_owned();
-        Ok(Self { path, server, admin, state, defaults, routes, dialects, taken })
+        let (path, text) = (path.to_owned(), text.into());
+        Ok(Self { path, text, server, admin, state, defaults, routes, dialects, taken })
     }
 
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Where clients are listened to.

@@ -54,15 +54,20 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// Routes as a handler serves them, if it says how.
-    pub(super) fn new<'a>(
-        server: Server,
-        routes: impl IntoIterator<Item = &'a Route> + Clone,
-        served: Vec<Served>,
-    ) -> Self {
-        let places = Places::new(routes.clone());
-        let cors = routes.into_iter().map(|route| route.cors.clone().map(Arc::new)).collect();
-        Self { server, places, cors, served }
+    fn new<'a>(server: Server, routes: impl IntoIterator<Item = (&'a Route, bool)>) -> Self {
+        let (mut places, mut cors) = (Places::default(), Vec::new());
+        for (route, late) in routes {
+            places.enter(route, late);
+            cors.push(route.cors.clone().map(Arc::new));
+        }
+        Self { server, places, cors, served: Vec::new() }
+    }
+
+    /// Routes as they are served.
+    pub(super) fn of(server: Server, served: Vec<Served>) -> Self {
+        let routes = served.iter().map(|served| (served.route(), served.is_late()));
+        let standing = Self::new(server, routes);
+        Self { served, ..standing }
     }
 }
 
@@ -85,8 +90,9 @@ impl<H: Handler> Front<H> {
         routes: impl IntoIterator<Item = &'a Route> + Clone,
         handler: Arc<H>,
     ) -> Self {
-        let standing = ArcSwap::from_pointee(Standing::new(server, routes, handler.served()));
-        Self { standing, via, handler, open: Arc::default() }
+        let routes = routes.into_iter().map(|route| (route, false));
+        let standing = Standing { served: handler.served(), ..Standing::new(server, routes) };
+        Self { standing: ArcSwap::from_pointee(standing), via, handler, open: Arc::default() }
     }
 
     /// From now on this holds.

@@ -62,8 +62,7 @@ pub async fn serve(routes: &Routes, memory: &Memory) -> Result<u8, StartError> {
     tokio::spawn(tick());
     let hangups = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
     let reloading = |site: &Site<Routed>| {
-        Reloading::new(routes.clone(), memory.clone(), Arc::clone(&proxy), site.controls())
-            .run(hangups)
+        Reloading::new(routes, memory.clone(), Arc::clone(&proxy), site.controls()).run(hangups)
     };
     let code = run(routes.server(), routes.admin(), listed, via, handler, reloading).await?;
     // Also when every client had left before.

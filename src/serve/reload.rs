@@ -2,12 +2,14 @@
 //! changed. It is taken as a whole or not at all.
 
 use std::error::Error;
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use nix::sys::signal::{Signal, raise};
 use sd_notify::NotifyState;
-use tokio::signal::unix::Signal;
+use tokio::signal::unix;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
@@ -70,6 +72,11 @@ impl Fixed {
     }
 }
 
+/// Whether a terminal can send us signals.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
 /// A file as it was read.
 struct Read {
     text: Result<String, RoutesError>,
@@ -81,7 +88,7 @@ struct Read {
 impl Reloading {
     /// What `routes` say is served by `proxy` and `controls`. `memory` has and gets what is learned.
     pub(super) fn new(
-        routes: Routes,
+        routes: &Routes,
         memory: Memory,
         proxy: Arc<Proxy>,
         controls: Controls<Routed>,
@@ -92,20 +99,23 @@ impl Reloading {
             memory,
             proxy,
             controls,
-            fixed: Fixed::of(&routes),
+            fixed: Fixed::of(routes),
             admin: routes.admin().clone(),
             taken: 0,
             refused: None,
             named: Vec::new(),
         };
-        let read = reloading.read();
-        (reloading.taken, reloading.named) = (read.mark, read.named);
+        reloading.named = reloading.named_in(routes.text());
+        reloading.taken = reloading.mark(Ok(routes.text()), &reloading.named);
         reloading
     }
 
     /// Looks after the file for as long as it is served. `hangups` asks for it to be read.
-    pub(super) async fn run(mut self, mut hangups: Signal) {
+    pub(super) async fn run(mut self, mut hangups: unix::Signal) {
         let mut watch = Watch::new(self.files());
+        // It may have changed since it was read at the start.
+        let mut is_other = self.read().mark != self.taken;
+        let had_terminal = has_terminal();
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -113,6 +123,12 @@ impl Reloading {
                 _ = hangups.recv() => true,
                 _ = looks.tick() => false,
             };
+            if asked && had_terminal && !has_terminal() {
+                // Nobody asks for a file to be read by closing a window.
+                if raise(Signal::SIGTERM).is_ok() {
+                    return;
+                }
+            }
             // Files are read and certificates parsed: that may take a while, on a network for long.
             let done = spawn_blocking(move || {
                 if asked {
@@ -120,17 +136,17 @@ impl Reloading {
                     let now = now.unwrap_or(NotifyState::MonotonicUsec(0));
                     let _ = sd_notify::notify(&[NotifyState::Reloading, now]);
                 }
-                if asked || watch.has_changed() {
+                if watch.has_changed() || asked || std::mem::take(&mut is_other) {
                     self.reload(asked);
                     watch.watch(self.files());
                 }
                 if asked {
                     let _ = sd_notify::notify(&[NotifyState::Ready]);
                 }
-                (self, watch)
+                (self, watch, is_other)
             });
             match done.await {
-                Ok(done) => (self, watch) = done,
+                Ok(done) => (self, watch, is_other) = done,
                 Err(_) => return error!("the route file is read no more, by a fault of ours"),
             }
         }
@@ -146,17 +162,23 @@ impl Reloading {
         let text = std::fs::read_to_string(&path)
             .map_err(|source| RoutesError::Unreadable { path, source });
         let named = match &text {
-            Ok(text) => named_files(&self.path, text, &Environment::of_process()),
+            Ok(text) => self.named_in(text),
             // What it named last may be what it names again.
             Err(_) => self.named.clone(),
         };
+        Read { mark: self.mark(text.as_deref(), &named), text, named }
+    }
+
+    fn named_in(&self, text: &str) -> Vec<PathBuf> {
+        named_files(&self.path, text, &Environment::of_process())
+    }
+
+    /// Stands for a text, or for why there is none, and for what is in the files that it names.
+    fn mark(&self, text: Result<&str, &RoutesError>, named: &[PathBuf]) -> u64 {
         let mut mark = DefaultHasher::new();
-        match &text {
-            Ok(text) => text.hash(&mut mark),
-            Err(error) => in_full(error).hash(&mut mark),
-        }
+        text.map_err(|error| in_full(error)).hash(&mut mark);
         contents(named.iter().map(AsRef::as_ref)).hash(&mut mark);
-        Read { mark: mark.finish(), text, named }
+        mark.finish()
     }
 
     /// Reads the file and takes what it says, if it can be used; `asked`: somebody waits for what comes of
@@ -205,13 +227,14 @@ impl Reloading {
 
     /// All that cannot.
     fn take(&mut self, routes: &Routes, ready: Ready, prepared: Prepared) {
-        let Changes { added, removed, changed, moved, unchanged } =
-            self.proxy.take(routes, prepared);
+        let (changes, left) = self.proxy.take(routes, prepared);
+        let Changes { added, removed, changed, moved, unchanged } = changes;
         // Without a table the listener that is there keeps the token that it asks for.
         if routes.admin().listen.is_some() {
             self.admin = routes.admin().clone();
         }
         self.controls.take(ready, routes.server(), &self.admin);
+        left.go();
         self.proxy.metrics().config().reloaded(Reload::Taken);
         for (key, running, asked) in self.fixed.differing(&Fixed::of(routes)) {
             warn!(key, running, asked, "only a restart can change this; what runs stays");

@@ -250,9 +250,7 @@ impl<H: Handler> Controls<H> {
     /// Requests from now on, and connections from now on, go by these settings and by what the handler
     /// serves now.
     pub fn take(&self, ready: Ready, server: &Server, admin: &Admin) {
-        let served = self.handler.served();
-        let routes: Vec<Route> = served.iter().map(|served| served.route().clone()).collect();
-        self.front.take(Standing::new(server.clone(), &routes, served));
+        self.front.take(Standing::of(server.clone(), self.handler.served()));
         self.desk.take(server, admin);
         self.terms.store(Arc::new(ready.0));
     }

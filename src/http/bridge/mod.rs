@@ -25,6 +25,7 @@ mod shared;
 mod store;
 mod streams;
 mod upload;
+mod usage;
 mod wire;
 
 use std::sync::Arc;

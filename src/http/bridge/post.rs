@@ -25,7 +25,7 @@ use crate::http::body::{Body, RequestBody};
 use crate::http::post::asks;
 use crate::http::reading::Posted;
 use crate::http::site::{Counted, SESSION_ID, Site};
-use crate::http::{Outlet, Proxy, reading, refuse};
+use crate::http::{MOVED, Outlet, Proxy, reading, refuse};
 use crate::json;
 use crate::jsonrpc::{Kind, Message};
 use crate::lines::INSPECT_MAX;
@@ -105,6 +105,16 @@ impl Proxy {
             Ok(said) => said,
             Err(refusal) => return *refusal,
         };
+        // What has no session may have been on its way while the route got another server.
+        let now = match parts.headers.contains_key(SESSION_ID) {
+            true => Arc::clone(site),
+            false => match self.standing_for(site) {
+                Some(now) if now.endpoint.is_none() => now,
+                Some(_) => return refusal(StatusCode::SERVICE_UNAVAILABLE, MOVED, None),
+                None => return crate::http::no_route(),
+            },
+        };
+        let site = &now;
         if let Some(date) = modern::date_of(&parts.headers, said.message()) {
             let answer = self.bridge_modern(site, &parts, said, &date, outlet);
             return Box::pin(answer).await;

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,31 +18,28 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::large::Large;
 use super::session::{Command, ENDED, Session, Sessions, Whose, requests};
 use super::store::{Broken, Store};
+use super::usage::idle;
 use crate::http::SHUTTING_DOWN;
 use crate::http::calls::OpenCall;
 use crate::http::ending::Ending;
-use crate::http::site::{Following, Site};
+use crate::http::site::Following;
 use crate::json;
 use crate::jsonrpc::{Key, Kind, Message};
 use crate::mcp;
 use crate::probe::Era;
 use crate::progress::{Pacing, Part, StreamId, StreamKind, Transmit};
 use crate::relay::{Clients, FromClient, Headers, WIRE};
-use crate::routes::Upstream;
 
 /// A client that takes nothing for so long, although there is something for it, is taken for gone: what
 /// waits for it would keep the server from being read.
 const STUCK: Duration = Duration::from_secs(60);
-
-/// Without use for so long a session ends that has no server of its own.
-const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Bytes that a client which shares a server may leave lying; then it is cut off.
 const UNTAKEN_MAX: usize = 32 << 20;
 
 /// The clients of one session.
 pub(super) struct Streams {
-    session: Arc<Session>,
+    pub(super) session: Arc<Session>,
     sessions: Arc<Sessions>,
     commands: mpsc::Receiver<Command>,
     /// What clients have said and the relay has not heard.
@@ -56,15 +52,15 @@ pub(super) struct Streams {
     stuck: Pin<Box<Sleep>>,
     pub(super) large: BTreeMap<StreamId, Large>,
     /// Requests without an answer.
-    waiting: usize,
+    pub(super) waiting: usize,
     call: Option<OpenCall>,
     /// What holds for its route.
-    following: Following,
+    pub(super) following: Following,
     /// When it is looked whether the session is used.
-    timer: Pin<Box<Sleep>>,
+    pub(super) timer: Pin<Box<Sleep>>,
     ending: Pin<Box<OwnedNotified>>,
     /// What is known of the server that is shared.
-    era: Option<Arc<Era>>,
+    pub(super) era: Option<Arc<Era>>,
     stopped: bool,
 }
 
@@ -292,56 +288,6 @@ impl Streams {
         }
         self.waiting = 0;
         self.call = None;
-    }
-
-    /// Whether the server has turned out to be too old to be shared.
-    fn is_of_no_use(&self) -> bool {
-        self.waiting == 0 && self.era.as_ref().is_some_and(|era| era.is_old())
-    }
-
-    /// Other settings hold for requests from now on.
-    fn settled(&mut self) -> Option<FromClient> {
-        if !self.following.has_changed() {
-            return None;
-        }
-        // It may have to end sooner than it was looked for.
-        self.timer.as_mut().reset(Instant::now());
-        let site = self.following.site();
-        let shared = self.session.whose == Whose::Shared;
-        let policy = if shared { &site.shared_policy } else { &site.policy };
-        Some(FromClient::Settings(Arc::clone(policy)))
-    }
-
-    /// Whether its route has another server now, and no request waits here for its answer.
-    fn has_been_left(&self) -> bool {
-        self.waiting == 0 && self.following.site().has_left()
-    }
-
-    /// Whether somebody uses the session: a call whose client has gone may never have an answer.
-    fn is_in_use(&self) -> bool {
-        let awaited = || self.open.values().any(|store| store.is_awaited());
-        self.waiting > 0 && awaited() || self.session.listening.load(Ordering::Relaxed) > 0
-    }
-
-    /// Ready when the session has been without use for too long.
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(idle) = idle(self.following.site()) else { return Poll::Pending };
-        loop {
-            ready!(self.timer.as_mut().poll(cx));
-            let unused = if self.is_in_use() { Duration::ZERO } else { self.session.unused_for() };
-            if unused >= idle {
-                return Poll::Ready(());
-            }
-            self.timer.as_mut().reset(Instant::now() + (idle - unused));
-        }
-    }
-}
-
-/// Without use for so long a session of a route ends.
-fn idle(site: &Site) -> Option<Duration> {
-    match &site.route.upstream {
-        Upstream::Command(stdio) => stdio.idle_timeout,
-        _ => Some(IDLE),
     }
 }
 

@@ -147,10 +147,11 @@ impl Rig {
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let prepared = self.proxy.prepare(&routes, &Memory::default()).unwrap();
-        let moved = self.proxy.take(&routes, prepared).moved;
+        let (changes, left) = self.proxy.take(&routes, prepared);
+        left.go();
         let served = self.proxy.served();
         self.places = Arc::new(Places::new(served.iter().map(|served| served.route())));
-        moved
+        changes.moved
     }
 
     /// Since the beginning.

@@ -156,3 +156,33 @@ fn operators_present_the_token_that_holds_now() {
     assert_eq!(page.status(), 200);
     assert!(page.rest().contains("milepost_config_reloads_total{outcome=\"taken\"} 1\n"));
 }
+
+#[test]
+fn a_terminal_that_is_closed_stops_it() {
+    const SCRIPT: &str = r#"
+import os, pty, sys, time
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], [sys.argv[1], "serve", sys.argv[2]])
+said = b""
+while b" route " not in said:
+    said += os.read(terminal, 4096)
+os.close(terminal)
+for _ in range(600):
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    if ended:
+        print(os.waitstatus_to_exitcode(status))
+        break
+    time.sleep(0.1)
+else:
+    os.kill(pid, 9)
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("proxy.toml");
+    std::fs::write(&path, file("", &demo("/a"))).unwrap();
+    let mut python = std::process::Command::new("python3");
+    python.args(["-c", SCRIPT, crate::support::MILEPOST]).arg(path);
+    let output = python.env("MILEPOST_STATE_DIR", "off").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.trim(), "0", "{}", String::from_utf8_lossy(&output.stderr));
+}
