@@ -16,6 +16,7 @@ use crate::progress::{
     Fate, Filter, Origin, Part, Payload, Policy, QUEUE_MAX, Reason, Record, StreamId, Transmit,
     Verdict,
 };
+use crate::transcript::settings;
 use crate::witness::Witness;
 
 /// A [`Filter`] whose panics stay inside.
@@ -67,13 +68,23 @@ impl Guarded {
         answer
     }
 
+    /// [`Filter::policy`].
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
     /// [`Filter::take`].
     pub fn take(&mut self, policy: &Arc<Policy>) {
         let taken = self.ask(|filter| {
             filter.take(policy);
             Arc::clone(filter.policy())
         });
-        self.policy = taken.unwrap_or_else(|| Arc::clone(&self.policy));
+        let Some(taken) = taken.filter(|taken| !Arc::ptr_eq(taken, &self.policy)) else { return };
+        self.policy = taken;
+        if let Some(witness) = &mut self.witness {
+            let settings = settings::write(&self.policy).words;
+            witness.command(None, format!("settings {settings}").trim_end());
+        }
     }
 
     /// Tells what was decided just now.

@@ -24,7 +24,7 @@ use crate::guarded::Guarded;
 use crate::jsonrpc::{Kind, Message};
 use crate::lines::INSPECT_MAX;
 use crate::mcp;
-use crate::progress::{Fate, Filter, Origin, Record, StreamId, StreamKind};
+use crate::progress::{Fate, Filter, Origin, Policy, Record, StreamId, StreamKind};
 use crate::sse::{Event, Piece};
 use crate::telemetry::Connection;
 use crate::witness::View;
@@ -60,9 +60,8 @@ impl State {
 
     /// What is asked from now on goes by what holds for the route now.
     fn settle(&mut self) {
-        if self.following.has_changed() {
-            self.filter.take(&self.following.site().policy);
-        }
+        self.following.has_changed();
+        self.filter.take(&self.following.site().policy);
     }
 
     fn count(&mut self) {
@@ -345,7 +344,8 @@ impl Proxy {
                 Ok(read) => read,
                 Err(unread) => return refuse(site, &unread, parts.version),
             };
-        let (message, body) = reading::for_server(read, &site.policy, &mut parts.headers);
+        let policy = endpoint.wire.policy();
+        let (message, body) = reading::for_server(read, &policy, &mut parts.headers);
         if site.has_left() && asks(message.as_ref()) {
             return text(
                 StatusCode::NOT_FOUND,
@@ -395,6 +395,13 @@ impl Proxy {
 }
 
 impl Wire {
+    /// By what the next request goes.
+    fn policy(&self) -> Arc<Policy> {
+        let mut state = self.lock();
+        state.settle();
+        Arc::clone(state.filter.policy())
+    }
+
     fn told(&self, message: Option<&Message>) {
         let mut state = self.lock();
         state.settle();

@@ -280,7 +280,8 @@ impl Proxy {
             tables.insert(&site.route.path, (&site.counts, site.tables()));
         }
         for left in leaving.iter() {
-            let (_, sum) = tables.entry(&left.path).or_insert((&left.counts, Tables::default()));
+            let (_, sum) =
+                tables.entry(&left.path).or_insert_with(|| (&left.counts, Tables::default()));
             if let Some(site) = left.site.upgrade() {
                 *sum += site.tables();
             }

@@ -162,10 +162,10 @@ impl Ledger {
         if std::mem::replace(&mut self.renames, true) || self.mapped {
             return;
         }
-        let named = |(id, call): (&CallId, &Box<Call>)| {
-            Some((self.clients_token(call.stream, call.token.as_ref()?)?, *id))
+        let named = |(id, call): (CallId, &Call)| {
+            Some((self.clients_token(call.stream, call.token.as_ref()?)?, id))
         };
-        let named: Vec<_> = self.calls.iter().filter_map(named).collect();
+        let named: Vec<_> = self.iter().filter_map(named).collect();
         for (name, id) in named {
             self.by_client_token.entry(name).or_default().push(id);
         }

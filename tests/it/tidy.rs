@@ -23,7 +23,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("witness", &["json", "jsonrpc", "progress"]),
     ("masking", &["json", "jsonrpc", "progress", "secret"]),
     ("record", &["masking", "progress", "transcript", "witness"]),
-    ("guarded", &["jsonrpc", "progress", "witness"]),
+    ("guarded", &["jsonrpc", "progress", "transcript", "witness"]),
     ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport", "witness"]),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
     ("host", &["lines", "probe", "relay", "telemetry", "transport"]),

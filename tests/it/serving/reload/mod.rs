@@ -44,7 +44,7 @@ fn reload(proxy: &Proxy, text: &str) -> String {
     proxy.hang_up();
     let is_one = |line: &&str| outcomes.iter().any(|words| line.contains(words));
     until("something has come of it", || proxy.log().lines().filter(is_one).count() > before);
-    proxy.log().lines().filter(is_one).next_back().unwrap().to_owned()
+    proxy.log().lines().rfind(is_one).unwrap().to_owned()
 }
 
 /// A number of `/metrics`.
