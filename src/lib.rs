@@ -25,8 +25,11 @@ pub mod settings;
 pub mod sse;
 pub mod telemetry;
 pub mod terminal;
+pub mod trace_context;
+pub mod traces;
 pub mod transcript;
 pub mod transport;
+pub mod watch;
 pub mod witness;
 pub mod wrap;
 
@@ -36,3 +39,4 @@ pub mod cli;
 pub mod manual;
 pub mod replay;
 pub mod stats;
+pub mod tap;

@@ -13,9 +13,10 @@ use milepost::cli::{Adopt, Cli, Command, Doctor, Wrap, WrappedServer};
 use milepost::durations::{Memory, state_dir};
 use milepost::routes::{self, Routes};
 use milepost::telemetry::LogFormat;
+use milepost::traces::{self, Over};
 use milepost::transport::child::Program;
 use milepost::witness::{Onlooker, Witness};
-use milepost::{adopt, check, demo, doctor, manual, replay, serve, stats, telemetry, wrap};
+use milepost::{adopt, check, demo, doctor, manual, replay, serve, stats, tap, telemetry, wrap};
 use tokio::runtime::Builder;
 use tracing::Level;
 
@@ -57,11 +58,13 @@ async fn run(command: Command) -> ExitCode {
                 Err(error) => return report(&error, 2),
             };
             let memory = Memory::open(state_dir(None, routes.state()).as_deref());
+            let traces = traces::start(Over::Http);
             let code = match serve::serve(&routes, &memory).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
             };
             memory.close();
+            traces.close();
             code
         }
         Command::Check(args) => match check::run(&args) {
@@ -83,6 +86,10 @@ async fn run(command: Command) -> ExitCode {
                 code => code,
             },
             Err(error) => report(&error, 2),
+        },
+        Command::Tap(args) => match tap::run(&args).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => report(&error, if error.is_late() { 1 } else { 2 }),
         },
         Command::Schema => tell(&routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {
@@ -108,6 +115,7 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),
     };
+    let traces = traces::start(Over::Pipe);
     let recorder = recorder.map(|recorder| Box::new(recorder) as Box<dyn Onlooker>);
     let witness = Witness::new(Instant::now(), recorder.into_iter().collect());
     let code = match wrapped.server {
@@ -126,6 +134,7 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         }
     };
     memory.close();
+    traces.close();
     if let Some(ending) = ending {
         ending.wait();
     }

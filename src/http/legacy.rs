@@ -25,8 +25,10 @@ use crate::jsonrpc::{Kind, Message};
 use crate::lines::INSPECT_MAX;
 use crate::mcp;
 use crate::progress::{Fate, Filter, Origin, Policy, Record, StreamId, StreamKind};
+use crate::relay::trace_of;
 use crate::sse::{Event, Piece};
 use crate::telemetry::Connection;
+use crate::trace_context::TraceContext;
 use crate::witness::View;
 
 /// The only client stream of a wire.
@@ -143,9 +145,11 @@ impl Speaking {
         let base = self.site.sse.as_ref().and_then(|target| target.url.as_ref());
         let endpoint = base.and_then(|base| same_origin(base, named));
         let Some(on_server) = endpoint else {
+            // What stands behind that may be a secret.
+            let named = std::str::from_utf8(named).ok().and_then(|named| base?.join(named).ok());
             tracing::error!(
                 route = self.site.route.path,
-                endpoint = %String::from_utf8_lossy(&named[..named.len().min(256)]),
+                origin = named.map(|named| named.origin().ascii_serialization()),
                 "the server names an endpoint of another origin; its stream is closed"
             );
             self.refused = true;
@@ -353,14 +357,15 @@ impl Proxy {
             );
         }
         let method = message.as_ref().and_then(Message::method);
+        let trace = trace_of(&parts.headers);
         // Nothing of ours may come before it.
         let begins = method.as_deref() == Some(mcp::INITIALIZED);
         if !begins {
-            endpoint.wire.told(message.as_ref());
+            endpoint.wire.told(message.as_ref(), trace.as_ref());
         }
         let response = self.send_on(site, target, &endpoint, parts, body, ours).await;
         if begins && response.status().is_success() {
-            endpoint.wire.told(message.as_ref());
+            endpoint.wire.told(message.as_ref(), trace.as_ref());
         }
         if !response.status().is_success()
             && let Some(message) = &message
@@ -402,9 +407,10 @@ impl Wire {
         Arc::clone(state.filter.policy())
     }
 
-    fn told(&self, message: Option<&Message>) {
+    fn told(&self, message: Option<&Message>, trace: Option<&TraceContext>) {
         let mut state = self.lock();
         state.settle();
+        state.filter.ask(|filter| filter.traced(WIRE, trace.cloned()));
         match message {
             Some(message) if message.kind() != Kind::Noise => {
                 state.filter.client_message(now(), WIRE, message);

@@ -1,7 +1,9 @@
-//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics` and `/log-level`.
+//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics`, `/calls`, `/tap` and `/log-level`.
 //!
 //! Probes are answered whoever asks. What shows or changes something asks for `bearer` of `[admin]`, if
 //! there is one; if there is none, it can only be had over loopback.
+
+mod streams;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use tokio::time::timeout;
 
 use super::guard::{admit, authorize};
@@ -23,6 +25,8 @@ use crate::http::Via;
 use crate::metrics;
 use crate::routes::{Admin, Server};
 use crate::telemetry::{self, FilterError};
+use crate::watch::PATH_OF_TAP;
+use streams::Streams;
 
 /// Connections to the admin listener that may be open at once. It serves probes.
 pub(super) const CONNECTIONS_MAX: usize = 64;
@@ -42,7 +46,7 @@ pub(super) const CHANGES: &str = "milepost-admin";
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-type Answer = Response<Full<Bytes>>;
+type Answer = Response<streams::Body>;
 
 /// Answers operators.
 pub(super) struct Desk<H> {
@@ -50,12 +54,18 @@ pub(super) struct Desk<H> {
     server: ArcSwap<Server>,
     via: Via,
     handler: Arc<H>,
+    streams: Streams,
 }
 
 impl<H: Handler> Desk<H> {
     pub(super) fn new(server: &Server, admin: &Admin, via: Via, handler: Arc<H>) -> Self {
         let server = ArcSwap::from_pointee(Self::seen(server, admin));
-        Self { server, via, handler }
+        Self { server, via, handler, streams: Streams::default() }
+    }
+
+    /// Ends what is shown without end.
+    pub(super) fn end_streams(&self) {
+        self.streams.end();
     }
 
     /// From now on this holds.
@@ -76,7 +86,7 @@ impl<H: Handler> Desk<H> {
         let answer = match self.course(&client, ready, &parts) {
             Ok(Course::Answered(answer)) => answer,
             Ok(Course::Change) => change(body).await,
-            Err(refusal) => return refusal.response(&parts.method),
+            Err(refusal) => return refusal.response(&parts.method).map(streams::Body::Whole),
         };
         let (mut head, body) = answer.into_parts();
         head.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -100,6 +110,14 @@ impl<H: Handler> Desk<H> {
                     return Err(Refusal::ReadOnly);
                 }
                 Ok(Course::Answered(typed(StatusCode::OK, metrics::CONTENT_TYPE, text)))
+            }
+            path if path == PATH_OF_TAP || path == "/calls" || path.starts_with("/calls/") => {
+                self.authorize(client, parts)?;
+                let calls = self.handler.calls().ok_or(Refusal::NoPage)?;
+                if !reads {
+                    return Err(Refusal::ReadOnly);
+                }
+                self.streams.answer(calls, parts).map(Course::Answered)
             }
             "/log-level" => {
                 self.authorize(client, parts)?;
@@ -190,7 +208,7 @@ fn plain(status: StatusCode, text: &str) -> Answer {
 }
 
 fn typed(status: StatusCode, kind: &'static str, text: String) -> Answer {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+    let mut response = Response::new(streams::Body::from(Bytes::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
