@@ -56,11 +56,11 @@ fn a_replay_takes_them_where_they_were_taken() {
         "! settings error-shape=off".to_owned(),
         call(2),
         refusal("<", 1),
-        mended.to_owned(),
         ended("error-shape 1"),
+        mended.to_owned(),
         refusal("<", 2),
-        refusal("=", 2),
         ended(""),
+        refusal("=", 2),
     ];
     std::fs::write(&file, text.join("\n") + "\n").unwrap();
     let output = milepost().arg("replay").arg(&file).output().unwrap();
