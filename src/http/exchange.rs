@@ -100,7 +100,7 @@ impl Exchange {
                 filter.traced(OWN, trace);
             },
         );
-        let member = session.map(|session| session.enter(message));
+        let member = session.map(|session| session.enter(message, policy));
         if let Some(Member { client: Some(client), .. }) = &member {
             let told = || {
                 let quoted = |text: &str| String::from_utf8_lossy(&json::quote(text)).into_owned();
@@ -160,9 +160,9 @@ impl Exchange {
     }
 
     /// The server has named a session in its answer: the requests belong to it from now on.
-    pub(super) fn join(&mut self, session: &Arc<Session>, message: &Message) {
+    pub(super) fn join(&mut self, session: &Arc<Session>, message: &Message, policy: &Arc<Policy>) {
         if self.member.is_none() {
-            self.member = Some(session.enter(Some(message)));
+            self.member = Some(session.enter(Some(message), policy));
         }
     }
 

@@ -69,6 +69,8 @@ pub(super) struct Player {
     pacing: Pacing,
     /// There is one client, on one stream.
     is_wire: bool,
+    /// Strangers share the server.
+    is_shared: bool,
     start: Instant,
     /// The time of the recording.
     clock: Instant,
@@ -122,6 +124,7 @@ impl Player {
             learned,
             pacing,
             is_wire: begins == Begins::Wire,
+            is_shared: begins == Begins::Open(true),
             start,
             clock: start,
             now: start,

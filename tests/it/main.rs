@@ -31,6 +31,7 @@ mod properties;
 mod record;
 mod record_serve;
 mod relay;
+mod reload;
 mod rig;
 mod routes;
 mod script;

@@ -1,17 +1,19 @@
 //! What happens to a connection, in the words of a recording.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{Player, upstream};
 use crate::clients::Client;
 use crate::json;
 use crate::jsonrpc::Key;
-use crate::progress::{Pacing, Reason, StreamId, StreamKind};
-use crate::transcript::escape;
+use crate::progress::{Pacing, Policy, Reason, StreamId, StreamKind};
+use crate::transcript::{escape, settings};
 use crate::witness::APART;
 
 /// What may be said there.
-const EXPECTED: &str = "one of left, gone, fails, ending, flush, slow, quick, large, on, apart, opens, closes, \
+const EXPECTED: &str = "one of left, gone, settings, fails, ending, flush, slow, quick, large, on, apart, opens, closes, \
                         settles, settled, whose, learns, moved, here, passes, out of place, refused, \
                         knows not all, client, leaves, tasks over, looks, waits, written is expected";
 
@@ -26,6 +28,7 @@ impl Player {
                 let (status, why) = rest.split_once(' ').unwrap_or((rest, ""));
                 self.filter.fail_calls(now, why, status.parse().ok());
             }
+            "settings" => self.settings(rest)?,
             "ending" => self.filter.stop_beating(),
             "flush" => self.filter.flush(),
             "slow" => self.filter.client_is_slow(true),
@@ -84,6 +87,15 @@ impl Player {
             }
             _ => return Err(format!("{command:?} is not known; {EXPECTED}")),
         }
+        Ok(())
+    }
+
+    /// Calls from here on go by others.
+    fn settings(&mut self, words: &str) -> Result<(), String> {
+        let learned = Arc::clone(&self.learned);
+        let mut policy = Policy { learned, remap: self.is_shared, ..Policy::default() };
+        settings::read(&mut policy, words)?;
+        self.filter.take(&Arc::new(policy));
         Ok(())
     }
 

@@ -14,6 +14,7 @@ mod learned;
 mod lifecycle;
 mod logs;
 mod records;
+mod reload;
 mod requests;
 pub(crate) mod rig;
 mod sizes;
