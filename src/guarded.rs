@@ -99,7 +99,8 @@ impl Guarded {
         let Some(taken) = taken.filter(|taken| !Arc::ptr_eq(taken, &self.policy)) else { return };
         self.policy = taken;
         if let Some(witness) = &mut self.witness {
-            let settings = settings::write(&self.policy).words;
+            // What is wanted: what of it holds yet follows from what has been said.
+            let settings = settings::write(policy).words;
             witness.command(None, format!("settings {settings}").trim_end());
         }
     }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::Begins;
 use crate::masking::Masking;
-use crate::progress::{Reason, Record, StreamId, Verdict};
+use crate::progress::{Policy, Reason, Record, StreamId, Verdict};
 use crate::transcript::{self, SAME, escape, settings};
 use crate::witness::{APART, Event, What};
 
@@ -29,11 +30,15 @@ struct Part {
     number: u64,
     /// The time that has been written: the beginning of all of them, at first.
     at: Option<Instant>,
+    /// Its settings, where they are not those at the head of the file.
+    settings: Option<String>,
 }
 
 /// What is written of a conversation.
 pub(super) struct Book {
     route: Box<str>,
+    /// What holds for its first part.
+    policy: Arc<Policy>,
     /// What was written and is not in the file yet: all of it, before anything was said.
     text: String,
     /// The file's name, once something was said.
@@ -60,6 +65,7 @@ impl Book {
         let policy = &begins.policy;
         let mut book = Self {
             route: begins.route.clone(),
+            policy: Arc::clone(policy),
             text: String::new(),
             name: None,
             file: None,
@@ -97,9 +103,11 @@ impl Book {
     }
 
     /// A filter begins.
-    pub(super) fn join(&mut self, part: u64) {
+    pub(super) fn join(&mut self, part: u64, policy: &Arc<Policy>) {
         self.count += 1;
-        self.parts.insert(part, Part { number: self.count, at: None });
+        let own = (!Arc::ptr_eq(policy, &self.policy)).then(|| settings::write(policy).words);
+        let settings = own.filter(|own| *own != settings::write(&self.policy).words);
+        self.parts.insert(part, Part { number: self.count, at: None, settings });
     }
 
     /// A filter is gone; whether it was the last.
@@ -160,7 +168,12 @@ impl Book {
         {
             let line = format!("! {}", escape(command.as_bytes()));
             known.at = Some(start);
-            return self.line(number, &line);
+            let settings = known.settings.take();
+            self.line(number, &line);
+            if let Some(words) = settings {
+                self.line(number, format!("! settings {words}").trim_end());
+            }
+            return;
         }
         let at = known.at.get_or_insert(start);
         let passed = event.at.saturating_duration_since(*at);

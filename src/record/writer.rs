@@ -113,7 +113,7 @@ impl Writer {
             self.books.insert(conversation, Book::new(begins, self.secrets));
         }
         if let Some(book) = self.books.get_mut(&conversation) {
-            book.join(begins.place.part);
+            book.join(begins.place.part, &begins.policy);
         }
     }
 
