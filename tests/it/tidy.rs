@@ -13,12 +13,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sse", &[]),
     ("terminal", &[]),
     ("secret", &[]),
+    ("trace_context", &[]),
     ("jsonrpc", &["json"]),
-    ("progress", &["clients", "json", "jsonrpc", "mcp", "secret", "terminal"]),
+    ("progress", &["clients", "json", "jsonrpc", "mcp", "secret", "terminal", "trace_context"]),
+    ("traces", &["json", "mcp", "progress", "trace_context"]),
     ("transport", &[]),
     ("census", &["clients"]),
-    ("metrics", &["census", "progress"]),
-    ("telemetry", &["census", "clients", "metrics", "progress"]),
+    ("metrics", &["census", "progress", "traces"]),
+    ("telemetry", &["census", "clients", "metrics", "progress", "trace_context", "traces"]),
     ("transcript", &["progress", "settings"]),
     ("witness", &["json", "jsonrpc", "progress"]),
     ("masking", &["json", "jsonrpc", "progress", "secret"]),
@@ -38,7 +40,19 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("guarded", &["jsonrpc", "progress", "witness"]),
-    ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport", "witness"]),
+    (
+        "relay",
+        &[
+            "guarded",
+            "jsonrpc",
+            "lines",
+            "progress",
+            "terminal",
+            "trace_context",
+            "transport",
+            "witness",
+        ],
+    ),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
     ("host", &["lines", "probe", "relay", "telemetry", "transport"]),
     ("remote", &["relay", "telemetry"]),
@@ -88,6 +102,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "routes",
             "sse",
             "telemetry",
+            "trace_context",
             "transport",
             "witness",
         ],
@@ -140,6 +155,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "settings",
             "stats",
             "telemetry",
+            "traces",
             "transport",
             "watch",
         ],
@@ -147,8 +163,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 8] =
-    ["clients", "json", "jsonrpc", "mcp", "progress", "secret", "sse", "terminal"];
+const CORE: [&str; 9] =
+    ["clients", "json", "jsonrpc", "mcp", "progress", "secret", "sse", "terminal", "trace_context"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [
