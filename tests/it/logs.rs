@@ -328,7 +328,7 @@ fn two_traceparents_are_none() {
 #[cfg(not(feature = "otlp"))]
 #[test]
 fn without_the_feature_spans_are_told_to_nobody() {
-    let mut command = Command::new("env");
+    let mut command = std::process::Command::new("env");
     command.args(["OTEL_EXPORTER_OTLP_ENDPOINT=http://user:secret@127.0.0.1:1"]);
     command.arg(crate::support::MILEPOST).args(["wrap", "--", "sh", "-c", ECHO]);
     let mut session = Session::start(&mut command);

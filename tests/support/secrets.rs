@@ -372,7 +372,7 @@ fn bad_http2(address: &str) {
         literal(":method", "GET"),
         literal(":scheme", "http"),
         literal(":authority", "canary-user:canary-password@127.0.0.1"),
-        literal(":path", "/http\"?key=canary-query"),
+        literal(":path", "/http x?key=canary-query"),
     ];
     let headers = headers.concat();
     let mut text = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0".to_vec();
