@@ -16,6 +16,7 @@ mod startup;
 mod stdio;
 mod stopping;
 pub(crate) mod upstream;
+mod watching;
 mod wires;
 
 use std::io::{Read, Write};
