@@ -153,6 +153,17 @@ impl Book {
         }
     }
 
+    /// What begins is said before anything is told of it.
+    fn part_begins(&mut self, part: u64, start: Instant, command: &str) {
+        let Some(known) = self.parts.get_mut(&part) else { return };
+        known.at = Some(start);
+        let (number, settings) = (known.number, known.settings.take());
+        self.line(number, &format!("! {}", escape(command.as_bytes())));
+        if let Some(words) = settings {
+            self.line(number, format!("! settings {words}").trim_end());
+        }
+    }
+
     /// Something has happened.
     pub(super) fn happened(&mut self, part: u64, event: Event) {
         let start = *self.start.get_or_insert(event.at);
@@ -162,18 +173,10 @@ impl Book {
         };
         let Some(known) = self.parts.get_mut(&part) else { return };
         let number = known.number;
-        // What begins is said before anything is told of it.
         if known.at.is_none()
             && let What::Command(command) = &event.what
         {
-            let line = format!("! {}", escape(command.as_bytes()));
-            known.at = Some(start);
-            let settings = known.settings.take();
-            self.line(number, &line);
-            if let Some(words) = settings {
-                self.line(number, format!("! settings {words}").trim_end());
-            }
-            return;
+            return self.part_begins(part, start, command);
         }
         let at = known.at.get_or_insert(start);
         let passed = event.at.saturating_duration_since(*at);
