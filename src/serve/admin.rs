@@ -1,7 +1,9 @@
-//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics` and `/log-level`.
+//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics`, `/log-level` and the live page.
 //!
-//! Probes are answered whoever asks. What shows or changes something asks for `bearer` of `[admin]`, if
+//! Probes are answered whoever asks, and the page holds no data. What shows or changes something asks for `bearer` of `[admin]`, if
 //! there is one; if there is none, it can only be had over loopback.
+
+mod page;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -83,6 +85,8 @@ impl<H: Handler> Desk<H> {
             "/livez" => read(StatusCode::OK, "alive\n"),
             "/readyz" if ready => read(StatusCode::OK, "ready\n"),
             "/readyz" => read(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+            "/" if reads => Ok(Course::Answered(live_page())),
+            "/" => Err(Refusal::ReadOnly),
             "/metrics" => {
                 self.authorize(client, parts)?;
                 let text = self.handler.metrics().ok_or(Refusal::NoPage)?;
@@ -134,6 +138,12 @@ fn is_our_own(parts: &Parts) -> bool {
         origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://")) == host
     };
     parts.headers.contains_key(CHANGES) && parts.headers.get(ORIGIN).is_none_or(same)
+}
+
+fn live_page() -> Answer {
+    let mut response = Response::new(Full::new(page::TEXT));
+    *response.headers_mut() = page::headers();
+    response
 }
 
 fn log_level() -> Answer {

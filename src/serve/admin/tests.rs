@@ -65,10 +65,24 @@ fn probes_are_told_whether_it_lives_and_whether_clients_may_come() {
         check(&desk, HERE, ready, "GET /readyz host=localhost:7333", status);
         check(&desk, HERE, ready, "POST /livez", 405);
         check(&desk, HERE, ready, "DELETE /readyz", 405);
-        check(&desk, HERE, ready, "GET /", 404);
+        check(&desk, HERE, ready, "GET /page.html", 404);
         check(&desk, HERE, ready, "GET /livez/", 404);
         check(&desk, HERE, ready, "GET /livez host=evil.example", 403);
         check(&desk, HERE, ready, "GET /livez host=localhost:7332", 403);
+    }
+}
+
+#[test]
+fn the_live_page_is_for_all_who_may_ask_as_it_holds_no_data() {
+    for (bearer, here) in [(None, HERE), (None, BEYOND), (Some("s3cret"), BEYOND)] {
+        let desk = desk(bearer);
+        check(&desk, here, true, "GET /", 200);
+        check(&desk, here, false, "GET /?tool=build", 200);
+        check(&desk, here, true, "HEAD /", 200);
+        check(&desk, here, true, "POST /", 405);
+        check(&desk, here, true, "GET //", 404);
+        check(&desk, here, true, "GET / host=evil.example", 403);
+        check(&desk, here, true, "GET / origin=http://evil.example", 403);
     }
 }
 

@@ -1,0 +1,107 @@
+//! The live page: one file without data, which asks for all that it shows.
+
+use std::sync::LazyLock;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue};
+use ring::digest::{SHA256, digest};
+
+pub(super) const TEXT: Bytes = Bytes::from_static(include_bytes!("page.html"));
+
+/// What a browser may do with it: run what is in it and nothing else, ask this listener and nobody
+/// else, and never make markup of text (`require-trusted-types-for`). Its icon is in it.
+static POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
+    let text = std::str::from_utf8(include_bytes!("page.html")).ok()?;
+    let script = source(text, "<script>", "</script>")?;
+    let style = source(text, "<style>", "</style>")?;
+    let policy = format!(
+        "default-src 'none'; connect-src 'self'; img-src data:; script-src {script}; \
+         style-src {style}; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; \
+         require-trusted-types-for 'script'; trusted-types 'none'"
+    );
+    HeaderValue::try_from(policy).ok()
+});
+
+/// What stands between two tags, as a policy names it.
+fn source(text: &str, from: &str, to: &str) -> Option<String> {
+    let (_, rest) = text.split_once(from)?;
+    let (inner, _) = rest.split_once(to)?;
+    Some(format!("'sha256-{}'", STANDARD.encode(digest(&SHA256, inner.as_bytes()))))
+}
+
+/// Its headers.
+pub(super) fn headers() -> HeaderMap {
+    let fixed: [(HeaderName, &'static str); 5] = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    let fixed = fixed.map(|(name, value)| (name, HeaderValue::from_static(value)));
+    // Without a policy nothing in it would be allowed; a test says that there is one.
+    let closed = || HeaderValue::from_static("default-src 'none'");
+    let policy = POLICY.clone().unwrap_or_else(closed);
+    fixed.into_iter().chain([(CONTENT_SECURITY_POLICY, policy)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::{Reason, Repair};
+
+    const PAGE: &str = include_str!("page.html");
+
+    #[test]
+    fn the_policy_names_what_is_in_the_page() {
+        let headers = headers();
+        let policy = headers[CONTENT_SECURITY_POLICY].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'; connect-src 'self';"), "{policy}");
+        assert_eq!(policy.matches("'sha256-").count(), 2, "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        for tag in ["<script", "</script>", "<style", "</style>"] {
+            assert_eq!(PAGE.matches(tag).count(), 1, "{tag}");
+        }
+    }
+
+    #[test]
+    fn the_page_needs_nothing_from_elsewhere_and_makes_no_markup_of_text() {
+        for word in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            " style=\"",
+            " onclick=\"",
+            "src=",
+            "@import",
+            "url(",
+            "https:",
+        ] {
+            assert!(!PAGE.contains(word), "{word}");
+        }
+        assert!(PAGE.len() < 48 << 10, "{} bytes", PAGE.len());
+    }
+
+    #[test]
+    fn the_page_has_words_for_every_name() {
+        let (_, repaired) = PAGE.split_once("const REPAIRED = {").unwrap();
+        let (repaired, withheld) = repaired.split_once("const WITHHELD = {").unwrap();
+        let (withheld, _) = withheld.split_once("};").unwrap();
+        let check = |list: &str, names: &[&str]| {
+            for name in names {
+                assert!(list.contains(&format!("  '{name}': '")), "{name}");
+            }
+            assert_eq!(list.matches("': '").count(), names.len());
+        };
+        check(repaired, &Repair::ALL.map(Repair::name));
+        check(withheld, &Reason::ALL.map(Reason::name));
+    }
+}
