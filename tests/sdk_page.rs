@@ -5,11 +5,12 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+use std::{env, fs};
 
 use serde_json::{Value, json};
 
 use crate::support::exchange::Exchange;
-use crate::support::sdk::{Proxy, collect, route, set_up, visit};
+use crate::support::sdk::{Proxy, Upstream, collect, route, set_up, visit};
 use crate::support::server::Server;
 use crate::support::{home, wait};
 use crate::{aside, for_each};
@@ -93,7 +94,7 @@ fn a_call_is_seen_to_move_and_end_and_its_messages_are_read_by_keyboard() {
             seen["figures"]
         );
 
-        assert_eq!(seen["left"], 0, "{seen:#}");
+        assert_eq!((&seen["left"], &seen["followed"]), (&json!(0), &json!(true)), "{seen:#}");
         let past = texts(&seen["past"]);
         assert!(past.contains(&"pagerank") && past.contains(&"✓ result"), "{past:?}");
         assert!(!texts(&seen["chips"]).is_empty(), "{past:?}");
@@ -211,4 +212,50 @@ fn a_token_is_asked_for_where_there_is_one() {
         assert_eq!(seen["kept"], json!([1, 0, ""]), "{seen:#}");
         proxy.finish();
     });
+}
+
+/// A picture for `docs/live-page.md`, with `UPDATE_EXPECT`; it is different each time.
+#[test]
+fn the_picture_in_the_documentation() {
+    let path = home().join("docs/live-page.png");
+    if env::var_os("UPDATE_EXPECT").is_some() {
+        aside(|| take_picture(path.to_str().unwrap()));
+    }
+    let picture = fs::read(path).unwrap();
+    assert!(picture.starts_with(b"\x89PNG") && picture.len() < 200_000, "{}", picture.len());
+}
+
+fn take_picture(path: &str) {
+    let servers = [
+        ("/graph", Server::start("kuzumem", &["--generation", "k5", "--pace", "1800ms"])),
+        ("/memory", Server::start("kuzumem", &["--generation", "k5", "--pace", "150ms"])),
+        ("/agents", Server::start("plexus", &["--variant", "p0", "--pace", "150ms"])),
+        ("/shell", Server::start("swissarmyhammer", &["--generation", "s2", "--pace", "100ms"])),
+        ("/reports", Server::start("silent", &["--json"])),
+    ];
+    let steps = Upstream::start("ts1", &[]);
+    let beats = "heartbeat = { after = \"2s\", every = \"2s\" }";
+    let mut routes: Vec<_> =
+        servers.iter().map(|(path, server)| route(path, "url", server.url(), beats)).collect();
+    routes.push(route("/builds", "url", steps.url(), beats));
+    let proxy = operated("", &routes.concat());
+    let calls = [
+        ("ts1", "/memory", "pagerank", ""),
+        ("ts2", "/agents", "claudecode.chat", ""),
+        ("py2", "/shell", "code_context", ""),
+        ("ts1", "/memory", "no-such-tool", ""),
+        ("ts2", "/reports", r#"sleep={"seconds":45}"#, ""),
+        ("rmcp", "/graph", "pagerank", ""),
+        ("py2", "/builds", r#"steps={"count":60,"ms":600,"total":60}"#, ""),
+        ("ts1", "/reports", r#"sleep={"seconds":40}"#, "--no-progress"),
+        ("ts2", "/builds", r#"steps={"count":400,"ms":90}"#, ""),
+    ];
+    look("picture", &proxy, &["--picture", path], || {
+        for_each(calls, |(client, path, call, option)| {
+            let options = ["--call", call, option];
+            let options = if option.is_empty() { &options[..2] } else { &options };
+            visit(client, options, &["--url", &proxy.url(path)], &[]);
+        });
+    });
+    proxy.finish();
 }

@@ -1,7 +1,8 @@
 //! What operators and their probes ask: `/livez`, `/readyz`, `/metrics`, `/log-level` and the live page.
 //!
-//! Probes are answered whoever asks, and the page holds no data. What shows or changes something asks for `bearer` of `[admin]`, if
-//! there is one; if there is none, it can only be had over loopback.
+//! Probes are answered whoever asks, and so is the page, which holds no data. What shows or changes
+//! something asks for `bearer` of `[admin]`, if there is one; if there is none, it can only be had over
+//! loopback.
 
 mod page;
 

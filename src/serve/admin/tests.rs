@@ -33,6 +33,11 @@ fn desk(bearer: Option<&str>) -> Desk<Counting> {
 /// The status that a desk answers with: `head` is a method, a path and headers.
 #[track_caller]
 fn check(desk: &Desk<Counting>, here: &str, ready: bool, head: &str, status: u16) {
+    assert_eq!(ask(desk, here, ready, head).status(), status, "{head}");
+}
+
+#[track_caller]
+fn ask(desk: &Desk<Counting>, here: &str, ready: bool, head: &str) -> Answer {
     let mut words = head.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap());
     let mut request = Request::builder().method(method).uri(path);
@@ -48,8 +53,7 @@ fn check(desk: &Desk<Counting>, here: &str, ready: bool, head: &str, status: u16
     let local = here.parse().unwrap();
     let client = Client { remote: local, local, secure: false, outlet: Outlet::default() };
     let request = request.body(Empty::<Bytes>::new()).unwrap();
-    let answer = desk.answer(client, ready, request).now_or_never().unwrap();
-    assert_eq!(answer.status(), status, "{head}");
+    desk.answer(client, ready, request).now_or_never().unwrap()
 }
 
 const HERE: &str = "127.0.0.1:7333";
@@ -83,6 +87,28 @@ fn the_live_page_is_for_all_who_may_ask_as_it_holds_no_data() {
         check(&desk, here, true, "GET //", 404);
         check(&desk, here, true, "GET / host=evil.example", 403);
         check(&desk, here, true, "GET / origin=http://evil.example", 403);
+    }
+}
+
+#[test]
+fn browsers_are_told_how_little_the_live_page_may_do() {
+    for head in ["GET /", "HEAD /"] {
+        let answer = ask(&desk(None), HERE, true, head);
+        let header = |name: &str| answer.headers()[name].to_str().unwrap();
+        let policy = header("content-security-policy");
+        for rule in [
+            "default-src 'none'",
+            "connect-src 'self'",
+            "frame-ancestors 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ] {
+            assert!(policy.split("; ").any(|one| one == rule), "{rule}: {policy}");
+        }
+        assert_eq!(header("content-type"), "text/html; charset=utf-8");
+        assert_eq!(header("x-content-type-options"), "nosniff");
+        assert_eq!(header("referrer-policy"), "no-referrer");
+        assert_eq!(header("cache-control"), "no-store");
     }
 }
 

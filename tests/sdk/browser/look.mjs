@@ -111,8 +111,11 @@ const scenes = {
         const bar = page.locator('#open [role=progressbar]');
         await bar.waitFor();
         seen.open = (await bar.locator('xpath=ancestor::tr').innerText()).split('\n');
+        await page.locator('#open .link').focus();
         await page.locator('#past tbody tr').waitFor();
         seen.figures = await page.evaluate(() => globalThis.figures);
+        // The focus stays with its call.
+        seen.followed = await page.evaluate(() => document.querySelector('#past tbody').contains(document.activeElement));
         seen.left = await page.locator('#open tbody tr').count();
         const past = page.locator('#past tbody tr');
         seen.past = (await past.innerText()).split('\n');
