@@ -74,9 +74,15 @@ impl Guarded {
             return;
         }
         while let Some(record) = self.filter.poll_record() {
+            if let Record::Opened(call) | Record::TakenOver(call) = &record
+                && let Some(opened) = self.filter.opened(*call)
+            {
+                witness.knows(&opened);
+            }
             witness.decided(&record);
             self.recorded.push_back(record);
         }
+        witness.settled();
     }
 
     /// Asks the filter; `None` if it has failed, now or before.
@@ -240,7 +246,27 @@ impl Guarded {
 
     /// [`Filter::server_message_here`].
     pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        self.judge(origin, message, |filter| filter.server_message_here(now, origin, message))
+        if let Some(witness) = &mut self.witness {
+            witness.server_here(now, origin, message.raw(), self.filter.messages() + 1);
+        }
+        let fate =
+            self.judge(origin, message, |filter| filter.server_message_here(now, origin, message));
+        self.note();
+        fate
+    }
+
+    /// [`Filter::plain_progress`], of the text of a whole message.
+    pub fn plain_progress(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
+        let number = self.filter.messages() + 1;
+        let plain = self.ask(|filter| filter.plain_progress(now, stream, text));
+        let is_plain = plain == Some(true);
+        if let Some(witness) = self.witness.as_mut().filter(|_| is_plain) {
+            witness.server(now, Origin::Stream(stream), text, number);
+            let transmit = Transmit { payload: text.clone().into(), part: Part::Whole };
+            witness.told(now, stream, &transmit);
+            self.note();
+        }
+        is_plain
     }
 
     fn judge(

@@ -10,6 +10,7 @@ pub mod http;
 pub mod json;
 pub mod jsonrpc;
 pub mod lines;
+pub mod masking;
 pub mod mcp;
 pub mod metrics;
 pub mod probe;

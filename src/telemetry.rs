@@ -213,7 +213,7 @@ impl Connection {
             }
         }
         match record {
-            Record::Opened(_) => {}
+            Record::Opened(_) | Record::TakenOver(_) => {}
             Record::Message { number, verdict: Verdict::Withheld(reason), .. } => {
                 *self.withheld.entry(*reason).or_default() += 1;
                 debug!(message = number, reason = reason.name(), "withheld");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::jsonrpc::{Kind, Scan};
-use crate::progress::{Origin, Part, Policy, Record, StreamId, Transmit};
+use crate::progress::{Opened, Origin, Part, Policy, Record, StreamId, Transmit};
 
 /// Times that lie closer together are not told apart. What is due first is told first, so they are exact.
 pub const APART: Duration = Duration::from_micros(1);
@@ -62,6 +62,12 @@ impl What {
 pub trait Onlooker: Debug + Send {
     /// Something has happened.
     fn see(&mut self, event: &Event);
+
+    /// What is known of a call when it is told to be opened or taken over: before that is told.
+    fn know(&mut self, _: &Opened<'_>) {}
+
+    /// Nothing more was decided of what has happened.
+    fn settle(&mut self) {}
 }
 
 /// What of a conversation one filter sees.
@@ -128,6 +134,8 @@ pub struct Witness {
     unwritten: bool,
     /// That has been told.
     waits: bool,
+    /// The number of the server's last message.
+    number: u64,
 }
 
 const fn stream_of(origin: Origin) -> Option<StreamId> {
@@ -147,6 +155,7 @@ impl Witness {
             told: BTreeMap::new(),
             unwritten: false,
             waits: false,
+            number: 0,
         };
         (!witness.onlookers.is_empty()).then_some(witness)
     }
@@ -189,7 +198,15 @@ impl Witness {
 
     /// The server says something: its messages have numbers from `number` on.
     pub fn server(&mut self, at: Instant, origin: Origin, text: &Bytes, number: u64) {
+        self.number = number;
         self.input(at, What::Server(stream_of(origin), text.clone(), number));
+    }
+
+    /// The same, which has been told if it was said to this filter first.
+    pub fn server_here(&mut self, at: Instant, origin: Origin, text: &Bytes, number: u64) {
+        if self.number != number {
+            self.server(at, origin, text, number);
+        }
     }
 
     /// It begins to say something large, which has this number.
@@ -250,5 +267,15 @@ impl Witness {
     /// Something was decided.
     pub fn decided(&mut self, record: &Record) {
         self.put(self.last, What::Decided(record.clone()));
+    }
+
+    /// Says what is known of a call that [`Witness::decided`] will tell of.
+    pub fn knows(&mut self, call: &Opened<'_>) {
+        self.onlookers.iter_mut().for_each(|onlooker| onlooker.know(call));
+    }
+
+    /// Nothing more was decided of what has happened.
+    pub fn settled(&mut self) {
+        self.onlookers.iter_mut().for_each(|onlooker| onlooker.settle());
     }
 }

@@ -71,7 +71,7 @@ impl Rows {
                 (!matches!(verdict, Verdict::Withheld(_))).then_some(row.key)
             }
             Record::Beat(_) => Some(self.push(None, None, Some(Fate::Added))),
-            Record::Opened(_) | Record::Call(_) => None,
+            Record::Opened(_) | Record::TakenOver(_) | Record::Call(_) => None,
         };
         self.to_come.extend(key);
         self.join();

@@ -86,6 +86,10 @@ impl Exchange {
         filter.agreed_on(revision);
         let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
         filter.watched_by(audience.witness(View::Exchange, policy));
+        let member = session.map(|session| session.enter(message));
+        if let Some(member) = &member {
+            filter.ask(|filter| filter.speaks_with(member.client.clone()));
+        }
         match message {
             Some(message) => {
                 filter.client_message(now(), OWN, message);
@@ -94,12 +98,8 @@ impl Exchange {
                 filter.ask(Filter::knows_not_all);
             }
         }
-        let member = session.map(|session| session.enter(message));
         if let Some(member) = &member {
-            filter.ask(|filter| {
-                filter.speaks_with(member.client.clone());
-                filter.leave_to_others(&member.elsewhere);
-            });
+            filter.ask(|filter| filter.leave_to_others(&member.elsewhere));
         }
         Self {
             filter,
@@ -305,7 +305,7 @@ impl Judge for Exchange {
         } else if event.is_message()
             && !event.has_id()
             && let Some(text) = event.data()
-            && self.filter.ask(|filter| filter.plain_progress(self.heard, OWN, &text)) == Some(true)
+            && self.filter.plain_progress(self.heard, OWN, &text)
         {
             out.raw(&event.raw);
             return;

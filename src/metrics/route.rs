@@ -141,7 +141,7 @@ impl RouteCounts {
                 }
             },
             Record::Call(call) => self.ended(call),
-            Record::Opened(_) | Record::Beat(_) => {}
+            Record::Opened(_) | Record::TakenOver(_) | Record::Beat(_) => {}
         }
     }
 

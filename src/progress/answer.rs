@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::call::{CallId, Outcome};
 use super::ledger::Tomb;
 use super::remap::{spliced, within};
-use super::stream::{Guard, Item, ItemKind, Payload, StreamId};
+use super::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{Filter, Origin};
 use crate::json;
@@ -69,7 +69,7 @@ impl Filter {
             kind: ItemKind::Answer,
             payload,
             guards: judged.guard.into_iter().collect(),
-            verdicts: vec![(number, verdict)],
+            verdicts: vec![Judged { number, call: judged.call, verdict }],
         };
         self.enqueue(judged.stream, item);
     }

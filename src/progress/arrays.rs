@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::call::Pending;
+use super::answer::JudgedAnswer;
+use super::call::{CallId, Pending};
 use super::server::Unread;
-use super::stream::{Guard, Item, ItemKind, Payload, StreamId};
+use super::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{Filter, Origin};
 use crate::jsonrpc::{Framing, Kind, Message};
@@ -19,11 +20,13 @@ struct Element {
     payload: Option<Payload>,
     guard: Option<Guard>,
     verdict: Verdict,
+    call: Option<CallId>,
 }
 
 impl Element {
-    fn withheld(reason: Reason) -> Self {
-        Self { stream: None, payload: None, guard: None, verdict: Verdict::Withheld(reason) }
+    fn withheld(call: Option<CallId>, reason: Reason) -> Self {
+        let verdict = Verdict::Withheld(reason);
+        Self { stream: None, payload: None, guard: None, verdict, call }
     }
 }
 
@@ -33,7 +36,7 @@ struct Group {
     stream: Option<StreamId>,
     kept: Vec<Bytes>,
     guards: Vec<Guard>,
-    verdicts: Vec<(u64, Verdict)>,
+    verdicts: Vec<Judged>,
 }
 
 impl Filter {
@@ -69,7 +72,7 @@ impl Filter {
             };
             untouched &= judged.verdict == Verdict::Forwarded;
             let Some(payload) = judged.payload else {
-                self.record(number, None, judged.verdict);
+                self.record(number, judged.call, judged.verdict);
                 continue;
             };
             let stream = self.open_or_home(judged.stream);
@@ -81,7 +84,8 @@ impl Filter {
             if let Some(group) = groups.get_mut(place) {
                 group.guards.extend(judged.guard);
                 group.kept.push(payload.to_bytes());
-                group.verdicts.push((number, judged.verdict));
+                let (call, verdict) = (judged.call, judged.verdict);
+                group.verdicts.push(Judged { number, call, verdict });
             }
         }
         self.send_groups(message, groups, untouched);
@@ -119,8 +123,8 @@ impl Filter {
                 let own = Payload::own(text);
                 if index == last { own.in_place_of(message.framing()) } else { own }
             };
-            for (_, verdict) in verdicts.iter_mut().filter(|_| split) {
-                *verdict = verdict.with(Repair::Batch);
+            for judged in verdicts.iter_mut().filter(|_| split) {
+                judged.verdict = judged.verdict.with(Repair::Batch);
             }
             let kind = ItemKind::Other;
             self.enqueue(stream, Item { order: 0, kind, payload, guards, verdicts });
@@ -130,11 +134,11 @@ impl Filter {
     fn judge_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
         if element.kind() == Kind::Response {
             let judged = self.judge_answer(now, origin, element, Repairs::default());
-            let (stream, payload) = (judged.stream, judged.payload);
-            return Element { stream, payload, guard: judged.guard, verdict: judged.verdict };
+            let JudgedAnswer { payload, guard, verdict, call, stream } = judged;
+            return Element { stream, payload, guard, verdict, call };
         }
         if self.policy.remap && !matches!(element.kind(), Kind::Request | Kind::Notification) {
-            return Element::withheld(Reason::Unknown);
+            return Element::withheld(None, Reason::Unknown);
         }
         let placed = self.placed(origin, element);
         if element.kind() == Kind::Notification {
@@ -142,10 +146,10 @@ impl Filter {
             self.overhear_log(now, origin, element);
         }
         match placed {
-            Err(reason) => Element::withheld(reason),
+            Err(reason) => Element::withheld(None, reason),
             Ok((stream, payload)) => {
-                let payload = Some(payload);
-                Element { stream, payload, guard: None, verdict: Verdict::Forwarded }
+                let (payload, call) = (Some(payload), self.sole_call_on(origin));
+                Element { stream, payload, guard: None, verdict: Verdict::Forwarded, call }
             }
         }
     }
@@ -160,12 +164,12 @@ impl Filter {
     fn progress_at_once(&mut self, now: Instant, origin: Origin, message: &Message) -> Element {
         let (id, report) = match self.read_report(origin, message) {
             Ok(found) => found,
-            Err(Unread::Withheld(_, reason)) => return Element::withheld(reason),
+            Err(Unread::Withheld(call, reason)) => return Element::withheld(call, reason),
             Err(Unread::NotTaken(id, about)) => {
                 let call = self.ledger.get(id);
                 let payload = call.map(|call| self.in_clients_words(call, message, &about));
                 let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
-                return Element { stream, payload, guard: None, verdict };
+                return Element { stream, payload, guard: None, verdict, call: Some(id) };
             }
         };
         // What waits would be written later and would have to say more.
@@ -190,9 +194,9 @@ impl Filter {
         self.schedule(id);
         match rendered {
             Ok((payload, verdict)) => {
-                Element { stream, payload: Some(payload), guard: None, verdict }
+                Element { stream, payload: Some(payload), guard: None, verdict, call: Some(id) }
             }
-            Err(reason) => Element::withheld(reason),
+            Err(reason) => Element::withheld(Some(id), reason),
         }
     }
 }

@@ -89,9 +89,18 @@ impl Waiting {
         while self.items.len() > 1
             && (self.items.len() > PENDING_MAX || self.bytes > PENDING_BYTES_MAX)
         {
-            gone.extend(self.pop_front());
+            gone.extend(self.give_way());
         }
         gone
+    }
+
+    /// The oldest gives way to the one after it.
+    pub(super) fn give_way(&mut self) -> Option<Pending> {
+        let old = self.pop_front()?;
+        if let Some(next) = self.items.front_mut() {
+            next.report.take_over(&old.report);
+        }
+        Some(old)
     }
 
     pub(super) fn pop_front(&mut self) -> Option<Pending> {
@@ -245,6 +254,25 @@ impl Outcome {
     pub(super) fn is_answer(self) -> bool {
         matches!(self, Self::Result | Self::ToolError | Self::Interim | Self::Error | Self::Settled)
     }
+}
+
+/// A request as it was passed on.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened<'a> {
+    /// Names the call.
+    pub call: CallId,
+    /// The request's method.
+    pub method: &'a str,
+    /// The tool, for `tools/call`.
+    pub tool: Option<&'a str>,
+    /// The text of its id, as its client wrote it.
+    pub id: &'a Bytes,
+    /// The client's token text, if it gave one.
+    pub token: Option<&'a Bytes>,
+    /// Who the client is, as far as it has said.
+    pub client: Option<&'a Arc<Client>>,
+    /// When it was passed on.
+    pub opened: Instant,
 }
 
 /// One call as the operator is told of it when it ends.

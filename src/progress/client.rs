@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::ask::tool_of;
-use super::call::{Call, CallId, Name, Outcome};
+use super::call::{Call, CallId, Name, Opened, Outcome};
 use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
 use super::stream::{Payload, StreamId};
@@ -196,6 +196,20 @@ impl Filter {
         Some(id)
     }
 
+    /// A request that is open.
+    pub fn opened(&self, id: CallId) -> Option<Opened<'_>> {
+        let call = self.ledger.get(id)?;
+        Some(Opened {
+            call: id,
+            method: &call.method,
+            tool: call.tool.as_deref(),
+            id: &call.id.client,
+            token: call.token.as_ref().map(|token| &token.client),
+            client: call.client.as_ref().or(self.client.as_ref()),
+            opened: call.opened,
+        })
+    }
+
     /// Learns from `initialize` who the client is.
     fn meet_client(&mut self, stream: StreamId, params: &Bytes) {
         let info = json::member(params, "clientInfo").unwrap_or_default();
@@ -251,8 +265,8 @@ impl Filter {
         let Some(id) = Key::read(&text) else { return unknown };
         let Some(call) = self.client_call(stream, &id) else {
             let found = self.streams.get_mut(&stream).map(|stream| stream.purge(&id));
-            for (number, verdict) in found.unwrap_or_default() {
-                self.record(number, None, verdict);
+            for judged in found.unwrap_or_default() {
+                self.record(judged.number, judged.call, judged.verdict);
             }
             return unknown;
         };

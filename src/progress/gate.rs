@@ -12,7 +12,7 @@ use super::ledger::Tomb;
 use super::meter::Told;
 use super::notification::{self, Parts};
 use super::policy::{BeatValue, Messages};
-use super::stream::{Guard, Item, ItemKind, Payload, StreamId, Transmit};
+use super::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId, Transmit};
 use super::verdict::{Reason, Repair, Verdict};
 use super::{Filter, Mode, Record, pulse, transmit};
 use crate::json;
@@ -53,8 +53,8 @@ impl Filter {
             }
             let item = ready.and_then(|index| stream.take(index));
             let Some(item) = item else { break };
-            for (number, verdict) in &item.verdicts {
-                self.record(*number, None, *verdict);
+            for judged in &item.verdicts {
+                self.record(judged.number, judged.call, judged.verdict);
             }
             if self.policy.mode != Mode::Observe {
                 return Some(transmit(item));
@@ -118,7 +118,7 @@ impl Filter {
         while call.pending.first().is_some_and(|first| first.due + COLLAPSE_AFTER < now)
             && call.pending.second().is_some_and(|second| second.due <= now)
         {
-            stale.extend(call.pending.pop_front());
+            stale.extend(call.pending.give_way());
         }
         let pending = call.pending.pop_front()?;
         for old in stale {
@@ -389,7 +389,8 @@ impl Filter {
         for pending in call.pending.take() {
             match self.render(now, id, &pending) {
                 Ok((payload, verdict)) => {
-                    let verdicts = pending.message.map(|number| (number, verdict));
+                    let judged = |number| Judged { number, call: Some(id), verdict };
+                    let verdicts = pending.message.map(judged);
                     let item = Item {
                         order: 0,
                         kind: key.clone().map_or(ItemKind::Other, ItemKind::Progress),

@@ -59,7 +59,7 @@ use crate::mcp::Revision;
 use ledger::{Ledger, Tomb};
 use stream::{Item, ItemKind, Stream};
 
-pub use call::{Account, CallId, Outcome, Summary};
+pub use call::{Account, CallId, Opened, Outcome, Summary};
 pub use ledger::CALLS_MAX;
 pub use notification::MESSAGE_MAX;
 pub use policy::{
@@ -107,6 +107,9 @@ pub enum Record {
     },
     /// A request was passed on and waits for its answer.
     Opened(CallId),
+    /// The client of a request whose stream has closed is told of it here now, where another filter told it
+    /// before.
+    TakenOver(CallId),
     /// The client was sent a heartbeat.
     Beat(CallId),
     /// A call has ended.
@@ -227,8 +230,8 @@ impl Filter {
             self.home = None;
         }
         if let Some(stream) = self.streams.remove(&id) {
-            for (number, _) in stream.queue.into_iter().flat_map(|item| item.verdicts) {
-                self.record(number, None, Verdict::Withheld(Reason::Gone));
+            for judged in stream.queue.into_iter().flat_map(|item| item.verdicts) {
+                self.record(judged.number, judged.call, Verdict::Withheld(Reason::Gone));
             }
         }
     }
@@ -364,8 +367,8 @@ impl Filter {
         match open.and_then(|id| self.streams.get_mut(&id)) {
             Some(stream) => stream.push(item),
             None => {
-                for (number, _) in item.verdicts {
-                    self.record(number, None, Verdict::Withheld(Reason::Gone));
+                for judged in item.verdicts {
+                    self.record(judged.number, judged.call, Verdict::Withheld(Reason::Gone));
                 }
             }
         }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::call::CallId;
 use super::correlate::Attributed;
 use super::ledger::Tomb;
-use super::{Filter, Origin, Policy, Reason, StreamId, StreamKind, Verdict};
+use super::{Filter, Origin, Policy, Reason, Record, StreamId, StreamKind, Verdict};
 use crate::jsonrpc::{Key, Kind, Message};
 use crate::mcp::Revision;
 
@@ -215,6 +215,7 @@ impl Filter {
 
     /// The stream of a request is about to close: `session` goes on telling its client.
     pub fn hand_over(&mut self, session: &mut Self) {
+        let mut taken = Vec::new();
         for (_, call) in self.ledger.iter() {
             let id = session.ledger.by_id(&call.id.server);
             let task = call.token.as_ref().and_then(|token| session.ledger.by_token(&token.server));
@@ -238,7 +239,9 @@ impl Filter {
             let told = heir.meter.told();
             heir.meter.clone_from(&call.meter);
             heir.meter.raise_to(told);
+            taken.extend(id.or(task));
         }
+        session.records.extend(taken.into_iter().map(Record::TakenOver));
     }
 
     /// A call whose stream has closed goes on where the server speaks of it now.

@@ -9,7 +9,7 @@ use super::call::{CallId, Pending};
 use super::dialect::{About, Dialect, Fields, Report};
 use super::place::Placed;
 use super::policy::{Coalesce, Scale};
-use super::stream::{Item, ItemKind, Payload};
+use super::stream::{Item, ItemKind, Judged, Payload};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{Fate, Filter, Mode, Origin, notification};
 use crate::json;
@@ -92,15 +92,17 @@ impl Filter {
                 self.progress(now, origin, message, number, done);
             }
             Kind::Notification => {
-                // A subscription that this ends is known until then.
+                // What this ends is known until then.
+                let about = self.sole_call_on(origin);
                 let placed = self.placed(origin, message);
                 self.server_notification(now, message);
-                self.forward(placed, number, ItemKind::Other, done);
+                self.forward(placed, (number, about), ItemKind::Other, done);
                 self.overhear_log(now, origin, message);
             }
             Kind::Request => {
                 let placed = self.placed(origin, message);
-                self.forward(placed, number, ItemKind::Request, done);
+                let about = self.sole_call_on(origin);
+                self.forward(placed, (number, about), ItemKind::Request, done);
             }
             Kind::Opaque | Kind::Batch if self.policy.remap => {
                 // Whose it is and what it says of others cannot be told.
@@ -108,7 +110,7 @@ impl Filter {
             }
             Kind::Opaque | Kind::Batch => {
                 self.retire_seen_answers(now, message);
-                self.forward(self.placed(origin, message), number, ItemKind::Other, done);
+                self.forward(self.placed(origin, message), (number, None), ItemKind::Other, done);
             }
         }
         Fate::Taken
@@ -137,13 +139,19 @@ impl Filter {
     }
 
     /// Passes on what is neither progress nor an answer.
-    fn forward(&mut self, placed: Placed, number: u64, kind: ItemKind, done: Repairs) {
+    fn forward(
+        &mut self,
+        placed: Placed,
+        (number, call): (u64, Option<CallId>),
+        kind: ItemKind,
+        done: Repairs,
+    ) {
         let (stream, payload) = match placed {
             Ok(found) => found,
-            Err(reason) => return self.record(number, None, Verdict::Withheld(reason)),
+            Err(reason) => return self.record(number, call, Verdict::Withheld(reason)),
         };
         let verdict = if done.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(done) };
-        let verdicts = vec![(number, verdict)];
+        let verdicts = vec![Judged { number, call, verdict }];
         self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });
     }
 
@@ -272,12 +280,13 @@ impl Filter {
         // Nobody gets what may be another client's.
         let keep = keep && !self.policy.remap || passes.is_some();
         if keep {
+            let about = passes.map(|(id, _)| id);
             let call = passes.and_then(|(id, about)| {
                 let call = self.ledger.get(id)?;
                 Some((Some(call.stream), self.in_clients_words(call, message, about)))
             });
             let placed = call.map_or_else(|| self.placed(origin, message), Ok);
-            self.forward(placed, number, ItemKind::Other, Repairs::default());
+            self.forward(placed, (number, about), ItemKind::Other, Repairs::default());
         }
         match report {
             Err(Unread::Withheld(call, reason)) if !keep => {
@@ -333,10 +342,7 @@ impl Filter {
             && let Some(old) = call.pending.pop_back()
         {
             due = if thin { due.min(old.due) } else { due };
-            if report.overheard && report.figure.is_none() {
-                // Words follow words faster than anyone reads; the figure among them still holds.
-                report.figure.clone_from(&old.report.figure);
-            }
+            report.take_over(&old.report);
             if report.chunk && old.report.chunk {
                 report.message = match (&old.report.message, &report.message) {
                     (Some(first), Some(second)) => Some(notification::join(first, second)),

@@ -170,7 +170,17 @@ pub(super) struct Item {
     pub(super) payload: Payload,
     pub(super) guards: Vec<Guard>,
     /// Verdicts that become true when it is written.
-    pub(super) verdicts: Vec<(u64, Verdict)>,
+    pub(super) verdicts: Vec<Judged>,
+}
+
+/// What becomes of a message of the server.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Judged {
+    /// Its number.
+    pub(super) number: u64,
+    /// The call that it is about, if that is known.
+    pub(super) call: Option<CallId>,
+    pub(super) verdict: Verdict,
 }
 
 #[derive(Debug)]
@@ -285,14 +295,14 @@ impl Stream {
 
     /// The client has given up the request that it calls `id`: no progress of it may follow, even if
     /// it waits for its turn before the answer. What becomes of the messages it was in.
-    pub(super) fn purge(&mut self, id: &Key) -> Vec<(u64, Verdict)> {
+    pub(super) fn purge(&mut self, id: &Key) -> Vec<Judged> {
         let mut verdicts = Vec::new();
         let about = ItemKind::Progress(id.clone());
         while let Some(index) = self.queue.iter().position(|item| item.kind == about) {
             verdicts.extend(self.take(index).into_iter().flat_map(|item| item.verdicts));
         }
         let late = Verdict::Withheld(Reason::Late);
-        verdicts.into_iter().map(|(number, _)| (number, late)).collect()
+        verdicts.into_iter().map(|judged: Judged| Judged { verdict: late, ..judged }).collect()
     }
 
     /// What was given out is written.

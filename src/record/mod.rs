@@ -2,7 +2,6 @@
 //! passes: events go into a bounded queue, a thread writes them, and what finds no room is left out.
 
 mod folder;
-mod masking;
 mod writer;
 
 use std::io;

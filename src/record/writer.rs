@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use super::masking::Masking;
 use super::{Shared, Waiting};
 
+use crate::masking::Masking;
 use crate::progress::mask::Masks;
 use crate::progress::{Reason, Record, StreamId, Verdict};
 use crate::transcript::settings::Written;

@@ -2,7 +2,6 @@
 //! whether that is what was recorded.
 
 mod player;
-mod words;
 
 use std::fmt::Write;
 use std::fs::File;
@@ -13,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::{Replay, WrapError};
 use crate::progress::Policy;
 use crate::progress::mask::MASK;
-use crate::transcript::{Line, settings};
+use crate::transcript::{Line, settings, words};
 use player::Player;
 
 /// Bytes of a file that is played: more than any recording has, however much of it was no text.

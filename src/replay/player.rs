@@ -276,7 +276,7 @@ impl Player {
                     self.learned.learn(&call);
                     self.out.push(format!("~ {}", summary(&call)));
                 }
-                Record::Opened(_) | Record::Beat(_) => {}
+                Record::Opened(_) | Record::TakenOver(_) | Record::Beat(_) => {}
             }
         }
         while let Some(payload) = self.filter.poll_to_server() {

@@ -17,6 +17,7 @@
 //! Bytes that no line of text can hold are written `\xFF`, and so is a backslash before an `x`.
 
 pub mod settings;
+pub mod words;
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -176,7 +176,7 @@ impl Rig {
             match record {
                 Record::Message { number, verdict, .. } => self.verdicts.push((number, verdict)),
                 Record::Call(call) => self.ended.push(call.outcome),
-                Record::Opened(_) | Record::Beat(_) => {}
+                Record::Opened(_) | Record::TakenOver(_) | Record::Beat(_) => {}
             }
         }
         let asks = self.filter.poll_timeout().map(|at| at - self.start);

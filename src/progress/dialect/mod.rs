@@ -200,3 +200,12 @@ pub struct Report {
     /// token and the figure, which only the request and its meter can judge.
     pub repairs: Repairs,
 }
+
+impl Report {
+    /// It is told in the place of an older one. What was counted still holds when it has only words.
+    pub(super) fn take_over(&mut self, old: &Self) {
+        if self.figure.is_none() {
+            self.figure.clone_from(&old.figure);
+        }
+    }
+}

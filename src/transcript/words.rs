@@ -4,32 +4,32 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Range;
 
-use crate::progress::{Reason, Verdict};
+use crate::progress::{Reason, Repair, Verdict};
 
 /// Writes what was said, and beside it what became of it.
-pub(super) fn show(
-    text: &mut String,
-    said: &str,
-    numbers: Range<u64>,
-    verdicts: &BTreeMap<u64, Verdict>,
-) {
+pub fn show(text: &mut String, said: &str, numbers: Range<u64>, verdicts: &BTreeMap<u64, Verdict>) {
     let _ = writeln!(text, "{said}");
     for (_, verdict) in verdicts.range(numbers) {
-        let _ = match verdict {
-            Verdict::Forwarded => writeln!(text, "    forwarded as it is"),
-            Verdict::Repaired(repairs) => {
-                let names: Vec<&str> = repairs.iter().map(|repair| repair.name()).collect();
-                writeln!(text, "    repaired: {}", names.join(", "))
-            }
-            Verdict::Withheld(reason) => {
-                writeln!(text, "    withheld: {}, {}", reason.name(), because(*reason))
-            }
-        };
+        let _ = writeln!(text, "    {}", became(*verdict));
+    }
+}
+
+/// What became of a message.
+pub fn became(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Forwarded => "forwarded as it is".to_owned(),
+        Verdict::Repaired(repairs) => {
+            let names: Vec<&str> = repairs.iter().map(|repair| repair.name()).collect();
+            format!("repaired: {}", names.join(", "))
+        }
+        Verdict::Withheld(reason) => {
+            format!("withheld: {}, {}", reason.name(), because(reason))
+        }
     }
 }
 
 /// How many messages became what.
-pub(super) fn count(verdicts: &BTreeMap<u64, Verdict>) -> String {
+pub fn count(verdicts: &BTreeMap<u64, Verdict>) -> String {
     let count = |is: fn(&Verdict) -> bool| verdicts.values().filter(|verdict| is(verdict)).count();
     format!(
         "of the server's messages {} forwarded, {} repaired, {} withheld",
@@ -39,7 +39,8 @@ pub(super) fn count(verdicts: &BTreeMap<u64, Verdict>) -> String {
     )
 }
 
-const fn because(reason: Reason) -> &'static str {
+/// Why something was withheld.
+pub const fn because(reason: Reason) -> &'static str {
     match reason {
         Reason::NoToken => "the client asked for no progress of this request",
         Reason::Late => "the request has been answered or cancelled",
@@ -61,5 +62,23 @@ const fn because(reason: Reason) -> &'static str {
         Reason::OwnRequest => "it answers a request of Milepost's own",
         Reason::Noise => "it is no message",
         Reason::FailedOpen => "the filter had failed",
+    }
+}
+
+/// What was mended, and how.
+pub const fn mended(repair: Repair) -> &'static str {
+    match repair {
+        Repair::Dialect => "it was said in another dialect",
+        Repair::Token => "a foreign token: the client's own was put in",
+        Repair::Number => "no usable number: one was found or made",
+        Repair::Lift => "its figure repeats or falls: it was lifted",
+        Repair::Rebase => "a new phase begins: its figure was set on top of the last",
+        Repair::Total => "its total was no number or below the figure, or the route knows it",
+        Repair::Message => "its message was made readable, or given where there was none",
+        Repair::Envelope => "`jsonrpc` was missing, or a key was repeated",
+        Repair::ResponseId => "the client's own id text was put back",
+        Repair::ErrorShape => "an error got the `code` and `message` that it lacked",
+        Repair::BareResult => "a bare tool result was wrapped as content",
+        Repair::Batch => "it was one element of an array that was taken apart or thinned",
     }
 }

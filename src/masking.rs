@@ -1,5 +1,5 @@
-//! Secrets are taken out of what is recorded, the same secret always by the same mask: what belongs
-//! together still does, and a conversation can be played again.
+//! Secrets are taken out of conversations that are written down or shown, the same secret always by the same
+//! mask: what belongs together still does, and a recording can be played again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -22,8 +22,8 @@ const DEPTH_MAX: usize = 64;
 const TOKEN: &str = "progressToken";
 
 /// What has been masked in one conversation.
-#[derive(Default)]
-pub(super) struct Masking {
+#[derive(Debug, Default)]
+pub struct Masking {
     masks: Masks,
     known: BTreeMap<Box<str>, usize>,
     /// Tokens and ids of requests.
@@ -31,12 +31,13 @@ pub(super) struct Masking {
 }
 
 impl Masking {
-    pub(super) fn new(masks: Masks) -> Self {
+    /// By these masks.
+    pub fn new(masks: Masks) -> Self {
         Self { masks, ..Self::default() }
     }
 
     /// Keeps the id and the token of a request in mind: servers give them back under other names.
-    pub(super) fn meet(&mut self, text: &Bytes) {
+    pub fn meet(&mut self, text: &Bytes) {
         let message = Message::parse(text.clone());
         if message.kind() == Kind::Batch {
             return message.elements().for_each(|element| self.meet(element.raw()));
@@ -56,7 +57,7 @@ impl Masking {
     }
 
     /// The text without its secrets; what was JSON still is.
-    pub(super) fn mask(&mut self, text: &[u8]) -> Vec<u8> {
+    pub fn mask(&mut self, text: &[u8]) -> Vec<u8> {
         let begin = json::skip_space(text, 0);
         let is_json = matches!(text.get(begin), Some(b'{' | b'['));
         if let Some(end) = json::skip_value(text, begin).filter(|_| is_json) {
@@ -70,7 +71,7 @@ impl Masking {
     }
 
     /// Words without what looks like a secret in them.
-    pub(super) fn words(&mut self, words: &str) -> String {
+    pub fn words(&mut self, words: &str) -> String {
         let mut out = String::with_capacity(words.len());
         let mut shown = 0;
         for Range { start, end } in self.masks.secrets(words) {
