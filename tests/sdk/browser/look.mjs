@@ -129,9 +129,9 @@ const scenes = {
         await page.locator('#by-route').focus();
         await tabTo(name);
         await page.keyboard.press('Enter');
-        await page.locator('#messages > li').first().waitFor();
+        await page.locator('#messages > .card').first().waitFor();
         seen.inside = await page.evaluate(() => document.querySelector('dialog').contains(document.activeElement));
-        seen.messages = await page.locator('#messages > li').evaluateAll(items => items.map(item => ({
+        seen.messages = await page.locator('#messages > .card').evaluateAll(items => items.map(item => ({
             kinds: [...item.querySelectorAll('.chip')].map(chip => chip.textContent),
             why: item.querySelector('.why').textContent,
             sides: [...item.querySelectorAll('.side')].map(side => ({
@@ -157,7 +157,7 @@ const scenes = {
         seen.names = await page.locator('#past .link').allTextContents();
         for (const button of await page.locator('#past .link').all()) {
             await button.click();
-            await page.locator('#messages > li').first().waitFor();
+            await page.locator('#messages > .card').first().waitFor();
             await page.keyboard.press('Escape');
         }
         seen.made = await page.locator('img, iframe, object, script[src], link[rel=stylesheet], main b > *, main script').count();
