@@ -6,6 +6,7 @@ mod doctor;
 mod policy;
 mod record;
 mod remote;
+mod tap;
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -31,6 +32,7 @@ pub use self::adopt::{Adopt, Completions, Man};
 pub use self::doctor::Doctor;
 pub use self::record::Replay;
 pub use self::remote::RemoteTransport;
+pub use self::tap::Tap;
 
 /// The route file of a folder.
 const ROUTE_FILE: &str = "proxy.toml";
@@ -77,6 +79,13 @@ pub enum Command {
         otherwise 1, and 2 for a file that is no recording."
     )]
     Replay(Box<Replay>),
+    /// Show each message that passes through `milepost serve`, and what becomes of it
+    #[command(
+        after_help = "Examples:\n  milepost tap --tool build\n  milepost tap --config proxy.toml --verdict withheld\n\n\
+        It needs the [admin] table in the route file of `milepost serve`, and goes on until Ctrl-C: 0. The \
+        exit code is 1 if the proxy ends first, and 2 if it cannot be asked."
+    )]
+    Tap(Tap),
     /// Print the JSON Schema of route files
     Schema,
     /// See it work: a legacy server, the proxy and a client in this terminal
@@ -212,6 +221,14 @@ pub enum WrapError {
     /// A token that is none.
     #[error("--bearer-env: {0}")]
     Bearer(String),
+    /// A route file without an admin listener.
+    #[error("{}: it has no [admin] table, so there is no admin listener", .0.display())]
+    NoAdmin(PathBuf),
+    /// An address that is none.
+    #[error(
+        "{0} is no address of an admin listener; one such as http://127.0.0.1:7333 is expected"
+    )]
+    Admin(String),
     /// A file that holds no token.
     #[error("--bearer-file: {0}")]
     BearerFile(String),

@@ -61,7 +61,7 @@ fn fit(text: &str) -> Box<str> {
 
 /// Whether a sign moves or hides other text: control characters, line ends, directions, widths of
 /// nothing.
-fn is_unprintable(sign: char) -> bool {
+pub fn is_unprintable(sign: char) -> bool {
     sign.is_control()
         || matches!(sign, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(sign, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')

@@ -27,6 +27,7 @@ pub mod telemetry;
 pub mod terminal;
 pub mod transcript;
 pub mod transport;
+pub mod watch;
 pub mod witness;
 pub mod wrap;
 
@@ -36,3 +37,4 @@ pub mod cli;
 pub mod manual;
 pub mod replay;
 pub mod stats;
+pub mod tap;

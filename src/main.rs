@@ -15,7 +15,7 @@ use milepost::routes::{self, Routes};
 use milepost::telemetry::LogFormat;
 use milepost::transport::child::Program;
 use milepost::witness::{Onlooker, Witness};
-use milepost::{adopt, check, demo, doctor, manual, replay, serve, stats, telemetry, wrap};
+use milepost::{adopt, check, demo, doctor, manual, replay, serve, stats, tap, telemetry, wrap};
 use tokio::runtime::Builder;
 use tracing::Level;
 
@@ -83,6 +83,10 @@ async fn run(command: Command) -> ExitCode {
                 code => code,
             },
             Err(error) => report(&error, 2),
+        },
+        Command::Tap(args) => match tap::run(&args).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => report(&error, if error.is_late() { 1 } else { 2 }),
         },
         Command::Schema => tell(&routes::schema()),
         Command::Demo(args) => match demo::run(args.silence).await {

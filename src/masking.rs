@@ -45,14 +45,14 @@ impl Masking {
         let params = message.params();
         let meta = params.as_ref().and_then(|params| json::member(params, "_meta"));
         let token = meta.as_ref().and_then(|meta| json::member(meta, TOKEN));
-        for name in [message.id(), token].into_iter().flatten() {
-            let words = json::words(&name).map_or_else(
-                || String::from_utf8_lossy(&name).into_owned(),
-                std::borrow::Cow::into_owned,
-            );
-            if self.names.len() < KNOWN_MAX {
-                self.names.insert(words.into());
-            }
+        [message.id(), token].into_iter().flatten().for_each(|name| self.spare(&name));
+    }
+
+    /// Keeps in mind that this id or token is none, as it is written in JSON.
+    pub fn spare(&mut self, name: &[u8]) {
+        let words = json::words(name).unwrap_or_else(|| String::from_utf8_lossy(name));
+        if self.names.len() < KNOWN_MAX {
+            self.names.insert((*words).into());
         }
     }
 
@@ -139,7 +139,11 @@ impl Masking {
                 out.extend_from_slice(value.get(written..).unwrap_or_default());
             }
             Some(b'"') => {
-                let Some(words) = json::words(value) else { return out.extend_from_slice(value) };
+                let Some(words) = json::words(value) else {
+                    // It is no string that anyone could read.
+                    let words = if secret { MASK.into() } else { String::from_utf8_lossy(value) };
+                    return out.extend_from_slice(self.words(&words).as_bytes());
+                };
                 let masked = if secret && !secret::is_plain(&words) {
                     self.mask_of(&words)
                 } else {

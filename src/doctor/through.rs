@@ -32,7 +32,7 @@ impl Served {
         let via = Via::random()?;
         // What is seen here is learned by nobody.
         let proxy = Proxy::new(routes, via.clone(), None, &Memory::default(), &[])?;
-        let handler = Arc::new(Routed(Arc::clone(&proxy)));
+        let handler = Arc::new(Routed(Arc::clone(&proxy), None));
         let listed: Vec<&Route> = routes.iter().collect();
         let server = Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),

@@ -1,10 +1,12 @@
-//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics`, `/log-level` and the live page.
+//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics`, `/calls`, `/tap`, `/log-level` and
+//! the live page.
 //!
 //! Probes are answered whoever asks, and so is the page, which holds no data. What shows or changes
 //! something asks for `bearer` of `[admin]`, if there is one; if there is none, it can only be had over
 //! loopback.
 
 mod page;
+mod streams;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use tokio::time::timeout;
 
 use super::guard::{admit, authorize};
@@ -25,6 +27,8 @@ use crate::http::Via;
 use crate::metrics;
 use crate::routes::{Admin, Server};
 use crate::telemetry::{self, FilterError};
+use crate::watch::PATH_OF_TAP;
+use streams::Streams;
 
 /// Connections to the admin listener that may be open at once. It serves probes.
 pub(super) const CONNECTIONS_MAX: usize = 64;
@@ -44,7 +48,7 @@ pub(super) const CHANGES: &str = "milepost-admin";
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-type Answer = Response<Full<Bytes>>;
+type Answer = Response<streams::Body>;
 
 /// Answers operators.
 pub(super) struct Desk<H> {
@@ -52,12 +56,18 @@ pub(super) struct Desk<H> {
     server: Server,
     via: Via,
     handler: Arc<H>,
+    streams: Streams,
 }
 
 impl<H: Handler> Desk<H> {
     pub(super) fn new(server: &Server, admin: &Admin, via: Via, handler: Arc<H>) -> Self {
         let server = Server { bearer: admin.bearer.clone(), ..server.clone() };
-        Self { server, via, handler }
+        Self { server, via, handler, streams: Streams::default() }
+    }
+
+    /// Ends what is shown without end.
+    pub(super) fn end_streams(&self) {
+        self.streams.end();
     }
 
     /// Answers one request. `ready` is whether clients may come.
@@ -69,7 +79,7 @@ impl<H: Handler> Desk<H> {
         let answer = match self.course(&client, ready, &parts) {
             Ok(Course::Answered(answer)) => answer,
             Ok(Course::Change) => change(body).await,
-            Err(refusal) => return refusal.response(&parts.method),
+            Err(refusal) => return refusal.response(&parts.method).map(streams::Body::Whole),
         };
         let (mut head, body) = answer.into_parts();
         head.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -95,6 +105,14 @@ impl<H: Handler> Desk<H> {
                     return Err(Refusal::ReadOnly);
                 }
                 Ok(Course::Answered(typed(StatusCode::OK, metrics::CONTENT_TYPE, text)))
+            }
+            path if path == PATH_OF_TAP || path == "/calls" || path.starts_with("/calls/") => {
+                self.authorize(client, parts)?;
+                let calls = self.handler.calls().ok_or(Refusal::NoPage)?;
+                if !reads {
+                    return Err(Refusal::ReadOnly);
+                }
+                self.streams.answer(calls, parts).map(Course::Answered)
             }
             "/log-level" => {
                 self.authorize(client, parts)?;
@@ -142,7 +160,7 @@ fn is_our_own(parts: &Parts) -> bool {
 }
 
 fn live_page() -> Answer {
-    let mut response = Response::new(Full::new(page::TEXT));
+    let mut response = Response::new(streams::Body::from(page::TEXT));
     *response.headers_mut() = page::headers();
     response
 }
@@ -190,7 +208,7 @@ fn plain(status: StatusCode, text: &str) -> Answer {
 }
 
 fn typed(status: StatusCode, kind: &'static str, text: String) -> Answer {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+    let mut response = Response::new(streams::Body::from(Bytes::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

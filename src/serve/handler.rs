@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use crate::http::places::Place;
 use crate::http::{Outlet, Proxy};
 use crate::metrics::Traffic;
+use crate::watch::Table;
 
 /// Who has connected, and where.
 #[derive(Debug, Clone)]
@@ -38,8 +39,8 @@ pub struct Admitted {
     pub authorization_was_ours: bool,
 }
 
-/// The routes, behind a listener.
-pub struct Routed(pub Arc<Proxy>);
+/// The routes, behind a listener, and what operators see of their calls.
+pub struct Routed(pub Arc<Proxy>, pub Option<Arc<Table>>);
 
 impl Handler for Routed {
     type Body = crate::http::Body;
@@ -51,6 +52,10 @@ impl Handler for Routed {
 
     fn metrics(&self) -> Option<String> {
         Some(self.0.metrics_text())
+    }
+
+    fn calls(&self) -> Option<&Arc<Table>> {
+        self.1.as_ref()
     }
 
     fn traffic(&self) -> Traffic {
@@ -90,6 +95,11 @@ pub trait Handler: Send + Sync + 'static {
 
     /// What has been counted, as Prometheus reads it; `None` if nothing is.
     fn metrics(&self) -> Option<String> {
+        None
+    }
+
+    /// The calls as they happen; `None` if nobody looks on.
+    fn calls(&self) -> Option<&Arc<Table>> {
         None
     }
 

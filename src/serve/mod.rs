@@ -24,6 +24,8 @@ use crate::durations::Memory;
 use crate::http::{Proxy, SiteError, Via};
 use crate::routes::{Admin, Route, Routes, Server};
 use crate::transport::child::adopt_orphans;
+use crate::watch::{Table, Watch};
+use crate::witness::Lookout;
 
 pub use handler::{Admitted, Client, Handler, Routed};
 pub use site::{ServeError, Site};
@@ -51,8 +53,13 @@ pub enum StartError {
 pub async fn serve(routes: &Routes, memory: &Memory) -> Result<u8, StartError> {
     let via = Via::random()?;
     adopt_orphans();
-    let proxy = Proxy::new(routes, via.clone(), None, memory, &[])?;
-    let handler = Arc::new(Routed(Arc::clone(&proxy)));
+    // Where no operator can look, nobody looks on.
+    let names = || routes.iter().map(|route| &*route.path);
+    let calls = routes.admin().listen.map(|_| Table::new(names()));
+    let watch = calls.iter().map(|calls| Arc::new(Watch(Arc::clone(calls))) as Arc<dyn Lookout>);
+    let lookouts: Vec<Arc<dyn Lookout>> = watch.collect();
+    let proxy = Proxy::new(routes, via.clone(), None, memory, &lookouts)?;
+    let handler = Arc::new(Routed(Arc::clone(&proxy), calls));
     let listed: Vec<&Route> = routes.iter().collect();
     tokio::spawn(tick());
     let code = run(routes.server(), routes.admin(), listed, via, handler).await?;

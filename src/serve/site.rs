@@ -29,6 +29,9 @@ use crate::routes::{Admin, Route, Server, Upstream};
 /// How long streams may take to end as their protocol has it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// How long those who look on may take to hear that it is over.
+const FAREWELL: Duration = Duration::from_millis(500);
+
 /// Why nothing can be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -177,8 +180,12 @@ impl<H: Handler> Site<H> {
                 code = 1;
             }
         }
-        admin_phase.send_replace(Phase::Over);
-        if let Some(admin) = admin {
+        self.desk.end_streams();
+        admin_phase.send_replace(Phase::Draining);
+        if let Some(mut admin) = admin
+            && timeout(FAREWELL, &mut admin).await.is_err()
+        {
+            admin_phase.send_replace(Phase::Over);
             let _ = admin.await;
         }
         info!(code, "stopped");

@@ -28,6 +28,24 @@ pub fn became(verdict: Verdict) -> String {
     }
 }
 
+/// What a verdict is called.
+pub const fn kind(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Forwarded => "forwarded",
+        Verdict::Repaired(_) => "repaired",
+        Verdict::Withheld(_) => "withheld",
+    }
+}
+
+/// Why a heartbeat was added.
+pub const BEAT: &str = "the server had said nothing for a while";
+
+/// Why progress was added that is no heartbeat.
+pub const FROM_TEXT: &str = "it was made of text that the server has written for other eyes";
+
+/// Why an answer was added.
+pub const OWN_ANSWER: &str = "the call was answered in the server's place";
+
 /// How many messages became what.
 pub fn count(verdicts: &BTreeMap<u64, Verdict>) -> String {
     let count = |is: fn(&Verdict) -> bool| verdicts.values().filter(|verdict| is(verdict)).count();

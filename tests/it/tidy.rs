@@ -23,6 +23,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("witness", &["json", "jsonrpc", "progress"]),
     ("masking", &["json", "jsonrpc", "progress", "secret"]),
     ("record", &["masking", "progress", "transcript", "witness"]),
+    (
+        "watch",
+        &["clients", "json", "jsonrpc", "masking", "mcp", "progress", "transcript", "witness"],
+    ),
     ("guarded", &["jsonrpc", "progress", "witness"]),
     ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport", "witness"]),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
@@ -51,6 +55,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("stats", &["durations", "settings"]),
     ("check", &["cli", "routes"]),
     ("replay", &["cli", "jsonrpc", "progress", "relay", "transcript"]),
+    ("tap", &["cli", "clients", "http"]),
     ("adopt", &["cli", "secret", "settings", "terminal"]),
     ("manual", &["cli"]),
     (
@@ -77,7 +82,21 @@ const LAYERS: &[(&str, &[&str])] = &[
             "witness",
         ],
     ),
-    ("serve", &["durations", "http", "json", "metrics", "routes", "telemetry", "transport"]),
+    (
+        "serve",
+        &[
+            "durations",
+            "http",
+            "json",
+            "metrics",
+            "progress",
+            "routes",
+            "telemetry",
+            "transport",
+            "watch",
+            "witness",
+        ],
+    ),
     (
         "doctor",
         &[
@@ -112,6 +131,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "stats",
             "telemetry",
             "transport",
+            "watch",
         ],
     ),
 ];

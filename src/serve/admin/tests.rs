@@ -11,7 +11,7 @@ use crate::serve::Admitted;
 struct Counting;
 
 impl Handler for Counting {
-    type Body = Full<Bytes>;
+    type Body = streams::Body;
 
     async fn handle(&self, _: Request<hyper::body::Incoming>, _: Admitted) -> Answer {
         Response::default()

@@ -1,0 +1,71 @@
+//! What has changed since someone looked last, as server-sent events.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Table;
+use super::show::{CallShown, RouteShown, text};
+
+/// How often someone who looks on is told of changes.
+pub const ROUND: Duration = Duration::from_millis(250);
+
+/// How often one is told that nothing has changed.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
+
+/// Someone who looks at a table again and again.
+#[derive(Debug)]
+pub struct Looking {
+    table: Arc<Table>,
+    /// The calls that were shown, and how often they had changed.
+    seen: BTreeMap<u64, u64>,
+    routes: Vec<RouteShown>,
+    told: Option<Instant>,
+}
+
+impl Looking {
+    /// Someone who has seen nothing yet.
+    pub fn at(table: &Arc<Table>) -> Self {
+        Self { table: Arc::clone(table), seen: BTreeMap::new(), routes: Vec::new(), told: None }
+    }
+
+    /// What is new, as events; `None` if that is nothing. What is first asked for is all.
+    pub fn round(&mut self) -> Option<String> {
+        let all = self.table.all();
+        let mut out = String::new();
+        let mut seen = BTreeMap::new();
+        let mut changed: Vec<CallShown<'_>> = Vec::new();
+        for entry in &all {
+            let version = entry.version();
+            if self.seen.remove(&entry.number) != Some(version) {
+                changed.push(self.table.call(entry));
+            }
+            seen.insert(entry.number, version);
+        }
+        let gone: Vec<u64> = std::mem::replace(&mut self.seen, seen).into_keys().collect();
+        let routes = self.table.routes(&all);
+        if routes != self.routes || self.told.is_none() {
+            event(&mut out, "routes", &text(&routes));
+            self.routes = routes;
+        }
+        if !gone.is_empty() {
+            event(&mut out, "gone", &text(&gone));
+        }
+        if !changed.is_empty() || self.told.is_none() {
+            event(&mut out, "calls", &text(&changed));
+        }
+        let now = self.table.now();
+        let is_silent = self.told.is_some_and(|told| now < told + SIGN_OF_LIFE);
+        if out.is_empty() && is_silent {
+            return None;
+        }
+        event(&mut out, "now", &self.table.ms(now).to_string());
+        self.told = Some(now);
+        Some(out)
+    }
+}
+
+fn event(out: &mut String, name: &str, data: &str) {
+    let _ = write!(out, "event: {name}\ndata: {data}\n\n");
+}
