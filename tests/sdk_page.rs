@@ -234,7 +234,7 @@ fn take_picture(path: &str) {
         ("/memory", Server::start("kuzumem", &["--generation", "k5", "--pace", "150ms"])),
         ("/agents", Server::start("plexus", &["--variant", "p0", "--pace", "150ms"])),
         ("/shell", Server::start("swissarmyhammer", &["--generation", "s2", "--pace", "100ms"])),
-        ("/reports", Server::start("silent", &["--json"])),
+        ("/reports", Server::start("silent", &["--json", "--sessions"])),
     ];
     let steps = Upstream::start("ts1", &[]);
     let beats = "heartbeat = { after = \"2s\", every = \"2s\" }";

@@ -160,7 +160,7 @@ fn is_our_own(parts: &Parts) -> bool {
 }
 
 fn live_page() -> Answer {
-    let mut response = Response::new(streams::Body::from(page::TEXT));
+    let mut response = Response::new(streams::Body::from(page::text()));
     *response.headers_mut() = page::headers();
     response
 }

@@ -92,6 +92,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "progress",
             "routes",
             "telemetry",
+            "transcript",
             "transport",
             "watch",
             "witness",

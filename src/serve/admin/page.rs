@@ -10,22 +10,52 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 use ring::digest::{SHA256, digest};
+use serde_json::{Map, Value, json};
 
-pub(super) const TEXT: Bytes = Bytes::from_static(include_bytes!("page.html"));
+use crate::progress::{Reason, Repair};
+use crate::transcript::words;
 
-/// What a browser may do with it: run what is in it and nothing else, ask this listener and nobody
-/// else, and never make markup of text (`require-trusted-types-for`). Its icon is in it.
-static POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
-    let text = std::str::from_utf8(include_bytes!("page.html")).ok()?;
+/// The page, and what a browser may do with it: run what is in it and nothing else, ask this listener
+/// and nobody else, and never make markup of text (`require-trusted-types-for`). Its icon is in it.
+static PAGE: LazyLock<(Bytes, Option<HeaderValue>)> = LazyLock::new(|| {
+    let text = include_str!("page.html").replacen(PLACE, &format!("const NAMES = {};", names()), 1);
+    let policy = policy(&text).and_then(|policy| HeaderValue::try_from(policy).ok());
+    (Bytes::from(text), policy)
+});
+
+/// Where what the names mean is put in.
+const PLACE: &str = "const NAMES = {};";
+
+/// What the names mean, by kind.
+fn names() -> Value {
+    let repaired: Map<_, _> = Repair::ALL
+        .map(|repair| (repair.name().to_owned(), words::mended(repair).into()))
+        .into_iter()
+        .collect();
+    let withheld: Map<_, _> = Reason::ALL
+        .map(|reason| (reason.name().to_owned(), words::because(reason).into()))
+        .into_iter()
+        .collect();
+    json!({
+        "repaired": repaired,
+        "withheld": withheld,
+        "added": { "heartbeat": words::BEAT, "text": words::FROM_TEXT },
+    })
+}
+
+fn policy(text: &str) -> Option<String> {
     let script = source(text, "<script>", "</script>")?;
     let style = source(text, "<style>", "</style>")?;
-    let policy = format!(
+    Some(format!(
         "default-src 'none'; connect-src 'self'; img-src data:; script-src {script}; \
          style-src {style}; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; \
          require-trusted-types-for 'script'; trusted-types 'none'"
-    );
-    HeaderValue::try_from(policy).ok()
-});
+    ))
+}
+
+pub(super) fn text() -> Bytes {
+    PAGE.0.clone()
+}
 
 /// What stands between two tags, as a policy names it.
 fn source(text: &str, from: &str, to: &str) -> Option<String> {
@@ -46,16 +76,15 @@ pub(super) fn headers() -> HeaderMap {
     let fixed = fixed.map(|(name, value)| (name, HeaderValue::from_static(value)));
     // Without a policy nothing in it would be allowed; a test says that there is one.
     let closed = || HeaderValue::from_static("default-src 'none'");
-    let policy = POLICY.clone().unwrap_or_else(closed);
+    let policy = PAGE.1.clone().unwrap_or_else(closed);
     fixed.into_iter().chain([(CONTENT_SECURITY_POLICY, policy)]).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::{Reason, Repair};
 
-    const PAGE: &str = include_str!("page.html");
+    const SOURCE: &str = include_str!("page.html");
 
     #[test]
     fn the_policy_names_what_is_in_the_page() {
@@ -65,7 +94,7 @@ mod tests {
         assert_eq!(policy.matches("'sha256-").count(), 2, "{policy}");
         assert!(!policy.contains("unsafe"), "{policy}");
         for tag in ["<script", "</script>", "<style", "</style>"] {
-            assert_eq!(PAGE.matches(tag).count(), 1, "{tag}");
+            assert_eq!(SOURCE.matches(tag).count(), 1, "{tag}");
         }
     }
 
@@ -85,23 +114,25 @@ mod tests {
             "url(",
             "https:",
         ] {
-            assert!(!PAGE.contains(word), "{word}");
+            assert!(!SOURCE.contains(word), "{word}");
         }
-        assert!(PAGE.len() < 48 << 10, "{} bytes", PAGE.len());
+        assert!(SOURCE.len() < 48 << 10, "{} bytes", SOURCE.len());
     }
 
     #[test]
     fn the_page_has_words_for_every_name() {
-        let (_, repaired) = PAGE.split_once("const REPAIRED = {").unwrap();
-        let (repaired, withheld) = repaired.split_once("const WITHHELD = {").unwrap();
-        let (withheld, _) = withheld.split_once("};").unwrap();
-        let check = |list: &str, names: &[&str]| {
-            for name in names {
-                assert!(list.contains(&format!("  '{name}': '")), "{name}");
-            }
-            assert_eq!(list.matches("': '").count(), names.len());
-        };
-        check(repaired, &Repair::ALL.map(Repair::name));
-        check(withheld, &Reason::ALL.map(Reason::name));
+        let text = text();
+        let text = std::str::from_utf8(&text).unwrap();
+        assert!(!text.contains(PLACE) && SOURCE.matches(PLACE).count() == 1);
+        let (_, names) = text.split_once("const NAMES = ").unwrap();
+        let (names, _) = names.split_once(";\n").unwrap();
+        assert!(!names.contains('<'), "{names}");
+        let names: Value = serde_json::from_str(names).unwrap();
+        for name in Repair::ALL.map(Repair::name) {
+            assert!(names["repaired"][name].is_string(), "{name}");
+        }
+        for name in Reason::ALL.map(Reason::name) {
+            assert!(names["withheld"][name].is_string(), "{name}");
+        }
     }
 }

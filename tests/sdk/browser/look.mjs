@@ -237,6 +237,7 @@ const scenes = {
         console.log('ready');
         await rows('past').nth(3).waitFor();
         await rows('open').nth(3).waitFor();
+        await page.setViewportSize({ width: 1280, height: 960 });
         await page.waitForTimeout(12_000);
         await page.screenshot({ path: options.picture });
     },
