@@ -6,10 +6,12 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use milepost::guarded::Guarded;
 use milepost::jsonrpc::Message;
 use milepost::lines::INSPECT_MAX;
 use milepost::progress::extract::Extract;
@@ -17,6 +19,8 @@ use milepost::progress::mask::Masks;
 use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
 use milepost::sse::{Events, Frame};
 use milepost::terminal::Terminal;
+use milepost::watch::{Table, Tap, Watch};
+use milepost::witness::{Lookout, View, Witness};
 
 const WIRE: StreamId = StreamId(0);
 
@@ -182,6 +186,53 @@ fn events(c: &mut Criterion) {
     group.finish();
 }
 
+/// Progress of 200 bytes on the stream of its request, while nobody looks on and while operators may.
+fn watched(c: &mut Criterion) {
+    let mut group = c.benchmark_group("progress on its own stream");
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"scan","_meta":{"progressToken":1}}}"#;
+    let call = Message::parse(Bytes::from_static(call.as_bytes()));
+    for (kind, token) in [("forwarded", "1"), ("repaired", "\"shell_01\"")] {
+        for name in ["alone", "looked on at", "tapped"] {
+            let policy = Arc::new(Policy { pacing: Pacing::IMMEDIATE, ..Policy::default() });
+            let mut filter = Filter::new(Arc::clone(&policy));
+            filter.open_stream(WIRE, StreamKind::Exchange, Pacing::IMMEDIATE);
+            let mut filter = Guarded::new(filter, Arc::clone(&policy), WIRE);
+            let mut now = Instant::now();
+            let table = Table::new([]);
+            if name != "alone" {
+                let onlooker = Watch(Arc::clone(&table)).begin("/r", View::Exchange, &policy);
+                filter.watched_by(Witness::new(now, onlooker.into_iter().collect()));
+            }
+            let tap = (name == "tapped").then(|| Tap::begin(&table, Default::default()));
+            filter.client_message(now, WIRE, &call);
+            let mut figure = 0;
+            group.bench_function(format!("{kind}/{name}"), |b| {
+                b.iter_batched(
+                    || {
+                        figure += 1;
+                        progress(token, figure)
+                    },
+                    |raw| {
+                        now += Duration::from_millis(101);
+                        if !filter.plain_progress(now, WIRE, &raw) {
+                            let message = Message::parse(raw);
+                            filter.server_message(now, Origin::Stream(WIRE), &message);
+                            while let Some(transmit) = filter.poll_transmit(now, WIRE) {
+                                black_box(transmit);
+                            }
+                        }
+                        filter.written(now, WIRE);
+                        while filter.poll_record().is_some() {}
+                    },
+                    criterion::BatchSize::SmallInput,
+                );
+            });
+            drop(tap);
+        }
+    }
+    group.finish();
+}
+
 /// Lines of text that may be progress, as a terminal shows them.
 fn lines(c: &mut Criterion) {
     let (extract, masks) = (Extract::presets(), Masks::default());
@@ -214,6 +265,6 @@ criterion_group! {
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1))
         .sample_size(30);
-    targets = notifications, results, events, lines
+    targets = notifications, results, events, lines, watched
 }
 criterion_main!(benches);

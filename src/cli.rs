@@ -39,7 +39,7 @@ const ROUTE_FILE: &str = "proxy.toml";
 
 /// A transparent MCP proxy that adds progress to legacy servers.
 #[derive(Debug, Parser)]
-#[command(name = "milepost", version, max_term_width = 100)]
+#[command(name = "milepost", version = crate::traces::VERSION, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -232,6 +232,9 @@ pub enum WrapError {
     /// A file that holds no token.
     #[error("--bearer-file: {0}")]
     BearerFile(String),
+    /// An address that is none; it may hold a secret.
+    #[error("what begins with http:// or https:// is no address of a server")]
+    BadAddress,
     /// Something stands behind the address.
     #[error("{0:?} stands behind the address of the server; options come before it")]
     BehindAddress(OsString),
@@ -326,6 +329,9 @@ fn address(command: &[OsString]) -> Result<Option<Url>, WrapError> {
     };
     let url = Url::parse(first).ok();
     let url = url.filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
+    if url.is_none() && ["http://", "https://"].iter().any(|scheme| first.starts_with(scheme)) {
+        return Err(WrapError::BadAddress);
+    }
     match command.get(1) {
         Some(more) if url.is_some() => Err(WrapError::BehindAddress(more.clone())),
         _ => Ok(url),

@@ -25,6 +25,8 @@ pub mod settings;
 pub mod sse;
 pub mod telemetry;
 pub mod terminal;
+pub mod trace_context;
+pub mod traces;
 pub mod transcript;
 pub mod transport;
 pub mod watch;

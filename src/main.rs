@@ -13,6 +13,7 @@ use milepost::cli::{Adopt, Cli, Command, Doctor, Wrap, WrappedServer};
 use milepost::durations::{Memory, state_dir};
 use milepost::routes::{self, Routes};
 use milepost::telemetry::LogFormat;
+use milepost::traces::{self, Over};
 use milepost::transport::child::Program;
 use milepost::witness::{Onlooker, Witness};
 use milepost::{adopt, check, demo, doctor, manual, replay, serve, stats, tap, telemetry, wrap};
@@ -57,11 +58,13 @@ async fn run(command: Command) -> ExitCode {
                 Err(error) => return report(&error, 2),
             };
             let memory = Memory::open(state_dir(None, routes.state()).as_deref());
+            let traces = traces::start(Over::Http);
             let code = match serve::serve(&routes, &memory).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
             };
             memory.close();
+            traces.close();
             code
         }
         Command::Check(args) => match check::run(&args) {
@@ -112,6 +115,7 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),
     };
+    let traces = traces::start(Over::Pipe);
     let recorder = recorder.map(|recorder| Box::new(recorder) as Box<dyn Onlooker>);
     let witness = Witness::new(Instant::now(), recorder.into_iter().collect());
     let code = match wrapped.server {
@@ -130,6 +134,7 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         }
     };
     memory.close();
+    traces.close();
     if let Some(ending) = ending {
         ending.wait();
     }

@@ -76,6 +76,8 @@ pub const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities"
 pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// What the `_meta` keys that a request of 2026-07-28 must have begin with.
 pub const META_PREFIX: &str = "io.modelcontextprotocol/";
+/// `_meta` keys of a request that say which trace it belongs to, in the formats of W3C (SEP-414).
+pub const META_TRACE: (&str, &str) = ("traceparent", "tracestate");
 /// `_meta` key that ties a message to a task of 2025-11-25.
 pub const META_RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 

@@ -1,11 +1,15 @@
 //! Logs: one line per call, counts at the end of a connection. Always on standard error.
 
+mod lines;
+
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use tracing::{Level, debug, info};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
@@ -13,7 +17,9 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 use crate::census::CENSUS;
 use crate::clients::{self, Client, Situation};
 use crate::metrics::RouteCounts;
-use crate::progress::{Outcome, Reason, Record, Repair, Summary, Verdict};
+use crate::progress::{CallId, Outcome, Reason, Record, Repair, Summary, Verdict};
+use crate::trace_context::TraceContext;
+use crate::traces::{self, Mark, What};
 
 /// How a log line is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -38,21 +44,26 @@ pub struct Log(#[expect(dead_code, reason = "it is there to be dropped")] Option
 pub fn start(level: Level, format: LogFormat) -> Log {
     let default = of_level(level.as_str());
     let own = std::env::var("MILEPOST_LOG").ok();
-    let own = own.filter(|text| EnvFilter::builder().parse(text).is_ok());
+    let own = own.filter(|text| parsed(text).is_ok());
     let text = own.unwrap_or(default);
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(LINES_MAX)
         .thread_name("log")
         .finish(io::stderr());
     let dropped = writer.error_counter();
-    let (filter, handle) = reload::Layer::new(EnvFilter::new(&text));
-    let lines =
-        fmt::layer().with_target(false).with_writer(writer).with_ansi(io::stderr().is_terminal());
+    let (filter, handle) = reload::Layer::new(parsed(&text).unwrap_or_default());
+    let lines = fmt::layer().with_writer(writer);
     let filtered = tracing_subscriber::registry().with(filter);
     // A second start, as tests may try, changes nothing.
     let started = match format {
-        LogFormat::Text => filtered.with(lines).try_init().is_ok(),
-        LogFormat::Json => filtered.with(lines.json()).try_init().is_ok(),
+        LogFormat::Text => {
+            let lines = lines.with_target(false).with_ansi(io::stderr().is_terminal());
+            filtered.with(lines.fmt_fields(lines::Words)).try_init().is_ok()
+        }
+        LogFormat::Json => {
+            let lines = lines.fmt_fields(lines::Json).event_format(lines::Json);
+            filtered.with(lines).try_init().is_ok()
+        }
     };
     if started {
         let now = Mutex::new(text.clone());
@@ -65,6 +76,19 @@ pub fn start(level: Level, format: LogFormat) -> Log {
 fn of_level(level: &str) -> String {
     let level = level.to_lowercase();
     format!("milepost={level},server={level}")
+}
+
+/// HTTP/2's package tells of a request's path if it cannot be read; that may be a secret.
+const CAPPED: (&str, &str) = ("h2", "h2=info");
+
+/// A filter in the words of tracing's `EnvFilter`. What is [`CAPPED`] is shown only where it is named.
+fn parsed(words: &str) -> Result<EnvFilter, ParseError> {
+    let filter = EnvFilter::builder().parse(words)?;
+    let target = |word: &str| word.trim().split(['=', '[', ':']).next() == Some(CAPPED.0);
+    if words.split(',').any(target) {
+        return Ok(filter);
+    }
+    Ok(filter.add_directive(CAPPED.1.parse()?))
 }
 
 /// The log of this process.
@@ -105,8 +129,7 @@ pub fn set_filter(words: &str) -> Result<(), FilterError> {
         Ok(level) => of_level(level.as_str()),
         Err(_) => words.to_owned(),
     };
-    let filter = EnvFilter::builder().parse(&text);
-    let filter = filter.map_err(|error| FilterError::Words(error.to_string()))?;
+    let filter = parsed(&text).map_err(|error| FilterError::Words(error.to_string()))?;
     if text.is_empty() {
         return Err(FilterError::Words("it is empty".to_owned()));
     }
@@ -145,7 +168,12 @@ pub struct Connection {
     counts: Option<Arc<RouteCounts>>,
     /// Its requests that wait for their answer.
     open: i64,
+    /// What has happened to messages about open calls for the first time, where spans tell of it.
+    marks: BTreeMap<CallId, Vec<Mark>>,
 }
+
+/// Calls of a connection of which is known when something happened to their messages first.
+const MARKED_MAX: usize = 1024;
 
 /// Whose calls a connection has carried.
 #[derive(Debug, Default)]
@@ -189,6 +217,7 @@ impl Connection {
             client: Who::default(),
             counts: Some(Arc::clone(counts)),
             open: 0,
+            marks: BTreeMap::new(),
         }
     }
 
@@ -214,12 +243,14 @@ impl Connection {
         }
         match record {
             Record::Opened(_) | Record::TakenOver(_) => {}
-            Record::Message { number, verdict: Verdict::Withheld(reason), .. } => {
+            Record::Message { number, call, verdict: Verdict::Withheld(reason) } => {
+                self.mark(*call, What::Withheld(*reason));
                 *self.withheld.entry(*reason).or_default() += 1;
                 debug!(message = number, reason = reason.name(), "withheld");
             }
-            Record::Message { number, verdict: Verdict::Repaired(repairs), .. } => {
+            Record::Message { number, call, verdict: Verdict::Repaired(repairs) } => {
                 for repair in repairs.iter() {
+                    self.mark(*call, What::Repaired(repair));
                     *self.repaired.entry(repair).or_default() += 1;
                     debug!(message = number, repair = repair.name(), "repaired");
                 }
@@ -231,8 +262,24 @@ impl Connection {
                     self.client.meet(client);
                 }
                 self.without_token += u64::from(summary.lacks_token);
-                note_call(summary);
+                let marks = self.marks.remove(&summary.call).unwrap_or_default();
+                let route = self.counts.as_deref().map(RouteCounts::route);
+                let trace = traces::tell(summary, route, &marks);
+                let of_client = || summary.trace.as_deref().map(TraceContext::trace_id);
+                note_call(summary, trace.or_else(of_client).as_deref());
                 advise(summary);
+            }
+        }
+    }
+
+    /// Something happens to a message about a call.
+    fn mark(&mut self, call: Option<CallId>, what: What) {
+        let Some(call) = call.filter(|_| traces::is_on()) else { return };
+        if self.marks.len() < MARKED_MAX || self.marks.contains_key(&call) {
+            let marks = self.marks.entry(call).or_default();
+            // At most one for each reason and repair.
+            if marks.iter().all(|mark| mark.what != what) {
+                marks.push(Mark { at: Instant::now(), what });
             }
         }
     }
@@ -262,7 +309,7 @@ impl Drop for Connection {
 }
 
 /// The one line per call. Other requests than `tools/call` are only told at `debug`.
-fn note_call(call: &Summary) {
+fn note_call(call: &Summary, trace_id: Option<&str>) {
     if !tracing::enabled!(Level::INFO) {
         return;
     }
@@ -282,6 +329,7 @@ fn note_call(call: &Summary) {
                 repaired = counts(&account.repaired, |repair| repair.name()),
                 dropped = counts(&account.withheld, |reason| reason.name()),
                 beats = account.beats,
+                trace_id,
                 "call"
             )
         };

@@ -25,6 +25,7 @@ use crate::progress::{
 use crate::routes::Lifecycle;
 use crate::sse::{self, Event, Piece};
 use crate::telemetry::Connection;
+use crate::trace_context::TraceContext;
 use crate::witness::View;
 
 /// The only stream of an exchange's filter.
@@ -76,6 +77,7 @@ impl Exchange {
         session: Option<&Arc<Session>>,
         message: Option<&Message>,
         revision: Option<Revision>,
+        trace: Option<TraceContext>,
         audience: &Audience,
     ) -> Self {
         let mut filter = match session {
@@ -84,6 +86,7 @@ impl Exchange {
         };
         filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
         filter.agreed_on(revision);
+        filter.traced(OWN, trace);
         let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
         filter.watched_by(audience.witness(View::Exchange, policy));
         let member = session.map(|session| session.enter(message));

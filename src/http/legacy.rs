@@ -24,8 +24,10 @@ use crate::jsonrpc::{Kind, Message};
 use crate::lines::INSPECT_MAX;
 use crate::mcp;
 use crate::progress::{Fate, Filter, Mode, Origin, Record, StreamId, StreamKind};
+use crate::relay::trace_of;
 use crate::sse::{Event, Piece};
 use crate::telemetry::Connection;
+use crate::trace_context::TraceContext;
 use crate::witness::View;
 
 /// The only client stream of a wire.
@@ -122,9 +124,11 @@ impl Speaking {
         let base = self.site.sse.as_ref().and_then(|target| target.url.as_ref());
         let endpoint = base.and_then(|base| same_origin(base, named));
         let Some(on_server) = endpoint else {
+            // What stands behind that may be a secret.
+            let named = std::str::from_utf8(named).ok().and_then(|named| base?.join(named).ok());
             tracing::error!(
                 route = self.site.route.path,
-                endpoint = %String::from_utf8_lossy(&named[..named.len().min(256)]),
+                origin = named.map(|named| named.origin().ascii_serialization()),
                 "the server names an endpoint of another origin; its stream is closed"
             );
             self.refused = true;
@@ -323,14 +327,15 @@ impl Proxy {
             };
         let (message, body) = reading::for_server(read, &site.policy, &mut parts.headers);
         let method = message.as_ref().and_then(Message::method);
+        let trace = trace_of(&parts.headers);
         // Nothing of ours may come before it.
         let begins = method.as_deref() == Some(mcp::INITIALIZED);
         if !begins {
-            endpoint.wire.told(message.as_ref());
+            endpoint.wire.told(message.as_ref(), trace.as_ref());
         }
         let response = self.send_on(site, target, &endpoint, parts, body, ours).await;
         if begins && response.status().is_success() {
-            endpoint.wire.told(message.as_ref());
+            endpoint.wire.told(message.as_ref(), trace.as_ref());
         }
         if !response.status().is_success()
             && let Some(message) = &message
@@ -365,8 +370,9 @@ impl Proxy {
 }
 
 impl Wire {
-    fn told(&self, message: Option<&Message>) {
+    fn told(&self, message: Option<&Message>, trace: Option<&TraceContext>) {
         let mut state = self.lock();
+        state.filter.ask(|filter| filter.traced(WIRE, trace.cloned()));
         match message {
             Some(message) if message.kind() != Kind::Noise => {
                 state.filter.client_message(now(), WIRE, message);

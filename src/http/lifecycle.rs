@@ -259,14 +259,15 @@ impl Lifecycle {
         if let Some(tools) = tool_list::of(&body) {
             return Ok(result(id, &tools));
         }
-        let why = match json::member(&body, "error") {
-            Some(error) => {
-                let words = String::from_utf8_lossy(&error[..error.len().min(WORDS_MAX)]);
-                format!("{LIST} is an error: {words}")
-            }
-            None => format!("what there is in the place of {LIST} is none"),
+        let Some(error) = json::member(&body, "error") else {
+            let why = format!("what there is in the place of {LIST} is none");
+            return Ok(failed(id, &why, None));
         };
-        Ok(failed(id, &why, None))
+        // The server's words are for its client and not for the log.
+        tracing::warn!(why = format!("{LIST} is an error"), "{UNANSWERED}");
+        let words = String::from_utf8_lossy(&error[..error.len().min(WORDS_MAX)]);
+        let why = format!("{LIST} is an error: {words}");
+        Ok(Reply::Own(StatusCode::OK, own_error(id, &why, None)))
     }
 }
 
@@ -355,8 +356,10 @@ fn unsupported(id: &[u8], date: &str) -> Reply {
     refused(id, UNSUPPORTED_REVISION, why, &more, StatusCode::BAD_REQUEST)
 }
 
+const UNANSWERED: &str = "a client could not be answered in the server's place";
+
 fn failed(id: &[u8], why: &str, status: Option<u16>) -> Reply {
-    tracing::warn!(why, "a client could not be answered in the server's place");
+    tracing::warn!(why, "{UNANSWERED}");
     Reply::Own(StatusCode::OK, own_error(id, why, status))
 }
 

@@ -24,6 +24,8 @@ use crate::json;
 use crate::jsonrpc::{Kind, Message};
 use crate::lines::INSPECT_MAX;
 use crate::mcp::{self, Revision};
+use crate::relay::trace_of;
+use crate::trace_context::TraceContext;
 
 /// A JSON answer up to this length is held until it is whole, so that a fault in it can be mended. A
 /// longer one passes as it comes; clients read neither before its end.
@@ -76,8 +78,9 @@ impl Proxy {
             outlet,
         };
         if asks(post.message.as_ref()) {
+            let trace = trace_of(&parts.headers);
             let request = self.onward(site, target, parts, body, ours);
-            return post.ask(target, request).await;
+            return post.ask(target, request, trace).await;
         }
         let own = (post.begins() && site.route.own_get).then(|| {
             let mut headers = parts.headers.clone();
@@ -105,7 +108,12 @@ pub(super) fn asks(message: Option<&Message>) -> bool {
 }
 
 impl Post {
-    async fn ask(self, target: &Target, request: Request<RequestBody>) -> Response<Body> {
+    async fn ask(
+        self,
+        target: &Target,
+        request: Request<RequestBody>,
+        trace: Option<TraceContext>,
+    ) -> Response<Body> {
         let client = Arc::clone(&target.client);
         let Some(counted) = self.site.count() else {
             return super::unavailable("too many streams are open on this route");
@@ -118,6 +126,7 @@ impl Post {
             self.session.as_ref(),
             self.message.as_ref(),
             revision,
+            trace,
             &self.site.audience,
         );
         let method = self.message.as_ref().and_then(Message::method);

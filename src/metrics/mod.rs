@@ -20,6 +20,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::census::CENSUS;
+use crate::traces::{self, Counts};
 
 pub use route::{Child, RouteCounts, Tables};
 pub use traffic::{Metered, Traffic};
@@ -33,6 +34,9 @@ const DURATIONS: [f64; 14] =
 
 /// Seconds of silence. Clients give up after 10, 60 or 300.
 const SILENCES: [f64; 11] = [0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0];
+
+/// What becomes of spans.
+const SPANS: [&str; 2] = ["exported", "dropped"];
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
@@ -57,6 +61,7 @@ pub struct Metrics {
     clients: Traffic,
     without_token: Counters,
     log_lines_dropped: Counter,
+    spans: [Counter; 2],
     uptime: Gauge,
     started: Instant,
     /// One scrape after the other: what is read for one must not mix with what is read for the next.
@@ -203,6 +208,12 @@ impl Metrics {
         let log_lines_dropped = Counter::default();
         let help = "Log lines left out because nobody read standard error";
         to.0.register("log_lines_dropped", help, log_lines_dropped.clone());
+        let spans = to.counters(
+            "spans",
+            "Spans of calls, by what became of them: exported to a collector, dropped (builds with the \
+             feature otlp)",
+        );
+        let spans = SPANS.map(|result| spans.get_or_create_owned(&vec![("result", result.into())]));
         let uptime = Gauge::default();
         let help = "How long these numbers have been counted";
         to.0.register_with_unit("uptime", help, Unit::Seconds, uptime.clone());
@@ -214,6 +225,7 @@ impl Metrics {
             clients,
             without_token,
             log_lines_dropped,
+            spans,
             uptime,
             started: Instant::now(),
             scraping: Mutex::default(),
@@ -240,6 +252,10 @@ impl Metrics {
             counter.inner().store(count, Ordering::Relaxed);
         }
         self.log_lines_dropped.inner().store(log_lines_dropped, Ordering::Relaxed);
+        let Counts { exported, dropped } = traces::counts();
+        for (counter, count) in self.spans.iter().zip([exported, dropped]) {
+            counter.inner().store(count, Ordering::Relaxed);
+        }
         self.uptime.set(i64::try_from(self.started.elapsed().as_secs()).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing into a string does not fail.

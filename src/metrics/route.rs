@@ -47,6 +47,7 @@ impl<const N: usize> Each<N> {
 /// The counters of one route.
 #[derive(Debug)]
 pub struct RouteCounts {
+    path: Box<str>,
     calls: [Each<9>; 2],
     in_flight: Gauge,
     duration: Histogram,
@@ -84,6 +85,11 @@ pub struct Tables {
 }
 
 impl RouteCounts {
+    /// The path of the route.
+    pub fn route(&self) -> &str {
+        &self.path
+    }
+
     pub(super) fn new(of: &Families, path: &str) -> Self {
         let labels: Labels = vec![("route", path.to_owned())];
         let with = |name, value: &str| {
@@ -96,6 +102,7 @@ impl RouteCounts {
             Each::new(&of.calls, &with("method", method), "outcome", names)
         };
         Self {
+            path: path.into(),
             calls: METHODS.map(calls),
             in_flight: of.in_flight.get_or_create_owned(&labels),
             duration: of.duration.get_or_create_owned(&labels),

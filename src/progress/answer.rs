@@ -236,7 +236,12 @@ impl Filter {
             self.note_task_answer(now, id, message);
         }
         let outcome = match result {
-            _ if error_of(message).is_some() => Outcome::Error,
+            _ if let Some(error) = error_of(message) => {
+                if let Some(call) = self.ledger.get_mut(id) {
+                    call.error_code = code_of(&error);
+                }
+                Outcome::Error
+            }
             // A task that was over at once says nothing of how long its work took.
             _ if asks_for_task => Outcome::Interim,
             Some(result) if is_tool_call => outcome_of(&result),
@@ -260,6 +265,10 @@ impl Filter {
 /// The error of an answer; `null` beside a result is none.
 fn error_of(message: &Message) -> Option<Bytes> {
     message.error().filter(|error| **error != *b"null" || message.result().is_none())
+}
+
+fn code_of(error: &Bytes) -> Option<i64> {
+    std::str::from_utf8(&json::member(error, "code")?).ok()?.parse().ok()
 }
 
 /// What the result of a tool says of itself.

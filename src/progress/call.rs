@@ -13,6 +13,7 @@ use super::verdict::{Reason, Repair, Repairs};
 use crate::clients::Client;
 use crate::jsonrpc::{Framing, Key};
 use crate::mcp::{LISTEN, Revision, TOOLS_CALL};
+use crate::trace_context::TraceContext;
 
 /// Names one call of a filter; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -280,6 +281,8 @@ pub struct Opened<'a> {
 pub struct Summary {
     /// Names the call.
     pub call: CallId,
+    /// The client's own text of the request's id.
+    pub id: Bytes,
     /// The request's method.
     pub method: String,
     /// The tool, for `tools/call`.
@@ -290,16 +293,24 @@ pub struct Summary {
     pub lacks_token: bool,
     /// Who the client is, as far as it has said.
     pub client: Option<Arc<Client>>,
+    /// Which revision is spoken, as far as that is known.
+    pub revision: Option<Revision>,
+    /// Which trace the request belongs to, if its client says so.
+    pub trace: Option<Arc<TraceContext>>,
     /// When the request was passed on.
     pub opened: Instant,
     /// When it ended.
     pub ended: Instant,
     /// How it ended.
     pub outcome: Outcome,
+    /// The code of the server's error, if it ended with one.
+    pub error_code: Option<i64>,
     /// When the client was told of it first.
     pub first_told: Option<Instant>,
     /// The longest time for which the client was told nothing of it.
     pub silence: Duration,
+    /// When that began.
+    pub silent_from: Instant,
     /// The server reported a figure.
     pub figured: bool,
     /// What came and went.
@@ -323,6 +334,7 @@ pub(super) struct Call {
     pub(super) lacks_token: bool,
     /// Who the client is, where the request itself says so.
     pub(super) client: Option<Arc<Client>>,
+    pub(super) trace: Option<Arc<TraceContext>>,
     pub(super) opened: Instant,
     /// The request asks to be run as a task.
     pub(super) asks_for_task: bool,
@@ -333,8 +345,8 @@ pub(super) struct Call {
     pub(super) pending: Waiting,
     pub(super) sent_at: Option<Instant>,
     pub(super) first_told: Option<Instant>,
-    /// The longest time between two notifications, or before the first.
-    pub(super) silence: Duration,
+    /// The longest time between two notifications, or before the first, and when it began.
+    pub(super) silence: (Duration, Instant),
     pub(super) said: Option<(Said, Instant)>,
     /// The last heartbeat, to know it by when another proxy sends the same.
     pub(super) beaten: Option<(Said, Instant)>,
@@ -360,6 +372,8 @@ pub(super) struct Call {
     /// When it ends by itself: `call_timeout`, or a task's time to live.
     pub(super) expires: Option<Instant>,
     pub(super) account: Account,
+    /// The code of the error that the server has answered with.
+    pub(super) error_code: Option<i64>,
 }
 
 impl Call {
@@ -386,10 +400,11 @@ impl Call {
         self.tells(now);
     }
 
-    /// The longest silence so far.
-    fn silence_until(&self, now: Instant) -> Duration {
+    /// The longest silence so far, and when it began.
+    fn silence_until(&self, now: Instant) -> (Duration, Instant) {
         let since = self.sent_at.unwrap_or(self.opened);
-        self.silence.max(now.saturating_duration_since(since))
+        let silent = now.saturating_duration_since(since);
+        if silent > self.silence.0 { (silent, since) } else { self.silence }
     }
 
     /// Keeps what was said last. Words stay when it has none.
@@ -415,19 +430,24 @@ impl Call {
     }
 
     pub(super) fn summary(self, id: CallId, ended: Instant, outcome: Outcome) -> Summary {
-        let silence = self.silence_until(ended);
+        let (silence, silent_from) = self.silence_until(ended);
         Summary {
             call: id,
+            id: self.id.client,
             method: self.method.into(),
             tool: self.tool,
             token: self.token.map(|token| token.client),
             lacks_token: self.lacks_token,
             client: self.client,
+            revision: self.revision,
+            trace: self.trace,
             opened: self.opened,
             ended,
             outcome,
+            error_code: self.error_code,
             first_told: self.first_told,
             silence,
+            silent_from,
             figured: self.figured,
             account: self.account,
         }

@@ -15,6 +15,7 @@ use crate::clients::{self, Client};
 use crate::json;
 use crate::jsonrpc::{Key, Kind, Message, Scan};
 use crate::mcp::{self, Revision};
+use crate::trace_context::TraceContext;
 
 /// What is written of a call that is opened.
 pub(super) struct Opening {
@@ -23,6 +24,7 @@ pub(super) struct Opening {
     revision: Option<Revision>,
     lacks_token: bool,
     client: Option<Arc<Client>>,
+    trace: Option<Arc<TraceContext>>,
     asks_for_task: bool,
     about_task: Option<Key>,
 }
@@ -80,6 +82,7 @@ impl Filter {
             // It may have one: it was not read.
             lacks_token: false,
             client: None,
+            trace: self.trace_in(stream, &Bytes::new()),
             asks_for_task: false,
             about_task: None,
         };
@@ -113,6 +116,7 @@ impl Filter {
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
             lacks_token,
             client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
+            trace: self.trace_in(stream, &meta),
             asks_for_task: json::member(&params, "task").is_some(),
             about_task: method
                 .starts_with("tasks/")
@@ -163,6 +167,7 @@ impl Filter {
             revision: opening.revision,
             lacks_token: opening.lacks_token,
             client: opening.client,
+            trace: opening.trace,
             opened: now,
             asks_for_task: opening.asks_for_task,
             task: None,
@@ -171,7 +176,7 @@ impl Filter {
             pending: super::call::Waiting::default(),
             sent_at: None,
             first_told: None,
-            silence: Duration::ZERO,
+            silence: (Duration::ZERO, now),
             said: None,
             beaten: None,
             last_message: None,
@@ -185,6 +190,7 @@ impl Filter {
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
             account: super::Account::default(),
+            error_code: None,
         })?;
         if let Some(copy) = copy {
             self.ledger.learn(&copy, id);
@@ -232,6 +238,27 @@ impl Filter {
         let client = Client::new(&name, &version)?;
         let known = self.client.as_ref().filter(|known| ***known == client);
         Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
+    }
+
+    /// What the client says on a stream from now on belongs to this trace, but for requests that say
+    /// themselves to which they belong.
+    pub fn traced(&mut self, stream: StreamId, trace: Option<TraceContext>) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.trace = trace.map(Arc::new);
+        }
+    }
+
+    /// Which trace a request belongs to.
+    fn trace_in(&self, stream: StreamId, meta: &Bytes) -> Option<Arc<TraceContext>> {
+        let member = |name| json::member(meta, name);
+        let words = |text: Bytes| json::words(&text).map(|words| words.into_owned());
+        let (parent, state) = mcp::META_TRACE;
+        let own = member(parent).and_then(words).and_then(|parent| {
+            let state = member(state).and_then(words);
+            TraceContext::read(parent.as_bytes(), state.as_deref().map(str::as_bytes))
+        });
+        let around = || self.streams.get(&stream).and_then(|stream| stream.trace.clone());
+        own.map(Arc::new).or_else(around)
     }
 
     /// Who the client is, if it has said so for all of its requests.

@@ -369,6 +369,7 @@ impl Filter {
         if !call.shadow {
             let client = self.client.as_ref();
             call.client = call.client.take().or_else(|| client.cloned());
+            call.revision = call.revision.or(self.revision);
             let summary = call.summary(id, now, outcome);
             self.records.push_back(Record::Call(Box::new(summary)));
         }

@@ -224,6 +224,7 @@ impl Filter {
             };
             heir.shadow = false;
             heir.opened = call.opened;
+            heir.trace.clone_from(&call.trace);
             heir.sent_at = call.sent_at;
             heir.first_told = call.first_told;
             heir.silence = call.silence;

@@ -1,6 +1,7 @@
 //! One client stream: what waits to be written on it, and when it may be.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use super::call::CallId;
 use super::policy::Pacing;
 use super::verdict::{Reason, Verdict};
 use crate::jsonrpc::{Framing, Key, Message};
+use crate::trace_context::TraceContext;
 
 /// Names a client stream of one filter, or an upstream stream that pairs with requests
 /// ([`super::Filter::pair`]). The shell chooses the numbers; no number may mean both.
@@ -187,6 +189,8 @@ pub(super) struct Judged {
 pub(super) struct Stream {
     pub(super) kind: StreamKind,
     pub(super) pacing: Pacing,
+    /// Which trace belongs to what the client says now.
+    pub(super) trace: Option<Arc<TraceContext>>,
     pub(super) queue: VecDeque<Item>,
     pub(super) queued: usize,
     /// `mode = "observe"`: what the client gets; the queue is worked out for the record.
@@ -208,6 +212,7 @@ impl Stream {
         Self {
             kind,
             pacing,
+            trace: None,
             queue: VecDeque::new(),
             queued: 0,
             observed: VecDeque::new(),

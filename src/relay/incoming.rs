@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::apart::Apart;
-use super::legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS};
+use super::legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS, trace_of};
 use super::{Relay, Step, now};
 use crate::jsonrpc::{Kind, Message, Scan};
 use crate::progress::{Fate, Filter, Origin, Part, StreamId, Transmit};
@@ -34,6 +34,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
                     self.client_message(stream, &message, &headers);
                 }
                 FromClient::Start(stream, piece, headers) => {
+                    if let Some(headers) = &headers {
+                        self.filter.ask(|filter| filter.traced(stream, trace_of(headers)));
+                    }
                     let mut scan = Scan::default();
                     scan.feed(&piece);
                     self.passing = Some((stream, scan));
@@ -62,6 +65,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
             // What the server has written before is not about this.
             self.aside.catch_up();
             self.overhear();
+        }
+        if let Some(headers) = headers {
+            self.filter.ask(|filter| filter.traced(stream, trace_of(headers)));
         }
         let payload = self.filter.client_message(now(), stream, message);
         if payload.is_empty() {

@@ -8,14 +8,32 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::apart::Apart;
 use crate::jsonrpc::Message;
 use crate::progress::{Origin, Pacing, Payload, StreamId, StreamKind, Transmit};
+use crate::trace_context::TraceContext;
 
 /// The headers of the HTTP request that a message came in, if it came in one.
 pub type Headers = Option<Arc<HeaderMap>>;
+
+/// The headers that say which trace a request belongs to (W3C Trace Context).
+pub const TRACE_HEADERS: [HeaderName; 2] =
+    [HeaderName::from_static("traceparent"), HeaderName::from_static("tracestate")];
+
+/// Which trace the headers of a request say that it belongs to.
+pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
+    let [parent, state] = &TRACE_HEADERS;
+    let mut parents = headers.get_all(parent).iter();
+    match (parents.next(), parents.next()) {
+        (Some(only), None) => {
+            let state = headers.get_all(state).iter().map(HeaderValue::as_bytes);
+            TraceContext::read(only.as_bytes(), state)
+        }
+        _ => None,
+    }
+}
 
 /// The first number of the upstream streams that a [`Server`] names: client streams are numbered
 /// below it, so that the two are never taken for each other.

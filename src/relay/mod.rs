@@ -34,7 +34,9 @@ use aside::Moved;
 pub use apart::{Apart, Spilling};
 pub use aside::Aside;
 pub(crate) use legs::as_the_leg_inside;
-pub use legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS};
+pub use legs::{
+    Clients, FromClient, FromServer, Headers, Server, TRACE_HEADERS, UPSTREAM_STREAMS, trace_of,
+};
 pub use pipe::{Pipe, WIRE};
 
 /// What happened in one [`Relay::step`].

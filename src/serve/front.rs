@@ -140,13 +140,15 @@ impl<H: Handler> Front<H> {
 fn note(refusal: Refusal, parts: &Parts, client: &Client) {
     let told = |name: HeaderName| {
         let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
+        // What stands before a host may be a password.
+        let value = value.map(|text| text.rsplit('@').next().unwrap_or_default());
         value.map(|text| text.chars().take(TOLD_MAX).collect::<String>())
     };
     info!(
         reason = refusal.name(),
         status = refusal.status().as_u16(),
         method = parts.method.as_str(),
-        host = told(HOST).or_else(|| Some(parts.uri.authority()?.to_string())),
+        host = told(HOST).or_else(|| Some(parts.uri.authority()?.as_str().rsplit('@').next()?.to_owned())),
         origin = told(ORIGIN),
         from = %client.remote.ip(),
         "refused"

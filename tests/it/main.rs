@@ -17,6 +17,7 @@ mod fuzz_bodies;
 mod legacy;
 mod lines;
 mod links;
+mod logs;
 mod masks;
 mod metrics;
 mod over_http;

@@ -15,6 +15,7 @@ mod startup;
 mod stdio;
 mod stopping;
 pub(crate) mod upstream;
+mod watching;
 mod wires;
 
 use std::io::{Read, Write};

@@ -13,22 +13,46 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sse", &[]),
     ("terminal", &[]),
     ("secret", &[]),
+    ("trace_context", &[]),
     ("jsonrpc", &["json"]),
-    ("progress", &["clients", "json", "jsonrpc", "mcp", "secret", "terminal"]),
+    ("progress", &["clients", "json", "jsonrpc", "mcp", "secret", "terminal", "trace_context"]),
+    ("traces", &["json", "mcp", "progress", "trace_context"]),
     ("transport", &[]),
     ("census", &["clients"]),
-    ("metrics", &["census", "progress"]),
-    ("telemetry", &["census", "clients", "metrics", "progress"]),
+    ("metrics", &["census", "progress", "traces"]),
+    ("telemetry", &["census", "clients", "metrics", "progress", "trace_context", "traces"]),
     ("transcript", &["progress", "settings"]),
     ("witness", &["json", "jsonrpc", "progress"]),
     ("masking", &["json", "jsonrpc", "progress", "secret"]),
     ("record", &["masking", "progress", "transcript", "witness"]),
     (
         "watch",
-        &["clients", "json", "jsonrpc", "masking", "mcp", "progress", "transcript", "witness"],
+        &[
+            "clients",
+            "guarded",
+            "json",
+            "jsonrpc",
+            "masking",
+            "mcp",
+            "progress",
+            "transcript",
+            "witness",
+        ],
     ),
     ("guarded", &["jsonrpc", "progress", "witness"]),
-    ("relay", &["guarded", "jsonrpc", "lines", "progress", "terminal", "transport", "witness"]),
+    (
+        "relay",
+        &[
+            "guarded",
+            "jsonrpc",
+            "lines",
+            "progress",
+            "terminal",
+            "trace_context",
+            "transport",
+            "witness",
+        ],
+    ),
     ("probe", &["json", "jsonrpc", "mcp", "progress", "relay"]),
     ("host", &["lines", "probe", "relay", "telemetry", "transport"]),
     ("remote", &["relay", "telemetry"]),
@@ -78,6 +102,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "routes",
             "sse",
             "telemetry",
+            "trace_context",
             "transport",
             "witness",
         ],
@@ -131,6 +156,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "settings",
             "stats",
             "telemetry",
+            "traces",
             "transport",
             "watch",
         ],
@@ -138,8 +164,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The sans-IO core.
-const CORE: [&str; 8] =
-    ["clients", "json", "jsonrpc", "mcp", "progress", "secret", "sse", "terminal"];
+const CORE: [&str; 9] =
+    ["clients", "json", "jsonrpc", "mcp", "progress", "secret", "sse", "terminal", "trace_context"];
 
 /// What the core must not touch: I/O, tasks, clocks, logs, chance, unordered iteration.
 const IMPURE: [&str; 9] = [

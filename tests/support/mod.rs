@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "no test binary needs all of it")]
 
 pub(crate) mod exchange;
+pub(crate) mod fake;
 pub(crate) mod sdk;
+pub(crate) mod secrets;
 pub(crate) mod server;
 pub(crate) mod session;
 

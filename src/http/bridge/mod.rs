@@ -40,7 +40,7 @@ use super::{Outlet, Proxy};
 use crate::json;
 use crate::jsonrpc::own_error;
 use crate::mcp::Revision;
-use crate::relay::Headers;
+use crate::relay::{Headers, TRACE_HEADERS};
 use crate::routes::Upstream;
 use session::{Session, Whose};
 
@@ -116,12 +116,18 @@ fn named(site: &Site, headers: &HeaderMap) -> Result<Arc<Session>, Box<Response<
     Ok(session)
 }
 
-/// The headers of a client's request, where its server has a use for them.
-fn passed(site: &Site, headers: HeaderMap) -> Headers {
-    match site.route.upstream {
-        Upstream::Command(_) => None,
-        _ => Some(Arc::new(headers)),
+/// The headers of a client's request, where there is a use for them: a child has none, and only its trace
+/// matters.
+fn passed(site: &Site, mut headers: HeaderMap) -> Headers {
+    if matches!(site.route.upstream, Upstream::Command(_)) {
+        let mut trace = HeaderMap::new();
+        for name in TRACE_HEADERS {
+            let values = headers.get_all(&name).iter().cloned().collect::<Vec<_>>();
+            trace.extend(values.into_iter().map(|value| (name.clone(), value)));
+        }
+        headers = trace;
     }
+    Some(Arc::new(headers))
 }
 
 /// Headers of a stream of events.

@@ -81,8 +81,13 @@ pub(super) fn told(status: StatusCode, headers: &HeaderMap) -> String {
     } else if status.is_redirection()
         && let Some(place) = headers.get(header::LOCATION).and_then(|place| place.to_str().ok())
     {
-        // A query may hold a secret.
-        let place = place.split('?').next().unwrap_or_default();
+        // A query may hold a secret, and so may what stands before the host.
+        let place = place.split(['?', '#']).next().unwrap_or_default();
+        let (scheme, rest) = place.split_once("//").unwrap_or((place, ""));
+        let host = rest.find('/').unwrap_or(rest.len());
+        let user = rest.get(..host).and_then(|host| host.rfind('@')).map_or(0, |at| at + 1);
+        let slashes = if rest.is_empty() { "" } else { "//" };
+        let place = format!("{scheme}{slashes}{}", rest.get(user..).unwrap_or_default());
         text += &format!(": it is at {place:?} now, and its address has to say so");
     }
     text

@@ -134,6 +134,17 @@ fn numbers_are_for_loopback_or_for_who_has_the_token() {
     }
 }
 
+#[test]
+fn calls_are_not_shown_to_pages_of_others_nor_where_nobody_looks_on() {
+    let desk = desk(None);
+    for path in ["/calls", "/calls/1", "/tap"] {
+        check(&desk, HERE, true, &format!("GET {path} host=evil.example"), 403);
+        check(&desk, HERE, true, &format!("GET {path} origin=http://evil.example"), 403);
+        check(&desk, BEYOND, true, &format!("GET {path}"), 403);
+        check(&desk, HERE, true, &format!("GET {path}"), 404);
+    }
+}
+
 #[tokio::test]
 async fn a_page_of_another_origin_changes_nothing() {
     let desk = desk(None);
