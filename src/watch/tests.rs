@@ -354,8 +354,8 @@ fn no_table_and_no_queue_grows_without_bound() {
         assert!(table.bytes.load(Ordering::Relaxed) <= BYTES_MAX + (1 << 20));
     }
     // Those that opened first have had to make room.
-    assert_eq!(one(&table, 6)["messages"], json!([]));
-    assert_eq!(one(&table, 6)["left_out"], json!(75));
+    assert!(one(&table, 6)["left_out"].as_u64().unwrap() >= 75);
+    assert!(one(&table, 6)["messages"].as_array().unwrap().len() < FIRST_LAST);
     assert_eq!(one(&table, 700)["messages"].as_array().unwrap().len(), FIRST_LAST);
     let events = looking.round().unwrap();
     assert!(events.starts_with("event: routes\n"), "{}", &events[..100]);

@@ -165,7 +165,9 @@ fn calls_to_a_server_over_http_are_seen() {
     let answer = post(&proxy, &tool("work", ""));
     let mut server = upstream.asked();
     server.events();
-    said("work").iter().for_each(|event| drop(server.say(event)));
+    for event in said("work") {
+        server.say(event);
+    }
     // A client reads: what is said to it is made as it takes it.
     let reader = thread::spawn(move || {
         let mut answer = answer;
@@ -371,7 +373,7 @@ impl Tapping {
 
     /// Waits until the proxy shows it what passes: it sees what a client says.
     #[track_caller]
-    fn is_on(&mut self, proxy: &Proxy) {
+    fn is_on(&self, proxy: &Proxy) {
         until("it is shown what passes", || {
             drop(post(proxy, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).rest());
             self.lines.recv_timeout(Duration::from_millis(50)).is_ok()
@@ -425,7 +427,9 @@ fn messages_are_shown_in_a_terminal_with_what_became_of_them() {
         });
         let mut server = upstream.asked();
         server.events();
-        said("work").iter().for_each(|event| drop(server.say(event)));
+        for event in said("work") {
+            server.say(event);
+        }
         server.say(result_event("1")).end();
         ask.join().unwrap();
     };
