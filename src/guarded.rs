@@ -16,6 +16,7 @@ use crate::progress::{
     Fate, Filter, Origin, Part, Payload, Policy, QUEUE_MAX, Reason, Record, StreamId, Transmit,
     Verdict,
 };
+use crate::transcript::settings;
 use crate::witness::Witness;
 
 /// A [`Filter`] whose panics stay inside.
@@ -65,6 +66,25 @@ impl Guarded {
         let answer = self.ask(question);
         self.note();
         answer
+    }
+
+    /// [`Filter::policy`].
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    /// [`Filter::take`].
+    pub fn take(&mut self, policy: &Arc<Policy>) {
+        let taken = self.ask(|filter| {
+            filter.take(policy);
+            Arc::clone(filter.policy())
+        });
+        let Some(taken) = taken.filter(|taken| !Arc::ptr_eq(taken, &self.policy)) else { return };
+        self.policy = taken;
+        if let Some(witness) = &mut self.witness {
+            let settings = settings::write(&self.policy).words;
+            witness.command(None, format!("settings {settings}").trim_end());
+        }
     }
 
     /// Tells what was decided just now.

@@ -4,6 +4,7 @@
 //! each other and over the defaults of [`Policy`].
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -213,6 +214,15 @@ pub enum StateDir {
 }
 
 /// A folder, or `off`.
+impl fmt::Display for StateDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::At(folder) => folder.display().fmt(f),
+        }
+    }
+}
+
 impl From<OsString> for StateDir {
     fn from(text: OsString) -> Self {
         if text == OFF { Self::Off } else { Self::At(text.into()) }
@@ -275,7 +285,7 @@ pub struct CallSettings {
 }
 
 /// What may differ from route to route.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     /// How much is done.
     pub mode: Option<Mode>,

@@ -54,6 +54,13 @@ impl Memory {
         learned
     }
 
+    /// What was kept of a route is wanted only now.
+    pub fn load(&self, route: &str, learned: &Arc<Learned>) {
+        if let Some(writer) = &self.0 {
+            writer.load(place::cut(route).into(), learned);
+        }
+    }
+
     /// The process ends: what is not written yet is, if that takes no longer than half a second.
     pub fn close(&self) {
         if let Some(writer) = &self.0 {

@@ -10,15 +10,31 @@ use tokio::sync::Notify;
 pub(super) struct Calls {
     open: AtomicUsize,
     none: Notify,
+    /// Those among which these are.
+    all: Option<Arc<Self>>,
 }
 
 /// A call that is open as long as this is there.
 pub(super) struct OpenCall(Arc<Calls>);
 
 impl Calls {
+    /// Calls that also count among `all`.
+    pub(super) fn among(all: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Self { all: Some(Arc::clone(all)), ..Self::default() })
+    }
+
     pub(super) fn open(self: &Arc<Self>) -> OpenCall {
         self.open.fetch_add(1, Ordering::Relaxed);
+        if let Some(all) = &self.all {
+            all.open.fetch_add(1, Ordering::Relaxed);
+        }
         OpenCall(Arc::clone(self))
+    }
+
+    fn closed(&self) {
+        if self.open.fetch_sub(1, Ordering::Release) == 1 {
+            self.none.notify_waiters();
+        }
     }
 
     /// Waits until none is open.
@@ -35,8 +51,9 @@ impl Calls {
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        if self.0.open.fetch_sub(1, Ordering::Release) == 1 {
-            self.0.none.notify_waiters();
+        self.0.closed();
+        if let Some(all) = &self.0.all {
+            all.closed();
         }
     }
 }

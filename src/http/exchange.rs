@@ -89,7 +89,7 @@ impl Exchange {
         filter.traced(OWN, trace);
         let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
         filter.watched_by(audience.witness(View::Exchange, policy));
-        let member = session.map(|session| session.enter(message));
+        let member = session.map(|session| session.enter(message, policy));
         if let Some(member) = &member {
             filter.ask(|filter| filter.speaks_with(member.client.clone()));
         }
@@ -136,9 +136,9 @@ impl Exchange {
     }
 
     /// The server has named a session in its answer: the requests belong to it from now on.
-    pub(super) fn join(&mut self, session: &Arc<Session>, message: &Message) {
+    pub(super) fn join(&mut self, session: &Arc<Session>, message: &Message, policy: &Arc<Policy>) {
         if self.member.is_none() {
-            self.member = Some(session.enter(Some(message)));
+            self.member = Some(session.enter(Some(message), policy));
         }
     }
 

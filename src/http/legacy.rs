@@ -8,14 +8,15 @@ use std::task::Context;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode};
-use hyper::body::Incoming;
 use url::Url;
 
 use super::body::{Batch, Body, RequestBody};
 use super::calls::{Calls, OpenCall};
 use super::exchange::{Tell, message_in, text_of};
 use super::mailbox::Mailbox;
-use super::site::{Site, Target};
+use super::post::asks;
+use super::reading::Posted;
+use super::site::{Following, Site, Target};
 use super::stream::{EventStream, Judge, passed_on};
 use super::upstream::UpstreamError;
 use super::{Outlet, Proxy, now, reading, refuse, silence, text, unreachable};
@@ -23,7 +24,7 @@ use crate::guarded::Guarded;
 use crate::jsonrpc::{Kind, Message};
 use crate::lines::INSPECT_MAX;
 use crate::mcp;
-use crate::progress::{Fate, Filter, Mode, Origin, Record, StreamId, StreamKind};
+use crate::progress::{Fate, Filter, Origin, Policy, Record, StreamId, StreamKind};
 use crate::relay::trace_of;
 use crate::sse::{Event, Piece};
 use crate::telemetry::Connection;
@@ -44,6 +45,7 @@ struct Wire {
 
 struct State {
     filter: Guarded,
+    following: Following,
     log: Connection,
     calls: Arc<Calls>,
     /// While requests are open.
@@ -53,6 +55,17 @@ struct State {
 }
 
 impl State {
+    /// Whether what the server says goes on as it came.
+    fn observes(&mut self) -> bool {
+        self.filter.ask(|filter| filter.policy().observes()) == Some(true)
+    }
+
+    /// What is asked from now on goes by what holds for the route now.
+    fn settle(&mut self) {
+        self.following.has_changed();
+        self.filter.take(&self.following.site().policy);
+    }
+
     fn count(&mut self) {
         match self.filter.open_calls() {
             0 => self.open = None,
@@ -91,6 +104,11 @@ impl Wires {
         self.lock().len()
     }
 
+    /// Whether there is one with an endpoint of this query.
+    pub(super) fn knows(&self, query: &str) -> bool {
+        self.lock().contains_key(query)
+    }
+
     /// Enters a stream under the query of its endpoint, or under one of ours.
     fn enter(&self, endpoint: Endpoint) -> Option<String> {
         let mut known = self.lock();
@@ -115,11 +133,14 @@ struct Speaking {
     wire: Arc<Wire>,
     /// Under which posts find the wire, once the server has named its endpoint.
     key: Option<String>,
-    observing: bool,
     refused: bool,
 }
 
 impl Speaking {
+    fn observes(&self) -> bool {
+        self.wire.lock().observes()
+    }
+
     fn announce(&mut self, named: &[u8], out: &mut Batch) {
         let base = self.site.sse.as_ref().and_then(|target| target.url.as_ref());
         let endpoint = base.and_then(|base| same_origin(base, named));
@@ -166,9 +187,10 @@ impl Judge for Speaking {
             return self.announce(&named, out);
         }
         let message = message_in(event);
+        let observing = self.observes();
         let fate = message
             .map(|message| self.wire.lock().filter.server_message(now(), Origin::Wire, &message));
-        let as_is = self.observing || !matches!(fate, Some(Fate::Taken));
+        let as_is = observing || !matches!(fate, Some(Fate::Taken));
         if as_is {
             self.collect(out);
             out.raw(&event.raw);
@@ -179,14 +201,14 @@ impl Judge for Speaking {
         let (text, raw) = (text_of(piece), piece.raw.clone());
         self.collect(out);
         let fate = self.wire.lock().filter.server_passing(now(), Origin::Wire, raw, text);
-        passed_on(self, self.observing, &fate, piece, out);
+        passed_on(self, self.observes(), &fate, piece, out);
         matches!(fate, Fate::Noise(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         let (text, raw) = (text_of(piece), piece.raw.clone());
         let fate = self.wire.lock().filter.server_piece(now(), Origin::Wire, raw, text);
-        passed_on(self, self.observing, &fate, piece, out);
+        passed_on(self, self.observes(), &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
@@ -196,9 +218,10 @@ impl Judge for Speaking {
 
     fn collect(&mut self, out: &mut Batch) {
         let mut state = self.wire.lock();
+        let observing = state.observes();
         let at = now();
         while let Some(transmit) = state.filter.poll_transmit(at, WIRE) {
-            if !self.observing {
+            if !observing {
                 out.transmit(&transmit);
             }
         }
@@ -269,7 +292,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: &Arc<Site>,
         parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
@@ -277,7 +300,7 @@ impl Proxy {
             return self.bridge_wire(site, &parts, ours, outlet);
         };
         if parts.method != Method::GET {
-            let body = RequestBody::Passing(Default::default(), Box::new(body));
+            let body = RequestBody::from(body);
             return self.forward(site, target, parts, body, ours).await;
         }
         let (head, body, counted) = match self.open_events(site, target, parts, ours).await {
@@ -288,18 +311,18 @@ impl Proxy {
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
         let mut filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
         filter.watched_by(site.audience.witness(View::Whole, &site.policy));
-        let calls = Arc::clone(&self.calls);
+        let following = Following::new(site);
+        let calls = Arc::clone(&site.calls);
         let log = site.audience.log();
-        let state = Mutex::new(State { filter, log, calls, open: None, tell: None });
+        let state = Mutex::new(State { filter, following, log, calls, open: None, tell: None });
         let speaking = Speaking {
             site: Arc::clone(site),
             wire: Arc::new(Wire { state, reader: Mailbox::default() }),
             key: None,
-            observing: site.route.opaque || site.policy.mode == Mode::Observe,
             refused: false,
         };
         let stream = EventStream::new(speaking, body, silence(site), outlet);
-        let body = self.stream(stream, counted);
+        let body = self.listened(stream, counted);
         self.answered(site, head, true, body)
     }
 
@@ -308,7 +331,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: &Arc<Site>,
         mut parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
     ) -> Response<Body> {
         if site.sse.is_none() {
@@ -325,7 +348,14 @@ impl Proxy {
                 Ok(read) => read,
                 Err(unread) => return refuse(site, &unread, parts.version),
             };
-        let (message, body) = reading::for_server(read, &site.policy, &mut parts.headers);
+        let policy = endpoint.wire.policy();
+        let (message, body) = reading::for_server(read, &policy, &mut parts.headers);
+        if site.has_left() && asks(message.as_ref()) {
+            return text(
+                StatusCode::NOT_FOUND,
+                "this route has another server now; open a new stream",
+            );
+        }
         let method = message.as_ref().and_then(Message::method);
         let trace = trace_of(&parts.headers);
         // Nothing of ours may come before it.
@@ -358,7 +388,7 @@ impl Proxy {
     ) -> Response<Body> {
         let mut request = self.onward(site, target, parts, body, ours);
         *request.uri_mut() = target.at(endpoint.on_server.clone());
-        let open = self.calls.open();
+        let open = site.calls.open();
         if let Some(tell) = self.teller(site, &target.client, &request) {
             endpoint.wire.lock().tell = Some(tell);
         }
@@ -370,8 +400,16 @@ impl Proxy {
 }
 
 impl Wire {
+    /// By what the next request goes.
+    fn policy(&self) -> Arc<Policy> {
+        let mut state = self.lock();
+        state.settle();
+        Arc::clone(state.filter.policy())
+    }
+
     fn told(&self, message: Option<&Message>, trace: Option<&TraceContext>) {
         let mut state = self.lock();
+        state.settle();
         state.filter.ask(|filter| filter.traced(WIRE, trace.cloned()));
         match message {
             Some(message) if message.kind() != Kind::Noise => {

@@ -37,6 +37,7 @@ mod post;
 mod proven;
 mod reading;
 mod refusal;
+mod served;
 mod session;
 mod site;
 mod stream;
@@ -48,39 +49,37 @@ mod via;
 pub mod visit;
 
 use std::error::Error;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use futures::FutureExt;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
-use tokio::sync::Notify;
-use tokio::sync::futures::OwnedNotified;
 
 use crate::durations::Memory;
 use crate::jsonrpc::own_error;
 use crate::metrics::Metrics;
-use crate::progress::Policy;
-use crate::routes::{Route, Routes};
+use crate::routes::Routes;
 use crate::telemetry;
 use crate::witness::Lookout;
 use answer::Content;
 use asked::Asked;
-use body::{RequestBody, Source};
+use body::RequestBody;
 use calls::{Calls, OpenCall};
-use ending::{Ending, PipedStream};
+use ending::{Ending, MOVED, PipedStream, SHUTTING_DOWN};
 use headers::{Onward, Passage};
-use places::{Part, Place};
+use places::Part;
+use reading::Posted;
+use served::Sites;
 use site::{Counted, SESSION_ID, Site, Target};
-use stream::{Chunks, EventStream, Judge, Silence};
+use stream::{EventStream, Silence};
 use upstream::UpstreamBody;
 
 pub use body::Body;
 pub use outlet::Outlet;
 pub use refusal::Refusal;
+pub use served::{Changes, Left, Prepared, Served, contents};
 pub use site::SiteError;
 pub use upstream::{InProcess, Io, UpstreamError, Wire};
 pub use via::Via;
@@ -102,7 +101,11 @@ pub(crate) fn in_full(error: &dyn Error) -> String {
 
 /// Every route while it is served.
 pub struct Proxy {
-    sites: Vec<Arc<Site>>,
+    sites: Mutex<Sites>,
+    /// What servers are reached through in place of the network.
+    connect: Option<InProcess>,
+    /// Those who look on.
+    lookouts: Vec<Arc<dyn Lookout>>,
     metrics: Metrics,
     via: Via,
     ending: Ending,
@@ -125,22 +128,20 @@ impl Proxy {
         memory: &Memory,
         lookouts: &[Arc<dyn Lookout>],
     ) -> Result<Arc<Self>, SiteError> {
-        let mut defaults = Policy::default();
-        routes.apply_defaults(&mut defaults);
-        let metrics = Metrics::new();
-        let site = |route: &Route| {
-            Site::new(route.clone(), &defaults, connect, memory, &metrics, lookouts).map(Arc::new)
-        };
-        let sites = routes.iter().map(site);
-        let sites = sites.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self {
-            sites,
-            metrics,
+        let proxy = Self {
+            sites: Mutex::default(),
+            connect: connect.cloned(),
+            lookouts: lookouts.to_vec(),
+            metrics: Metrics::new(),
             via,
             ending: Ending::default(),
             calls: Arc::default(),
             servers: Arc::default(),
-        }))
+        };
+        let prepared = proxy.prepare(routes, memory)?;
+        let (_, nothing) = proxy.take(routes, prepared);
+        nothing.go();
+        Ok(Arc::new(proxy))
     }
 
     /// What has been counted.
@@ -150,8 +151,7 @@ impl Proxy {
 
     /// The same as text, with what is in the tables now.
     pub fn metrics_text(&self) -> String {
-        let measure = || self.sites.iter().for_each(|site| site.measure());
-        self.metrics.text(telemetry::lines_dropped(), measure)
+        self.metrics.text(telemetry::lines_dropped(), || self.measure())
     }
 
     /// Waits until no call is open. What is left then only listens.
@@ -170,20 +170,27 @@ impl Proxy {
         self.ending.end();
     }
 
-    /// Answers a request that was let in and belongs to `place`. `ours`: its `Authorization` was for
-    /// us.
+    /// Answers a request that was let in and belongs to a part of a route. `ours`: its `Authorization` was
+    /// for us.
     pub async fn handle(
         self: Arc<Self>,
-        place: Place,
+        served: Served,
+        part: Part,
         request: Request<Incoming>,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
-        let Some(site) = self.sites.get(place.route).cloned() else {
-            return text(StatusCode::NOT_FOUND, "there is no such route");
-        };
+        let Served { mut site, late } = served;
         let (parts, body) = request.into_parts();
-        match place.part {
+        let mut body = Posted::Fresh(body);
+        if late || !site.before.is_empty() {
+            let meant = Box::pin(self.meant(Served { site, late }, &parts, &part, body));
+            (site, body) = match meant.await {
+                Ok(meant) => meant,
+                Err(refusal) => return *refusal,
+            };
+        }
+        match part {
             // In boxes: what is rare must not make the way of a call larger.
             Part::WellKnown(path) => Box::pin(self.well_known(&site, parts, &path, ours)).await,
             Part::Sse => Box::pin(self.open_wire(&site, parts, body, ours, outlet)).await,
@@ -196,7 +203,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: Arc<Site>,
         parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
@@ -210,14 +217,14 @@ impl Proxy {
             };
         };
         if site.route.opaque {
-            let body = RequestBody::Passing(Default::default(), Box::new(body));
+            let body = RequestBody::from(body);
             return Box::pin(self.forward(&site, target, parts, body, ours)).await;
         }
         match parts.method {
             Method::POST => self.post(&site, target, parts, body, ours, outlet).await,
             Method::GET => Box::pin(self.get(&site, target, parts, ours, outlet)).await,
             _ => {
-                let body = RequestBody::Passing(Default::default(), Box::new(body));
+                let body = RequestBody::from(body);
                 let asked = Asked::of(&site, &parts);
                 let response = Box::pin(self.forward(&site, target, parts, body, ours)).await;
                 let status = response.status();
@@ -242,7 +249,7 @@ impl Proxy {
         ours: bool,
     ) -> Response<Body> {
         // A GET may be a stream that never ends; nobody waits for that.
-        let open = (parts.method == Method::POST).then(|| self.calls.open());
+        let open = (parts.method == Method::POST).then(|| site.calls.open());
         let request = self.onward(site, target, parts, body, ours);
         match target.client.send(request).await {
             Ok(response)
@@ -302,7 +309,7 @@ impl Proxy {
         };
         let listening = own_get::listening(site, &asked);
         let stream = EventStream::new(listening, body, silence(site), outlet);
-        let body = self.stream(stream, counted);
+        let body = self.listened(stream, counted);
         self.answered(site, head, true, body)
     }
 
@@ -388,58 +395,15 @@ impl Proxy {
         *response.headers_mut() = headers::response_headers(parts.headers, &passage);
         response
     }
-
-    /// The body of a response of events, ended when the proxy ends.
-    fn stream<J: Judge + 'static, U: Chunks<J> + 'static>(
-        &self,
-        stream: EventStream<J, U>,
-        counted: Counted,
-    ) -> Body {
-        let ending = Box::pin(Arc::clone(self.ending.shard()).notified_owned());
-        let mut ended = Ended { stream, ending, counted };
-        if self.ending.has_ended() {
-            ended.end();
-        }
-        Body::Stream(Box::new(ended))
-    }
 }
 
 fn silence(site: &Site) -> Silence {
     Silence { keep_alive: site.route.keep_alive, idle: site.route.idle_timeout }
 }
 
-/// A stream that ends when the proxy does.
-struct Ended<J, U> {
-    stream: EventStream<J, U>,
-    ending: std::pin::Pin<Box<OwnedNotified>>,
-    counted: Counted,
-}
-
-/// Why calls are cut at the end.
-const SHUTTING_DOWN: &str = "the proxy is shutting down";
-
-impl<J: Judge, U: Chunks<J>> Ended<J, U> {
-    fn end(&mut self) {
-        self.stream.break_off(SHUTTING_DOWN);
-        // It has come; nobody is to be told twice.
-        self.ending = Box::pin(Arc::<Notify>::default().notified_owned());
-    }
-}
-
-impl<J: Judge, U: Chunks<J>> Source for Ended<J, U> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
-        if self.ending.poll_unpin(cx).is_ready() {
-            self.end();
-        }
-        let polled = self.stream.poll(cx);
-        if let Some((kind, error)) = self.stream.failure() {
-            let site = self.counted.site();
-            site.counts.upstream_error(kind);
-            let route = site.route.path.as_str();
-            tracing::warn!(route, error, "the stream of a server has broken off");
-        }
-        polled
-    }
+/// What is answered where no route is.
+pub fn no_route() -> Response<Body> {
+    text(StatusCode::NOT_FOUND, "there is no such route")
 }
 
 /// A response of ours in words.

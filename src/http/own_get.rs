@@ -107,6 +107,7 @@ impl Proxy {
         let stream = EventStream::new(listening(site, &asked), body, quiet, Outlet::default());
         let mut held = Handover { head, stream, queue: VecDeque::new(), midway: false };
         let mut ending = std::pin::pin!(self.ending.wait());
+        let mut over = std::pin::pin!(site.over.wait());
         loop {
             tokio::select! {
                 event = poll_fn(|cx| held.stream.poll(cx)) => match event {
@@ -121,6 +122,7 @@ impl Proxy {
                     return;
                 }
                 () = &mut ending => return,
+                () = &mut over => return,
             }
             if asked.session_id().is_none_or(|id| site.sessions.find(id).is_none()) {
                 return;
@@ -155,7 +157,7 @@ impl Proxy {
         stream: Stream,
         counted: super::site::Counted,
     ) -> Body {
-        match self.stream(stream, counted) {
+        match self.listened(stream, counted) {
             Body::Stream(rest) => Body::Stream(Box::new(Behind { queue, rest })),
             other => other,
         }

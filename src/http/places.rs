@@ -48,11 +48,15 @@ impl Places {
     /// The places of these routes.
     pub fn new<'a>(routes: impl IntoIterator<Item = &'a Route>) -> Self {
         let mut places = Self::default();
-        for (number, route) in routes.into_iter().enumerate() {
-            places.routes.insert(without_slash(&route.path).to_owned(), number);
-            places.upstreams.push(upstream_path(&route.upstream));
-        }
+        routes.into_iter().for_each(|route| places.enter(route, false));
         places
+    }
+
+    /// One more. Of one that is `late`, whose calls alone go on, there are no documents.
+    pub fn enter(&mut self, route: &Route, late: bool) {
+        let number = self.upstreams.len();
+        self.routes.insert(without_slash(&route.path).to_owned(), number);
+        self.upstreams.push(upstream_path(&route.upstream).filter(|_| !late));
     }
 
     /// Where a request with this path belongs, if anywhere. A slash may end the path of a part.

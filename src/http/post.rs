@@ -8,13 +8,13 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::answer::{Answer, Content, JsonBody, PostUpstream, Sending};
 use super::asked::Asked;
 use super::body::{Body, RequestBody};
 use super::exchange::Exchange;
+use super::reading::Posted;
 use super::session::Session;
 use super::site::{SESSION_ID, Site, Target};
 use super::stream::{EventStream, Silence};
@@ -51,7 +51,7 @@ impl Proxy {
         site: &Arc<Site>,
         target: &Target,
         mut parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
@@ -131,7 +131,7 @@ impl Post {
         );
         let method = self.message.as_ref().and_then(Message::method);
         let listens = method.as_deref() == Some(mcp::LISTEN);
-        exchange.begins((!listens).then(|| self.proxy.calls.open()), cancel);
+        exchange.begins((!listens).then(|| self.site.calls.open()), cancel);
         if let Some(lifecycle) = self.site.route.lifecycle() {
             exchange.only_answers(lifecycle);
         }
@@ -168,11 +168,14 @@ impl Post {
     ) -> Response<Body> {
         let begins = self.begins();
         let tell = self.proxy.teller(&self.site, &target.client, &request).filter(|_| begins);
-        let told = || Some(self.session.as_ref()?.told(self.message.as_ref()?));
+        let told = || {
+            let session = self.session.as_ref()?;
+            Some(session.told(self.message.as_ref()?, &self.site.policy))
+        };
         if !begins {
             told();
         }
-        let open = self.proxy.calls.open();
+        let open = self.site.calls.open();
         match target.client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
@@ -274,7 +277,7 @@ impl Post {
             _ => {
                 let session = sessions.find_or_begin(id.as_bytes(), &self.site.policy, !is_new);
                 session.prove(true);
-                exchange.join(&session, message);
+                exchange.join(&session, message, &self.site.policy);
             }
         }
     }

@@ -26,6 +26,24 @@ pub(super) enum Read {
     Large(RequestBody),
 }
 
+/// A request's body on its way to who reads it.
+pub(super) enum Posted {
+    /// As it came.
+    Fresh(Incoming),
+    /// Somebody had to read it before.
+    Read(Read),
+}
+
+impl From<Posted> for RequestBody {
+    fn from(posted: Posted) -> Self {
+        match posted {
+            Posted::Fresh(body) => Self::Passing(VecDeque::new(), Box::new(body)),
+            Posted::Read(Read::Whole(bytes)) => bytes.into(),
+            Posted::Read(Read::Large(body)) => body,
+        }
+    }
+}
+
 /// Why a request is not passed on.
 #[derive(Debug)]
 pub(super) struct Unread {
@@ -55,11 +73,15 @@ pub(super) fn for_server(
 
 /// Reads a body of at most `max` bytes; one of more than `held_max` is not held.
 pub(super) async fn read(
-    mut body: Incoming,
+    body: Posted,
     headers: &HeaderMap,
     max: usize,
     held_max: usize,
 ) -> Result<Read, Unread> {
+    let mut body = match body {
+        Posted::Fresh(body) => body,
+        Posted::Read(read) => return Ok(read),
+    };
     let too_large = || Unread {
         status: StatusCode::PAYLOAD_TOO_LARGE,
         why: format!("the body of a request may have {max} bytes on this route"),

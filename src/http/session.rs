@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Context;
 
@@ -138,9 +139,14 @@ impl Session {
         !self.lock().listening.is_empty()
     }
 
-    /// Opens a stream for the requests in `message`.
-    pub(super) fn enter(self: &Arc<Self>, message: Option<&Message>) -> Member {
+    /// Opens a stream for the requests in `message`, which go by `policy`.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        message: Option<&Message>,
+        policy: &Arc<Policy>,
+    ) -> Member {
         let mut shared = self.lock();
+        shared.filter.take(policy);
         let mut member = shared.join(self);
         let stream = member.stream;
         shared.filter.ask(|filter| {
@@ -177,8 +183,9 @@ impl Session {
 
     /// A message of the client that opens no stream. Answers with what is to be said to the server
     /// besides.
-    pub(super) fn told(&self, message: &Message) -> Vec<Payload> {
+    pub(super) fn told(&self, message: &Message, policy: &Arc<Policy>) -> Vec<Payload> {
         let mut shared = self.lock();
+        shared.filter.take(policy);
         if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id = crate::json::member(&message.params().unwrap_or_default(), "requestId");
             let id = id.and_then(|id| Key::read(&id));
@@ -403,14 +410,19 @@ pub(super) struct Sessions {
     shards: [Mutex<Known>; SHARDS],
     hasher: RandomState,
     /// For each shard.
-    max: usize,
+    max: AtomicUsize,
     audience: Arc<Audience>,
 }
 
 impl Sessions {
     pub(super) fn new(max: usize, audience: Arc<Audience>) -> Self {
-        let max = max.div_ceil(SHARDS);
-        Self { shards: Default::default(), hasher: RandomState::new(), max, audience }
+        let (shards, hasher) = (Default::default(), RandomState::new());
+        Self { shards, hasher, max: AtomicUsize::new(max.div_ceil(SHARDS)), audience }
+    }
+
+    /// So many are kept in mind from now on.
+    pub(super) fn keep(&self, max: usize) {
+        self.max.store(max.div_ceil(SHARDS), Ordering::Relaxed);
     }
 
     /// How many are known.
@@ -442,12 +454,14 @@ impl Sessions {
         if let Some(session) = known.get(id) {
             return Arc::clone(session);
         }
-        if known.len() >= self.max {
-            forget_idle(&mut known, self.max / 8 + 1);
+        let max = self.max.load(Ordering::Relaxed);
+        if known.len() >= max {
+            let over = known.len() - max;
+            forget_idle(&mut known, over + max / 8 + 1);
         }
         let session = Arc::new(Session::new(policy, begun, &self.audience));
         // With nothing to forget it is not kept in mind: its requests are on their own.
-        if known.len() < self.max {
+        if known.len() < max {
             known.insert(id.into(), Arc::clone(&session));
         }
         session
@@ -456,7 +470,7 @@ impl Sessions {
     /// The server has another name for a session.
     pub(super) fn also_called(&self, id: &[u8], session: &Arc<Session>) {
         let mut known = self.lock(id);
-        if known.len() < self.max {
+        if known.len() < self.max.load(Ordering::Relaxed) {
             known.entry(id.into()).or_insert_with(|| Arc::clone(session));
         }
     }

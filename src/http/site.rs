@@ -1,9 +1,10 @@
 //! A route while it is served: its server, its sessions, and what has been learned of either.
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
@@ -14,15 +15,16 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use url::Url;
 
 use super::bridge;
+use super::calls::Calls;
 use super::cors::Known;
 use super::demo;
+use super::ending::Ending;
 use super::legacy::Wires;
 use super::lifecycle::Lifecycle;
 use super::proven::Proven;
 use super::session::Sessions;
 use super::upstream::{Client, Connector, InProcess};
-use crate::durations::Memory;
-use crate::metrics::{Metrics, RouteCounts, Tables, Traffic};
+use crate::metrics::{RouteCounts, Tables, Traffic};
 use crate::probe::Era;
 use crate::progress::{Pacing, Policy};
 use crate::routes::{self, HttpUpstream, Route, Upstream};
@@ -111,17 +113,38 @@ fn joined(path: &str, query: &str) -> Option<PathAndQuery> {
     PathAndQuery::try_from(format!("{path}?{query}")).ok()
 }
 
-/// A route while it is served.
+/// A route while it is served: what holds for calls that begin now. A call keeps the one that it began
+/// with, and goes on by its settings when others hold.
 pub(super) struct Site {
     pub(super) route: Route,
     pub(super) policy: Arc<Policy>,
-    pub(super) counts: Arc<RouteCounts>,
-    pub(super) audience: Arc<Audience>,
+    /// The same for a server that clients share.
+    pub(super) shared_policy: Arc<Policy>,
     /// Its Streamable HTTP endpoint.
     pub(super) endpoint: Option<Target>,
     /// Its HTTP+SSE endpoint.
     pub(super) sse: Option<Target>,
-    pub(super) sessions: Sessions,
+    pub(super) sessions: Arc<Sessions>,
+    /// Those that stood here with other servers, as long as calls to these are open.
+    pub(super) before: Vec<Weak<Self>>,
+    /// What the files hold that its upstream names: see [`Target`].
+    pub(super) files: u64,
+    pub(super) generation: u64,
+    pub(super) kept: Arc<Kept>,
+}
+
+impl Deref for Site {
+    type Target = Kept;
+
+    fn deref(&self) -> &Kept {
+        &self.kept
+    }
+}
+
+/// What of a route stays when its settings change, as long as its server is the same.
+pub(super) struct Kept {
+    pub(super) counts: Arc<RouteCounts>,
+    pub(super) audience: Arc<Audience>,
     pub(super) wires: Wires,
     /// Sessions of clients before a server of another transport.
     pub(super) bridge: Arc<bridge::Sessions>,
@@ -134,8 +157,51 @@ pub(super) struct Site {
     pub(super) known_origins: Mutex<Known>,
     /// Callers that were served before.
     pub(super) proven: Proven,
+    /// Calls that are open.
+    pub(super) calls: Arc<Calls>,
+    /// The moment at which its server is another one and the last call to it is over: whoever only
+    /// listens ends then.
+    pub(super) over: Ending,
     hasher: RandomState,
     streams: AtomicUsize,
+    /// Counts how often its settings were exchanged.
+    generation: AtomicU64,
+    /// What holds for calls that begin now.
+    latest: Mutex<Weak<Site>>,
+    /// Its server is another one now.
+    left: std::sync::atomic::AtomicBool,
+}
+
+impl Kept {
+    pub(super) fn new(
+        audience: Arc<Audience>,
+        connect: Option<&InProcess>,
+        calls: &Arc<Calls>,
+    ) -> Self {
+        Self {
+            counts: Arc::clone(&audience.counts),
+            audience,
+            wires: Wires::default(),
+            bridge: Arc::default(),
+            era: Arc::default(),
+            shared: bridge::SharedServers::default(),
+            in_process: connect.cloned(),
+            known_origins: Mutex::default(),
+            proven: Proven::default(),
+            calls: Calls::among(calls),
+            over: Ending::default(),
+            hasher: RandomState::new(),
+            streams: AtomicUsize::new(0),
+            generation: AtomicU64::new(0),
+            latest: Mutex::default(),
+            left: std::sync::atomic::AtomicBool::new(false),
+        }
+    }
+
+    /// Whether its server is another one now: it gets no new requests.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
 }
 
 /// Who is told what passes on a route.
@@ -146,6 +212,15 @@ pub(super) struct Audience {
 }
 
 impl Audience {
+    /// Those who look on at this route.
+    pub(super) fn new(
+        route: &str,
+        counts: Arc<RouteCounts>,
+        lookouts: &[Arc<dyn Lookout>],
+    ) -> Arc<Self> {
+        Arc::new(Self { route: route.to_owned(), counts, lookouts: lookouts.to_vec() })
+    }
+
     /// Counts for the route.
     pub(super) fn log(&self) -> Connection {
         Connection::of(&self.counts)
@@ -174,54 +249,71 @@ impl Drop for Counted {
     }
 }
 
-impl Site {
-    pub(super) fn new(
-        route: Route,
-        defaults: &Policy,
-        connect: Option<&InProcess>,
-        memory: &Memory,
-        metrics: &Metrics,
-        lookouts: &[Arc<dyn Lookout>],
-    ) -> Result<Self, SiteError> {
-        let mut policy = defaults.clone();
-        route.apply(&mut policy);
-        policy.learned = memory.of(&route.path, policy.estimates());
-        let counts = metrics.route(&route.path);
-        let audience = Arc::new(Audience {
-            route: route.path.clone(),
-            counts: Arc::clone(&counts),
-            lookouts: lookouts.to_vec(),
-        });
-        let (endpoint, sse) = targets(&route, connect, counts.traffic())?;
-        Ok(Self {
-            sessions: Sessions::new(route.max_sessions, Arc::clone(&audience)),
-            counts,
-            audience,
-            wires: Wires::default(),
-            bridge: Arc::default(),
-            era: Arc::default(),
-            shared: bridge::SharedServers::default(),
-            in_process: connect.cloned(),
-            policy: Arc::new(policy),
-            endpoint,
-            sse,
-            known_origins: Mutex::default(),
-            proven: Proven::default(),
-            hasher: RandomState::new(),
-            streams: AtomicUsize::new(0),
-            route,
-        })
+/// What holds for a route now, for what goes on for long.
+pub(super) struct Following(Arc<Site>);
+
+impl Following {
+    pub(super) fn new(site: &Arc<Site>) -> Self {
+        Self(Arc::clone(site))
     }
 
-    /// Tells operators how much is in its tables.
-    pub(super) fn measure(&self) {
+    /// What holds now.
+    pub(super) fn site(&self) -> &Arc<Site> {
+        &self.0
+    }
+
+    /// Looks again; true if something else holds.
+    pub(super) fn has_changed(&mut self) -> bool {
+        let latest = self.0.latest();
+        let changed = latest.is_some();
+        self.0 = latest.unwrap_or_else(|| Arc::clone(&self.0));
+        changed
+    }
+}
+
+impl Site {
+    /// From now on this holds for the calls of its route.
+    pub(super) fn holds(self: &Arc<Self>) {
+        self.sessions.keep(self.route.max_sessions);
+        *self.kept.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
+        self.kept.generation.store(self.generation, Ordering::Release);
+        self.bridge.look();
+    }
+
+    /// What holds for the calls of its route instead of this, if anything does.
+    pub(super) fn latest(&self) -> Option<Arc<Self>> {
+        if self.kept.generation.load(Ordering::Acquire) <= self.generation {
+            return None;
+        }
+        self.kept.latest.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    /// Its server is another one from now on. Sessions of ours end when their last call is over, and
+    /// streams on which clients only listen when the route's last is.
+    pub(super) fn leave(self: Arc<Self>) {
+        self.kept.left.store(true, Ordering::Release);
+        self.bridge.look();
+        tokio::spawn(async move {
+            self.calls.done().await;
+            self.over.end();
+            tracing::debug!(route = self.route.path, "the last call to the server before is over");
+        });
+    }
+
+    /// How much is in its tables.
+    pub(super) fn tables(&self) -> Tables {
         let (own, kept_messages, kept_bytes) = self.bridge.load();
-        self.counts.tables(Tables {
+        Tables {
             sessions: [self.sessions.len(), own, self.wires.len()],
             streams: self.streams.load(Ordering::Relaxed),
             kept_messages,
             kept_bytes,
-        });
+        }
+    }
+
+    /// Those that stood here with other servers.
+    pub(super) fn befores(&self) -> impl Iterator<Item = Arc<Self>> {
+        self.before.iter().rev().filter_map(Weak::upgrade)
     }
 
     /// Counts one more stream; `None` if there are too many.

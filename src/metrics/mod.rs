@@ -4,6 +4,7 @@
 //! Every set of labels is bounded: routes by the route file, reasons and repairs by their enums, clients
 //! by the census. Tools are no label: a server names as many as it likes.
 
+mod config;
 mod route;
 mod traffic;
 
@@ -22,6 +23,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::census::CENSUS;
 use crate::traces::{self, Counts};
 
+pub use config::{Config, Reload};
 pub use route::{Child, RouteCounts, Tables};
 pub use traffic::{Metered, Traffic};
 
@@ -61,6 +63,7 @@ pub struct Metrics {
     clients: Traffic,
     without_token: Counters,
     log_lines_dropped: Counter,
+    config: Config,
     spans: [Counter; 2],
     uptime: Gauge,
     started: Instant,
@@ -208,6 +211,7 @@ impl Metrics {
         let log_lines_dropped = Counter::default();
         let help = "Log lines left out because nobody read standard error";
         to.0.register("log_lines_dropped", help, log_lines_dropped.clone());
+        let config = Config::new(&mut to);
         let spans = to.counters(
             "spans",
             "Spans of calls, by what became of them: exported to a collector, dropped (builds with the \
@@ -225,6 +229,7 @@ impl Metrics {
             clients,
             without_token,
             log_lines_dropped,
+            config,
             spans,
             uptime,
             started: Instant::now(),
@@ -235,6 +240,11 @@ impl Metrics {
     /// The counters of a route; the same ones whenever it is asked for.
     pub fn route(&self, path: &str) -> Arc<RouteCounts> {
         Arc::new(RouteCounts::new(&self.families, path))
+    }
+
+    /// How often the route file was read again, and what came of it.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Bytes between clients and us.

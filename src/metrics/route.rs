@@ -84,6 +84,17 @@ pub struct Tables {
     pub kept_bytes: usize,
 }
 
+impl std::ops::AddAssign for Tables {
+    fn add_assign(&mut self, other: Self) {
+        for (sum, more) in self.sessions.iter_mut().zip(other.sessions) {
+            *sum += more;
+        }
+        self.streams += other.streams;
+        self.kept_messages += other.kept_messages;
+        self.kept_bytes += other.kept_bytes;
+    }
+}
+
 impl RouteCounts {
     /// The path of the route.
     pub fn route(&self) -> &str {

@@ -9,7 +9,7 @@ use super::ledger::Tomb;
 use super::remap::{spliced, within};
 use super::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
-use super::{Filter, Origin};
+use super::{AnswerRepairs, Filter, Origin};
 use crate::json;
 use crate::jsonrpc::{INTERNAL_ERROR, Key, Message};
 use crate::mcp::{self, Revision};
@@ -82,12 +82,12 @@ impl Filter {
         message: &Message,
         done: Repairs,
     ) -> JudgedAnswer {
-        let switches = self.policy.answers;
         let Some(key) = message.id_key() else {
             // An error without id is legal: the request could not be read. A result is not.
             let missing = message.id().is_none_or(|id| *id == *b"null");
             let result = message.result().is_some();
-            let withhold = result && (missing && switches.missing_id || self.policy.remap);
+            let withhold =
+                result && (missing && self.policy.answers.missing_id || self.policy.remap);
             return if withhold {
                 JudgedAnswer::withheld(Reason::MissingId)
             } else {
@@ -106,14 +106,16 @@ impl Filter {
         let Some(call) = self.ledger.get(id) else {
             return JudgedAnswer::withheld(Reason::OrphanAnswer);
         };
-        let bare = (call.bare_results || self.policy.bare_results) && call.is_tool_call();
+        let switches = call.policy.answers;
+        let bare = (call.bare_results || call.policy.bare_results) && call.is_tool_call();
+        let bare = bare && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();
         let restore_id = self.policy.remap || (exact.is_none() && switches.response_id);
         if restore_id && !self.policy.remap {
             repairs.add(Repair::ResponseId);
         }
-        let body = self.mended_body(message, bare, &mut repairs);
+        let body = mended_body(message, bare, switches, &mut repairs);
         let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
         splices.extend(body);
         let payload = spliced(message, splices);
@@ -164,7 +166,8 @@ impl Filter {
     /// servers answer id 0 under an id of their own.
     fn meant_by(&self, origin: Origin, key: &Key) -> Option<CallId> {
         let open = |call: &super::call::Call| call.task.is_none();
-        let own = self.sole_call_on(origin).filter(|_| self.policy.answers.response_id)?;
+        let own = self.sole_call_on(origin)?;
+        let own = Some(own).filter(|own| self.policy_of(*own).answers.response_id)?;
         let unknown = self.ledger.was_id_in_any_spelling(key).is_none();
         self.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
     }
@@ -189,27 +192,6 @@ impl Filter {
             Some(Tomb::Cancelled) => Reason::CancelledAnswer,
             Some(Tomb::Token | Tomb::Alias) | None => Reason::OrphanAnswer,
         }
-    }
-
-    /// The range of `message` that a client cannot accept, and what to put there.
-    fn mended_body(
-        &self,
-        message: &Message,
-        bare: bool,
-        repairs: &mut Repairs,
-    ) -> Option<(std::ops::Range<usize>, Bytes)> {
-        if let (Some(error), Some(range)) = (error_of(message), message.error_range()) {
-            let mended = mended_error(&error).filter(|_| self.policy.answers.error_shape)?;
-            repairs.add(Repair::ErrorShape);
-            return Some((range, mended));
-        }
-        if !bare || !self.policy.answers.bare_result {
-            return None;
-        }
-        let (result, range) = (message.result()?, message.result_range()?);
-        let mended = wrapped_result(&result)?;
-        repairs.add(Repair::BareResult);
-        Some((range, mended))
     }
 
     /// What an answer tells besides that its call is over.
@@ -260,6 +242,27 @@ impl Filter {
             }
         }
     }
+}
+
+/// The range of `message` that a client cannot accept, and what to put there.
+fn mended_body(
+    message: &Message,
+    bare: bool,
+    switches: AnswerRepairs,
+    repairs: &mut Repairs,
+) -> Option<(std::ops::Range<usize>, Bytes)> {
+    if let (Some(error), Some(range)) = (error_of(message), message.error_range()) {
+        let mended = mended_error(&error).filter(|_| switches.error_shape)?;
+        repairs.add(Repair::ErrorShape);
+        return Some((range, mended));
+    }
+    if !bare {
+        return None;
+    }
+    let (result, range) = (message.result()?, message.result_range()?);
+    let mended = wrapped_result(&result)?;
+    repairs.add(Repair::BareResult);
+    Some((range, mended))
 }
 
 /// The error of an answer; `null` beside a result is none.

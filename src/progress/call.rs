@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::dialect::{Dialect, Report};
 use super::meter::Meter;
+use super::policy::Policy;
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
 use crate::clients::Client;
@@ -53,6 +54,9 @@ const PENDING_MAX: usize = 8192;
 
 /// Bytes of the messages that such progress came in.
 const PENDING_BYTES_MAX: usize = 4 << 20;
+
+/// Progress for a client that reads too slowly comes no closer than this, whatever the route says.
+const SLOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Progress that waits to be written.
 #[derive(Debug)]
@@ -323,6 +327,8 @@ pub(super) struct Call {
     /// Another filter tells its client of it, for now.
     pub(super) shadow: bool,
     pub(super) stream: StreamId,
+    /// What held when it was opened.
+    pub(super) policy: Arc<Policy>,
     /// The upstream stream on which the server speaks of it, if that is no client stream.
     pub(super) paired: Option<StreamId>,
     pub(super) id: Name,
@@ -422,6 +428,12 @@ impl Call {
     pub(super) fn last_words(&self) -> Option<&Bytes> {
         let said = self.said.as_ref().and_then(|(said, _)| said.message.as_ref());
         self.last_message.as_ref().or(said)
+    }
+
+    /// Thinned notifications of it come no closer than this.
+    pub(super) fn min_interval(&self, client_is_slow: bool) -> Duration {
+        let slow = if client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
+        self.policy.min_interval.max(slow)
     }
 
     /// What a message of ours calls it.

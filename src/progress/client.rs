@@ -100,6 +100,7 @@ impl Filter {
         if self.policy.remap && message.repeats_a_key() {
             return self.not_passed_on(stream, message);
         }
+        self.take_what_was_put_off();
         let params = message.params().unwrap_or_default();
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let date = json::member(&meta, mcp::META_REVISION);
@@ -159,6 +160,7 @@ impl Filter {
         let id = self.ledger.open(Call {
             shadow,
             stream,
+            policy: Arc::clone(self.policy.now()),
             paired: None,
             id: own(opening.id),
             token: opening.token.map(own),

@@ -22,9 +22,6 @@ use crate::mcp::Revision;
 /// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Progress for a client that reads too slowly comes no closer than this, whatever the route says.
-const SLOW_INTERVAL: Duration = Duration::from_millis(100);
-
 /// Progress that could not be written for this long gives way to newer progress of the same call:
 /// the client reads too slowly (rule G4).
 const COLLAPSE_AFTER: Duration = Duration::from_millis(200);
@@ -97,15 +94,10 @@ impl Filter {
         said
     }
 
-    /// Thinned notifications of one call come no closer than this.
-    pub(super) fn min_interval(&self) -> Duration {
-        let slow = if self.client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
-        self.policy.min_interval.max(slow)
-    }
-
     fn say_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        let min_interval = self.min_interval();
+        let is_slow = self.client_is_slow;
         let call = self.ledger.get_mut(id)?;
+        let min_interval = call.min_interval(is_slow);
         let first = call.pending.first().filter(|first| first.due <= now)?;
         if first.thin
             && let Some(sent) = call.sent_at
@@ -169,12 +161,12 @@ impl Filter {
         let Some(token) = call.token.as_ref().map(|token| token.client.clone()) else {
             return Err(Reason::NoToken);
         };
-        let policy = self.policy.of(call.tool.as_deref());
+        let policy = call.policy.of(call.tool.as_deref());
+        let (messages, on_fall) = (policy.messages, policy.on_fall);
         let said = Said::by(&pending.report);
         // What is overheard stands for itself.
-        let appends = policy.messages == Messages::Append
-            && said.message.is_some()
-            && !pending.report.overheard;
+        let appends =
+            messages == Messages::Append && said.message.is_some() && !pending.report.overheard;
         let stream = self.streams.get_mut(&call.stream);
         if let (Some(stream), Some(figure)) = (stream, &pending.report.figure)
             && stream.replays
@@ -188,7 +180,7 @@ impl Filter {
         if !appends && [&call.said, &call.beaten].into_iter().flatten().any(repeats) {
             return Err(Reason::Duplicate);
         }
-        let told = call.meter.take(pending.report.figure.as_ref(), policy.on_fall)?;
+        let told = call.meter.take(pending.report.figure.as_ref(), on_fall)?;
         let mut own = pending.report.message.clone();
         if let (true, Some(first), Some(more)) = (appends, &call.joined, &own) {
             own = Some(notification::join(first, more));
@@ -240,7 +232,7 @@ impl Filter {
     /// Whether words of our own may be put into the progress of this call: 2024-11-05 has none.
     fn words_allowed(&self, id: CallId) -> bool {
         let own = self.ledger.get(id).and_then(|call| call.revision);
-        self.policy.words_in_2024 || own.or(self.revision) != Some(Revision::V2024_11_05)
+        self.policy_of(id).words_in_2024 || own.or(self.revision) != Some(Revision::V2024_11_05)
     }
 
     /// Breaks the silence of a call, if it is time (rules A1, A2).
@@ -251,18 +243,16 @@ impl Filter {
         let call = self.ledger.get_mut(id)?;
         let token = call.token.as_ref()?.client.clone();
         let running = now.saturating_duration_since(call.opened);
-        let policy = self.policy.of(call.tool.as_deref());
+        let policy = call.policy.of(call.tool.as_deref());
+        let elapsed = policy.heartbeat.value == BeatValue::Elapsed;
         let estimates = policy.estimate && !call.figured;
         // Asked at each beat: what is known may have been read from a file meanwhile.
         let usual = call.tool.as_deref().filter(|_| estimates);
-        let usual = usual.and_then(|tool| self.policy.learned.usual(tool));
+        let usual = usual.and_then(|tool| call.policy.learned.usual(tool));
         let expected = usual.map(|usual| usual.expected(running));
         let told = match expected {
             Some(expected) => call.meter.estimate(expected.part()),
-            None => {
-                let elapsed = policy.heartbeat.value == BeatValue::Elapsed;
-                call.meter.beat(elapsed.then(|| running.as_secs_f64().round()))
-            }
+            None => call.meter.beat(elapsed.then(|| running.as_secs_f64().round())),
         };
         let told = told.ok()?;
         let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
@@ -287,21 +277,21 @@ impl Filter {
     }
 
     fn next_beat(&self, call: &Call) -> Option<Instant> {
-        let wanted = self.policy.mode == Mode::Full
+        let wanted = call.policy.mode == Mode::Full
             && self.alive
             && call.token.is_some()
             && !call.shadow
             && call.task.is_none()
             && call.is_tool_call()
             && call.meter.can_rise();
-        let heartbeat = &self.policy.of(call.tool.as_deref()).heartbeat;
+        let heartbeat = &call.policy.of(call.tool.as_deref()).heartbeat;
         wanted
             .then(|| pulse::next_beat(heartbeat, call.opened, call.sent_at, call.server_spoke))
             .flatten()
             .map(|at| {
                 let stream = self.streams.get(&call.stream);
                 let first = stream.map_or(Duration::ZERO, |stream| stream.pacing.first_after);
-                let next = call.sent_at.map_or(at, |sent| sent + self.policy.min_interval);
+                let next = call.sent_at.map_or(at, |sent| sent + call.policy.min_interval);
                 at.max(call.opened + first).max(next)
             })
     }
@@ -354,6 +344,7 @@ impl Filter {
             self.given_up_at = Some(now);
         }
         let Some(mut call) = self.ledger.close(id, tomb) else { return };
+        self.forget_policies();
         if let Some(stream) = self.streams.get_mut(&call.stream)
             && let Some((at, order)) = call.wake
         {

@@ -157,6 +157,20 @@ impl Ledger {
         Some(call)
     }
 
+    /// From now on the server may know tokens by other names than the client.
+    pub(super) fn rename(&mut self) {
+        if std::mem::replace(&mut self.renames, true) || self.mapped {
+            return;
+        }
+        let named = |(id, call): (CallId, &Call)| {
+            Some((self.clients_token(call.stream, call.token.as_ref()?)?, id))
+        };
+        let named: Vec<_> = self.iter().filter_map(named).collect();
+        for (name, id) in named {
+            self.by_client_token.entry(name).or_default().push(id);
+        }
+    }
+
     /// What its client calls it, where the server calls it otherwise.
     fn clients(&self, stream: StreamId, name: &Name) -> Option<(StreamId, Key)> {
         self.mapped.then(|| Key::read(&name.client)).flatten().map(|key| (stream, key))

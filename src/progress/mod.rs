@@ -39,6 +39,7 @@ mod parts;
 mod passing;
 mod place;
 mod plain;
+mod policies;
 mod policy;
 mod pulse;
 mod remap;
@@ -57,6 +58,7 @@ use crate::clients::Client;
 use crate::jsonrpc::{Message, Scan};
 use crate::mcp::Revision;
 use ledger::{Ledger, Tomb};
+use policies::Policies;
 use stream::{Item, ItemKind, Stream};
 
 pub use call::{Account, CallId, Opened, Outcome, Summary};
@@ -144,7 +146,7 @@ enum PassingFate {
 /// The progress of one upstream connection and of all clients that share it. Sans-IO.
 #[derive(Debug)]
 pub struct Filter {
-    policy: Arc<Policy>,
+    policy: Policies,
     part: parts::Part,
     ledger: Ledger,
     streams: BTreeMap<StreamId, Box<Stream>>,
@@ -176,6 +178,8 @@ pub struct Filter {
     /// When a client has last given up a request.
     given_up_at: Option<Instant>,
     level: ask::Level,
+    /// The server may have been given tokens that are strings.
+    gives_strings: bool,
 }
 
 impl Filter {
@@ -187,7 +191,8 @@ impl Filter {
             token_is: correlate::Evidence::told(policy.token_is),
             ledger: Ledger::new(policy.remap, policy.renames_tokens()),
             many: policy.remap,
-            policy,
+            gives_strings: policy.gives_strings(),
+            policy: Policies::new(policy),
             streams: BTreeMap::new(),
             home: None,
             revision: None,

@@ -1,8 +1,6 @@
 //! `mode = "observe"`: every message goes on as it came, each to the stream that it belongs to; the
 //! rest is worked out for the record only.
 
-use std::sync::Arc;
-
 use super::place::Placed;
 use super::remap::spliced;
 use super::stream::{Item, Part, Payload, StreamId, StreamKind, Transmit};
@@ -95,9 +93,9 @@ impl Filter {
         if !self.claims_progress(message) {
             return None;
         }
-        let (policy, method) = (Arc::clone(&self.policy), message.method()?);
+        let (policies, method) = (self.policy.clone(), message.method()?);
         let mut why = Reason::Unreadable;
-        for (_, report) in policy.reports(&method, message) {
+        for (_, report) in policies.reports(&method, message) {
             match self.attribute(&report.about, origin) {
                 Ok((id, _)) => {
                     let call = self.ledger.get(id)?;
@@ -107,6 +105,6 @@ impl Filter {
                 Err(reason) => why = reason,
             }
         }
-        policy.remap.then_some(Err(why))
+        policies.remap.then_some(Err(why))
     }
 }

@@ -147,17 +147,17 @@ impl Filter {
         source: Source,
         text: Text<'_>,
     ) {
-        let policy = Arc::clone(&self.policy);
         let id = match self.named_in(source, &text).unwrap_or(meant) {
             Ok(id) => id,
             Err(Reason::Ambiguous) => return self.taken_for_none(source),
             Err(_) => return,
         };
         let Some(call) = self.ledger.get_mut(id).filter(|call| !call.shadow) else { return };
-        let policy = policy.of(call.tool.as_deref());
-        if !policy.listens_to(source) {
+        let policy = Arc::clone(&call.policy);
+        if !policy.hears(call.tool.as_deref(), source) {
             return;
         }
+        let policy = policy.of(call.tool.as_deref());
         call.account.overheard += 1;
         if call.token.is_none() || call.is_subscription() {
             return call.account.withheld(Reason::NoToken);
@@ -183,12 +183,9 @@ impl Filter {
 
     /// Several calls are active, so that text is about none of them; each is told why at its end.
     fn taken_for_none(&mut self, source: Source) {
-        let policy = Arc::clone(&self.policy);
-        let candidates: Vec<CallId> = self
-            .active(|call| {
-                call.token.is_some() && policy.of(call.tool.as_deref()).listens_to(source)
-            })
-            .collect();
+        let hears = |call: &Call| call.policy.hears(call.tool.as_deref(), source);
+        let candidates = self.active(|call| call.token.is_some() && hears(call));
+        let candidates: Vec<CallId> = candidates.collect();
         for id in candidates {
             if let Some(call) = self.ledger.get_mut(id) {
                 call.account.overheard += 1;

@@ -101,8 +101,8 @@ impl Filter {
         let call = match message.kind() {
             Kind::Response => self.ledger.answered_by(&message.id_key()?)?,
             Kind::Notification => {
-                let (policy, method) = (Arc::clone(&self.policy), message.method()?);
-                policy.reports(&method, message).find_map(|(_, report)| {
+                let (policies, method) = (self.policy.clone(), message.method()?);
+                policies.reports(&method, message).find_map(|(_, report)| {
                     if exactly {
                         let token = report.about.token?;
                         let same = || self.ledger.by_respelled_token(&token).next();

@@ -35,9 +35,10 @@ impl Filter {
         }
         let Some(plain) = Plain::read(text) else { return false };
         let Some((id, call)) = self.ledger.sole_mut() else { return false };
-        let policy = self.policy.of(call.tool.as_deref());
+        let policy = call.policy.of(call.tool.as_deref());
         let ready = call.stream == stream
             && call.is_quiet()
+            && call.policy.coalesce == Coalesce::Repaired
             && policy.messages == Messages::Replace
             && policy.scale.is_none()
             && policy.has_standard()
@@ -68,7 +69,6 @@ impl Filter {
                 && !stream.replays
                 && stream.midway.is_none()
         }) && self.policy.mode != Mode::Observe
-            && self.policy.coalesce == Coalesce::Repaired
             && !self.policy.remap
             && !self.client_is_slow
             && self.passing.is_empty()

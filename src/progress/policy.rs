@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::{Ask, LogLevel, Members};
-use super::dialect::{self, Dialect, Fields, Report, Source};
+use super::dialect::{self, Dialect, Source};
 use super::durations::Learned;
 use super::extract::Extract;
 use super::mask::Masks;
 use super::meter::Figure;
-use crate::jsonrpc::Message;
 
 /// How much the filter does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -303,24 +302,14 @@ impl Policy {
         self.call.dialects.iter().chain(of_tools).filter(move |dialect| dialect.claims(method))
     }
 
-    /// What a message claims in each of these dialects that can read it.
-    pub(super) fn reports<'a>(
-        &'a self,
-        method: &'a str,
-        message: &'a Message,
-    ) -> impl Iterator<Item = (&'a Dialect, Report)> {
-        let params = message.params().as_ref().and_then(Fields::read);
-        params.into_iter().flat_map(move |params| {
-            let read = move |dialect: &'a Dialect| {
-                Some((dialect, dialect.read(method, message, &params)?))
-            };
-            self.dialects_of(method).filter_map(read)
-        })
-    }
-
     /// Whether text of `source` is taken for progress of any tool.
     pub fn listens_to(&self, source: Source) -> bool {
         self.mode == Mode::Full && self.everywhere().any(|policy| policy.listens_to(source))
+    }
+
+    /// Whether text of `source` is taken for progress of this tool.
+    pub(super) fn hears(&self, tool: Option<&str>, source: Source) -> bool {
+        self.mode == Mode::Full && self.of(tool).listens_to(source)
     }
 
     /// What holds for tools without settings of their own, then those of single tools.

@@ -67,7 +67,7 @@ impl Filter {
     pub(super) fn was_given(&self, key: &Key) -> bool {
         let number = match key {
             Key::Integer(number) => u64::try_from(*number).ok(),
-            Key::Text(text) if self.policy.gives_strings() => {
+            Key::Text(text) if self.gives_strings => {
                 std::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
             }
             _ => None,

@@ -1,6 +1,5 @@
 //! What the server says: each message judged and put where it belongs.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -182,10 +181,10 @@ impl Filter {
         origin: Origin,
         message: &Message,
     ) -> Result<(CallId, Report), Unread> {
-        let policy = Arc::clone(&self.policy);
+        let policies = self.policy.clone();
         let method = message.method().unwrap_or_default();
         let mut found = Err(Unread::Withheld(None, Reason::Unreadable));
-        for (dialect, report) in policy.reports(&method, message) {
+        for (dialect, report) in policies.reports(&method, message) {
             let here = self.taken(origin, dialect, report);
             if here.is_ok() || matches!(found, Err(Unread::Withheld(_, Reason::Unreadable))) {
                 found = here.map(|meant| (dialect, meant));
@@ -233,7 +232,7 @@ impl Filter {
         if report.last {
             call.last_of = Some(dialect.clone());
         }
-        let policy = policy.of(call.tool.as_deref());
+        let policy = call.policy.of(call.tool.as_deref());
         apply_scale(&mut report, policy.scale);
         if let Some(extract) = policy.extract.as_ref().filter(|_| report.figure.is_none()) {
             let params = message.params().as_ref().and_then(Fields::read);
@@ -256,7 +255,7 @@ impl Filter {
         let meant = self.attribute(&report.about, origin);
         let (id, mended) = meant.map_err(|reason| Unread::Withheld(None, reason))?;
         let tool = self.ledger.get(id).and_then(|call| call.tool.as_deref());
-        if !self.policy.of(tool).dialects.contains(dialect) {
+        if !self.policy_of(id).of(tool).dialects.contains(dialect) {
             return Err(Unread::NotTaken(id, Box::new(report.about)));
         }
         Ok((id, mended, report))
@@ -271,7 +270,13 @@ impl Filter {
         done: Repairs,
     ) {
         let report = self.read_report(origin, message);
-        let keep = self.policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
+        let policy = match &report {
+            Ok((id, _)) | Err(Unread::NotTaken(id, _) | Unread::Withheld(Some(id), _)) => {
+                self.policy_of(*id)
+            }
+            Err(Unread::Withheld(None, _)) => &self.policy,
+        };
+        let keep = policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let passes = match &report {
             Ok((id, report)) if keep => Some((*id, &report.about)),
             Err(Unread::NotTaken(id, about)) => Some((*id, &**about)),
@@ -314,8 +319,9 @@ impl Filter {
     pub(super) fn hold(&mut self, now: Instant, id: CallId, arrived: Arrived, mut report: Report) {
         let Arrived { number, raw, framing, bytes } = arrived;
         let order = self.next_order();
-        let min_interval = self.min_interval();
+        let is_slow = self.client_is_slow;
         let Some(call) = self.ledger.get_mut(id) else { return };
+        let min_interval = call.min_interval(is_slow);
         let Some(stream) = self.streams.get(&call.stream) else {
             if let Some(number) = number {
                 self.record(number, Some(id), Verdict::Withheld(Reason::Gone));
@@ -329,8 +335,8 @@ impl Filter {
                 call.meter.would_rise(figure.value.value)
                     && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
             });
-        let thin = (!rises || self.client_is_slow || self.policy.coalesce == Coalesce::All)
-            && !min_interval.is_zero();
+        let thin =
+            (!rises || is_slow || call.policy.coalesce == Coalesce::All) && !min_interval.is_zero();
         let opened = call.opened + pacing.first_after;
         let mut due = (now + pacing.hold).max(opened);
         if thin {

@@ -58,7 +58,7 @@ impl Aside {
 
     /// From now on the lines on standard error are kept until they are taken.
     pub(super) fn listen(&mut self) {
-        self.terminal = Some(Terminal::default());
+        self.terminal.get_or_insert_with(Terminal::default);
     }
 
     /// The newest lines that were written on standard error.

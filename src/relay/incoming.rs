@@ -23,6 +23,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                     return Step::ClientDone;
                 }
                 FromClient::Gone => return self.clients_gone(),
+                FromClient::Settings(policy) => self.take(&policy),
                 FromClient::Raw(bytes) => self.server.pass(bytes),
                 FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
                 FromClient::Closed(stream, cancels) => {

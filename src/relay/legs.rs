@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::apart::Apart;
 use crate::jsonrpc::Message;
-use crate::progress::{Origin, Pacing, Payload, StreamId, StreamKind, Transmit};
+use crate::progress::{Origin, Pacing, Payload, Policy, StreamId, StreamKind, Transmit};
 use crate::trace_context::TraceContext;
 
 /// The headers of the HTTP request that a message came in, if it came in one.
@@ -55,6 +55,8 @@ pub enum FromClient {
     Piece(Bytes),
     /// It is over.
     End,
+    /// What they ask from now on goes by this.
+    Settings(Arc<Policy>),
     /// Bytes as they came, where both legs pass them on unread.
     Raw(Bytes),
     /// Clients say nothing more.

@@ -160,6 +160,14 @@ impl<C: Clients, S: Server> Relay<C, S> {
         }
     }
 
+    /// Requests from now on go by `policy`.
+    fn take(&mut self, policy: &Arc<Policy>) {
+        if policy.listens_to(Source::Stderr) {
+            self.aside.listen();
+        }
+        self.filter.take(policy);
+    }
+
     fn open(&mut self, stream: StreamId, kind: StreamKind, pacing: Pacing) {
         if kind == StreamKind::Exchange {
             self.exchanges.insert(stream);

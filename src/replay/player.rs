@@ -14,7 +14,7 @@ use crate::progress::{
     Fate, Filter, Origin, Part, Policy, Reason, Record, StreamId, StreamKind, Verdict,
 };
 use crate::relay::{UPSTREAM_STREAMS, WIRE};
-use crate::transcript::{Line, escape, read_time, summary, unescape};
+use crate::transcript::{Line, escape, read_time, settings, summary, unescape};
 
 /// A recording tells when something was done, a little after it was due. What is due by more than this is
 /// done without it being told.
@@ -142,6 +142,12 @@ impl Player {
         match command {
             "left" => self.filter.client_left(),
             "gone" => self.filter.server_gone(self.now, rest),
+            "settings" => {
+                let learned = Arc::clone(&self.learned);
+                let mut policy = Policy { learned, ..Policy::default() };
+                settings::read(&mut policy, rest)?;
+                self.filter.take(&Arc::new(policy));
+            }
             "ending" => self.filter.stop_beating(),
             "flush" => self.filter.flush(),
             "slow" => self.filter.client_is_slow(true),
@@ -162,7 +168,7 @@ impl Player {
                 self.written();
             }
             _ => {
-                let expected = "one of left, gone, ending, flush, slow, quick, large, on, waits, \
+                let expected = "one of left, gone, settings, ending, flush, slow, quick, large, on, waits, \
                                 written is expected";
                 return Err(format!("{command:?} is not known; {expected}"));
             }

@@ -9,6 +9,7 @@ mod file;
 mod import;
 mod keys;
 mod meant;
+mod named;
 mod print;
 mod route;
 mod schema;
@@ -17,6 +18,7 @@ mod spelling;
 mod wrong;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
@@ -28,6 +30,7 @@ use wrong::Wrong;
 
 pub use env::Environment;
 pub use import::import;
+pub use named::named_files;
 pub use route::{
     Admin, Cors, HeaderRules, HttpUpstream, Lifecycle, Route, Secret, Server, ServerInfo,
     ServerTls, StdioUpstream, Upstream,
@@ -91,6 +94,7 @@ impl RoutesError {
 #[derive(Debug, Clone)]
 pub struct Routes {
     path: PathBuf,
+    text: Arc<str>,
     server: Server,
     admin: Admin,
     state: Option<StateDir>,
@@ -122,8 +126,18 @@ impl Routes {
             RoutesError::wrong(path, text, wrong, key)
         })?;
         let Meant { server, admin, state, defaults, routes, dialects, taken } = meant;
-        let path = path.to_owned();
-        Ok(Self { path, server, admin, state, defaults, routes, dialects, taken })
+        let (path, text) = (path.to_owned(), text.into());
+        Ok(Self { path, text, server, admin, state, defaults, routes, dialects, taken })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Where clients are listened to.
@@ -139,6 +153,11 @@ impl Routes {
     /// Where is kept what is to outlive the process, if the file says so.
     pub fn state(&self) -> Option<&StateDir> {
         self.state.as_ref()
+    }
+
+    /// Whether the same holds for every route here and there.
+    pub fn has_defaults_of(&self, other: &Self) -> bool {
+        self.defaults == other.defaults
     }
 
     /// Lays what holds for every route over `policy`.

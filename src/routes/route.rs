@@ -35,7 +35,7 @@ impl fmt::Debug for Secret {
 }
 
 /// `[server]`: where clients are listened to, and whom.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Server {
     /// The address clients connect to.
     pub listen: SocketAddr,
@@ -74,7 +74,7 @@ impl Default for Server {
 }
 
 /// The certificate chain and private key of a listener.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ServerTls {
     /// PEM file with the certificate and those that lead to its root.
     pub certificate: PathBuf,
@@ -83,7 +83,7 @@ pub struct ServerTls {
 }
 
 /// `[admin]`: where operators look.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Admin {
     /// The address; `None` if there is no admin listener.
     pub listen: Option<SocketAddr>,
@@ -92,7 +92,7 @@ pub struct Admin {
 }
 
 /// What stands behind a route.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub enum Upstream {
     /// The embedded legacy server.
     Demo,
@@ -100,6 +100,21 @@ pub enum Upstream {
     Command(StdioUpstream),
     /// A server reached over HTTP.
     Http(HttpUpstream),
+}
+
+impl Upstream {
+    /// Whether it is the same server: the same command in the same place, or the same addresses. How many
+    /// there may be, for how long, and what they are told on the way may be another.
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Demo, Self::Demo) => true,
+            (Self::Command(one), Self::Command(other)) => {
+                one.command == other.command && one.env == other.env && one.cwd == other.cwd
+            }
+            (Self::Http(one), Self::Http(other)) => one.url == other.url && one.sse == other.sse,
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Debug for Upstream {
@@ -113,7 +128,7 @@ impl fmt::Debug for Upstream {
 }
 
 /// A stdio server: how a child is started, and how many there may be for how long.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct StdioUpstream {
     /// The program and its arguments.
     pub command: Vec<OsString>,
@@ -165,7 +180,7 @@ impl fmt::Debug for StdioUpstream {
 }
 
 /// A server reached over HTTP.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct HttpUpstream {
     /// Its Streamable HTTP endpoint, if it has one.
     pub url: Option<Url>,
@@ -196,7 +211,7 @@ impl HttpUpstream {
 }
 
 /// What is answered in the place of a server that knows `tools/call` and no more.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Lifecycle {
     /// Where its list of tools is read, with a GET; `None`: it is asked for as usual. Of the same
     /// origin as the endpoint.
@@ -236,7 +251,7 @@ impl fmt::Debug for HttpUpstream {
 }
 
 /// What is done to the headers of one direction. Hop-by-hop headers never pass.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeaderRules {
     /// Headers that are set, whatever they were.
     pub set: Vec<(HeaderName, HeaderValue)>,
@@ -245,14 +260,14 @@ pub struct HeaderRules {
 }
 
 /// CORS answered by the proxy in the place of the upstream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Cors {
     /// The origins that may read answers; `*` stands for each that is admitted.
     pub origins: Vec<String>,
 }
 
 /// One route: a server and how its progress is treated.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Route {
     /// Where clients find it; its name.
     pub path: String,

@@ -12,6 +12,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
 use http::request::Parts;
@@ -53,7 +54,7 @@ type Answer = Response<streams::Body>;
 /// Answers operators.
 pub(super) struct Desk<H> {
     /// As clients see it, with the token of operators.
-    server: Server,
+    server: ArcSwap<Server>,
     via: Via,
     handler: Arc<H>,
     streams: Streams,
@@ -61,13 +62,22 @@ pub(super) struct Desk<H> {
 
 impl<H: Handler> Desk<H> {
     pub(super) fn new(server: &Server, admin: &Admin, via: Via, handler: Arc<H>) -> Self {
-        let server = Server { bearer: admin.bearer.clone(), ..server.clone() };
+        let server = ArcSwap::from_pointee(Self::seen(server, admin));
         Self { server, via, handler, streams: Streams::default() }
     }
 
     /// Ends what is shown without end.
     pub(super) fn end_streams(&self) {
         self.streams.end();
+    }
+
+    /// From now on this holds.
+    pub(super) fn take(&self, server: &Server, admin: &Admin) {
+        self.server.store(Arc::new(Self::seen(server, admin)));
+    }
+
+    fn seen(server: &Server, admin: &Admin) -> Server {
+        Server { bearer: admin.bearer.clone(), ..server.clone() }
     }
 
     /// Answers one request. `ready` is whether clients may come.
@@ -87,7 +97,7 @@ impl<H: Handler> Desk<H> {
     }
 
     fn course(&self, client: &Client, ready: bool, parts: &Parts) -> Result<Course, Refusal> {
-        admit(&self.server, &self.via, client.local, parts)?;
+        admit(&self.server.load(), &self.via, client.local, parts)?;
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         let read = |status, text: &str| {
             if reads { Ok(Course::Answered(plain(status, text))) } else { Err(Refusal::ReadOnly) }
@@ -135,10 +145,11 @@ impl<H: Handler> Desk<H> {
 
     /// Whether data may be shown to this client.
     fn authorize(&self, client: &Client, parts: &Parts) -> Result<(), Refusal> {
-        if self.server.bearer.is_none() && !client.local.ip().to_canonical().is_loopback() {
+        let server = self.server.load();
+        if server.bearer.is_none() && !client.local.ip().to_canonical().is_loopback() {
             return Err(Refusal::OperatorsOnly);
         }
-        authorize(&self.server, &parts.headers).map(drop)
+        authorize(&server, &parts.headers).map(drop)
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::header::{EXPECT, HOST, ORIGIN};
@@ -21,10 +22,9 @@ use tracing::{error, info};
 
 use super::guard::{admit, authorize};
 use super::handler::{Admitted, Client, Handler};
-use crate::http::Refusal;
-use crate::http::Via;
 use crate::http::cors;
 use crate::http::places::{Part, Places};
+use crate::http::{Refusal, Served, Via};
 use crate::routes::{Cors, Route, Server};
 
 /// What is read of the body of a refused request, so that its client gets to read why: one that
@@ -39,12 +39,42 @@ const TOLD_MAX: usize = 100;
 
 /// What every request to the listener passes.
 pub(super) struct Front<H> {
-    server: Server,
+    standing: ArcSwap<Standing>,
     via: Via,
-    places: Places,
-    cors: Vec<Option<Cors>>,
     handler: Arc<H>,
     open: Arc<AtomicUsize>,
+}
+
+/// What holds for requests that come now. It is exchanged as a whole: a request sees all of one.
+pub(super) struct Standing {
+    server: Server,
+    places: Places,
+    cors: Vec<Option<Arc<Cors>>>,
+    served: Vec<Served>,
+}
+
+impl Standing {
+    fn new<'a>(server: Server, routes: impl IntoIterator<Item = (&'a Route, bool)>) -> Self {
+        let (mut places, mut cors) = (Places::default(), Vec::new());
+        for (route, late) in routes {
+            places.enter(route, late);
+            cors.push(route.cors.clone().map(Arc::new));
+        }
+        Self { server, places, cors, served: Vec::new() }
+    }
+
+    /// Routes as they are served.
+    pub(super) fn of(server: Server, served: Vec<Served>) -> Self {
+        let routes = served.iter().map(|served| (served.route(), served.is_late()));
+        let standing = Self::new(server, routes);
+        Self { served, ..standing }
+    }
+}
+
+/// A route whose CORS headers an answer gets.
+struct Found {
+    route: usize,
+    cors: Option<Arc<Cors>>,
 }
 
 /// What becomes of a request.
@@ -60,9 +90,19 @@ impl<H: Handler> Front<H> {
         routes: impl IntoIterator<Item = &'a Route> + Clone,
         handler: Arc<H>,
     ) -> Self {
-        let places = Places::new(routes.clone());
-        let cors = routes.into_iter().map(|route| route.cors.clone()).collect();
-        Self { server, via, places, cors, handler, open: Arc::default() }
+        let routes = routes.into_iter().map(|route| (route, false));
+        let standing = Standing { served: handler.served(), ..Standing::new(server, routes) };
+        Self { standing: ArcSwap::from_pointee(standing), via, handler, open: Arc::default() }
+    }
+
+    /// From now on this holds.
+    pub(super) fn take(&self, standing: Standing) {
+        self.standing.store(Arc::new(standing));
+    }
+
+    /// How long open calls may go on at the end.
+    pub(super) fn drain(&self) -> Duration {
+        self.standing.load().server.drain
     }
 
     /// How many requests have not been answered to their end.
@@ -80,8 +120,8 @@ impl<H: Handler> Front<H> {
         let (parts, body) = request.into_parts();
         let method = parts.method.clone();
         let origin = parts.headers.get(ORIGIN).cloned();
-        let mut route = None;
-        let mut response = match self.course(&client, &parts, &mut route) {
+        let mut found = None;
+        let mut response = match self.course(&client, &parts, &mut found) {
             Ok(Course::Handle(admitted)) => {
                 let request = Request::from_parts(parts, body);
                 // Its state is dropped with it: nobody sees what a panic has left half done.
@@ -89,6 +129,7 @@ impl<H: Handler> Front<H> {
                 match handled.catch_unwind().await {
                     Ok(response) => response.map(Either::Right),
                     Err(_) => {
+                        let route = found.as_ref().map(|found| found.route);
                         error!(route, "a request has failed by a fault of ours");
                         Refusal::Fault.response(&method).map(Either::Left)
                     }
@@ -101,38 +142,42 @@ impl<H: Handler> Front<H> {
                 refusal.response(&method).map(Either::Left)
             }
         };
-        if let Some(route) = route {
-            cors::answer(self.cors[route].as_ref(), origin.as_ref(), response.headers_mut());
+        if let Some(Found { cors, .. }) = found {
+            cors::answer(cors.as_deref(), origin.as_ref(), response.headers_mut());
         }
         response.map(|body| Answer { body, _open: open })
     }
 
-    /// Where a request goes. `route` is the one whose CORS headers the answer gets.
+    /// Where a request goes. `found` is the route whose CORS headers the answer gets.
     fn course(
         &self,
         client: &Client,
         parts: &Parts,
-        route: &mut Option<usize>,
+        found: &mut Option<Found>,
     ) -> Result<Course, Refusal> {
-        admit(&self.server, &self.via, client.local, parts)?;
-        let place = self.places.find(parts.uri.path());
+        let standing = self.standing.load();
+        admit(&standing.server, &self.via, client.local, parts)?;
+        let place = standing.places.find(parts.uri.path());
         if let Some(place) = &place {
             // A browser asks without presenting a token, and before its page may send one.
-            if let Some(cors) = &self.cors[place.route]
+            let cors = standing.cors.get(place.route).cloned().flatten();
+            if let Some(cors) = &cors
                 && cors::is_preflight(&parts.method, &parts.headers)
             {
                 return Ok(Course::Answered(cors::preflight(cors, &parts.headers)));
             }
-            *route = Some(place.route);
+            *found = Some(Found { route: place.route, cors });
         }
         // Whether a path leads somewhere is told to nobody without the token.
-        let authorization_was_ours = authorize(&self.server, &parts.headers)?;
+        let authorization_was_ours = authorize(&standing.server, &parts.headers)?;
         let place = place.ok_or(Refusal::NoRoute)?;
         let reads = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
         if matches!(place.part, Part::WellKnown(_)) && !reads {
             return Err(Refusal::ReadOnly);
         }
-        Ok(Course::Handle(Admitted { place, client: client.clone(), authorization_was_ours }))
+        let served = standing.served.get(place.route).cloned();
+        let client = client.clone();
+        Ok(Course::Handle(Admitted { place, served, client, authorization_was_ours }))
     }
 }
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body::Body;
+use http_body::Body as AnyBody;
 use hyper::body::Incoming;
 
 use crate::http::places::Place;
-use crate::http::{Outlet, Proxy};
+use crate::http::{Body, Outlet, Proxy, Served, no_route};
 use crate::metrics::Traffic;
 use crate::watch::Table;
 
@@ -33,6 +33,8 @@ pub struct Client {
 pub struct Admitted {
     /// What it is for.
     pub place: Place,
+    /// The route as it was when the request came.
+    pub served: Option<Served>,
     /// Who sent it.
     pub client: Client,
     /// Its `Authorization` was for this listener and goes no further.
@@ -43,11 +45,20 @@ pub struct Admitted {
 pub struct Routed(pub Arc<Proxy>, pub Option<Arc<Table>>);
 
 impl Handler for Routed {
-    type Body = crate::http::Body;
+    type Body = Body;
 
     async fn handle(&self, request: Request<Incoming>, admitted: Admitted) -> Response<Self::Body> {
-        let Admitted { place, authorization_was_ours, client } = admitted;
-        Arc::clone(&self.0).handle(place, request, authorization_was_ours, client.outlet).await
+        let Admitted { place, served, authorization_was_ours: ours, client } = admitted;
+        match served {
+            Some(served) => {
+                Arc::clone(&self.0).handle(served, place.part, request, ours, client.outlet).await
+            }
+            None => no_route(),
+        }
+    }
+
+    fn served(&self) -> Vec<Served> {
+        self.0.served()
     }
 
     fn metrics(&self) -> Option<String> {
@@ -74,7 +85,7 @@ impl Handler for Routed {
 /// Answers requests that were let in.
 pub trait Handler: Send + Sync + 'static {
     /// What it answers with.
-    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
+    type Body: AnyBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
         + Send
         + Unpin
         + 'static;
@@ -91,6 +102,11 @@ pub trait Handler: Send + Sync + 'static {
     /// only listen, and nobody waits for those.
     fn calls_done(&self) -> impl Future<Output = ()> + Send {
         future::pending()
+    }
+
+    /// The routes that are served, in the order in which places number them.
+    fn served(&self) -> Vec<Served> {
+        Vec::new()
     }
 
     /// What has been counted, as Prometheus reads it; `None` if nothing is.

@@ -5,8 +5,10 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -71,22 +73,56 @@ pub(super) async fn reached(phases: &mut watch::Receiver<Phase>, phase: Phase) {
 /// A socket that listens.
 pub(super) struct Listener {
     socket: TcpListener,
-    tls: Option<TlsAcceptor>,
-    http: Http,
-    room: Arc<Semaphore>,
+    terms: Arc<ArcSwap<Terms>>,
+    open: Arc<AtomicUsize>,
 }
 
-impl Listener {
-    /// Serves what connects to `socket`: at most so many at once, with heads of at most so many
-    /// bytes. `traffic` counts what comes and goes.
+/// What holds for connections that come now.
+#[derive(Clone)]
+pub(super) struct Terms {
+    tls: Option<TlsAcceptor>,
+    http: Http,
+    connections_max: usize,
+}
+
+impl Terms {
+    /// At most so many connections at once, with heads of at most so many bytes. `traffic` counts what
+    /// comes and goes.
     pub(super) fn new(
-        socket: TcpListener,
         tls: Option<TlsAcceptor>,
         (connections_max, head_bytes_max): (usize, usize),
         traffic: Traffic,
     ) -> Self {
-        let room = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-        Self { socket, tls, http: Http::new(head_bytes_max, traffic), room }
+        Self { tls, http: Http::new(head_bytes_max, traffic), connections_max }
+    }
+}
+
+/// A connection that counts as long as this is there.
+struct Room(Arc<AtomicUsize>);
+
+impl Room {
+    /// One more; `None` if there are `max`.
+    fn take(open: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+        let room = Self(Arc::clone(open));
+        (open.fetch_add(1, Ordering::Relaxed) < max).then_some(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Listener {
+    /// Serves what connects to `socket`, on these terms.
+    pub(super) fn new(socket: TcpListener, terms: Terms) -> Self {
+        Self { socket, terms: Arc::new(ArcSwap::from_pointee(terms)), open: Arc::default() }
+    }
+
+    /// Where its terms can be exchanged for others.
+    pub(super) fn terms(&self) -> Arc<ArcSwap<Terms>> {
+        Arc::clone(&self.terms)
     }
 
     /// The address it listens on.
@@ -116,17 +152,12 @@ impl Listener {
             };
             match accepted {
                 Ok((stream, remote)) => {
-                    if let Ok(room) = Arc::clone(&self.room).try_acquire_owned() {
-                        let connection = Connection {
-                            stream,
-                            remote,
-                            tls: self.tls.clone(),
-                            http: self.http.clone(),
-                            room,
-                        };
+                    let Terms { tls, http, connections_max } = Terms::clone(&self.terms.load());
+                    if let Some(room) = Room::take(&self.open, connections_max) {
+                        let connection = Connection { stream, remote, tls, http, room };
                         connections.spawn(connection.run(answer.clone(), stop.clone()));
                     } else if let Ok(place) = Arc::clone(&turned_away).try_acquire_owned()
-                        && self.tls.is_none()
+                        && tls.is_none()
                     {
                         connections.spawn(turn_away(stream, place));
                     }
@@ -181,7 +212,7 @@ struct Connection {
     remote: SocketAddr,
     tls: Option<TlsAcceptor>,
     http: Http,
-    room: OwnedSemaphorePermit,
+    room: Room,
 }
 
 impl Connection {

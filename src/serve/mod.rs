@@ -9,9 +9,12 @@ mod front;
 pub mod guard;
 mod handler;
 mod listener;
+mod reload;
 mod site;
 mod tls;
+mod watch;
 
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +30,10 @@ use crate::transport::child::adopt_orphans;
 use crate::watch::{Table, Watch};
 use crate::witness::Lookout;
 
+use reload::Reloading;
+
 pub use handler::{Admitted, Client, Handler, Routed};
-pub use site::{ServeError, Site};
+pub use site::{Controls, Ready, ServeError, Site};
 pub use tls::TlsError;
 
 /// Why routes cannot be served.
@@ -62,7 +67,11 @@ pub async fn serve(routes: &Routes, memory: &Memory) -> Result<u8, StartError> {
     let handler = Arc::new(Routed(Arc::clone(&proxy), calls));
     let listed: Vec<&Route> = routes.iter().collect();
     tokio::spawn(tick());
-    let code = run(routes.server(), routes.admin(), listed, via, handler).await?;
+    let hangups = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
+    let reloading = |site: &Site<Routed>| {
+        Reloading::new(routes, memory.clone(), Arc::clone(&proxy), site.controls()).run(hangups)
+    };
+    let code = run(routes.server(), routes.admin(), listed, via, handler, reloading).await?;
     // Also when every client had left before.
     proxy.end_streams();
     if timeout(SERVERS_LEAVE, proxy.servers_done()).await.is_err() {
@@ -85,23 +94,28 @@ async fn tick() {
 }
 
 /// Serves routes until SIGTERM or SIGINT, and answers with the exit code: 0, or 1 if a request had
-/// to be cut at the end. See [`Site::serve`] for how it ends. SIGHUP has its default meaning.
+/// to be cut at the end. See [`Site::serve`] for how it ends.
 ///
-/// `via` is the name that `handler` uses for us too.
+/// `via` is the name that `handler` uses for us too. `beside` is what goes on while it serves, on the site
+/// that it is given.
 ///
 /// # Errors
 /// If nothing can be served: see [`Site::bind`].
-pub async fn run<'a, H: Handler>(
+pub async fn run<'a, H: Handler, B: Future<Output = ()> + Send + 'static>(
     server: &Server,
     admin: &Admin,
     routes: impl IntoIterator<Item = &'a Route> + Clone,
     via: Via,
     handler: Arc<H>,
+    beside: impl FnOnce(&Site<H>) -> B,
 ) -> Result<u8, ServeError> {
     let stop = signals().map_err(ServeError::Signals)?;
     let site = Site::bind(server, admin, routes.clone(), via, handler).await?;
     site.tell(routes);
-    Ok(site.serve(stop).await)
+    let beside = tokio::spawn(beside(&site));
+    let code = site.serve(stop).await;
+    beside.abort();
+    Ok(code)
 }
 
 /// SIGTERM and SIGINT, as often as they come.

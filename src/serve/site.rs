@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::Request;
 use hyper::body::Incoming;
 use listenfd::ListenFd;
@@ -14,13 +15,14 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 use url::Url;
 
 use super::admin::{self, Desk};
-use super::front::Front;
+use super::front::{Front, Standing};
 use super::handler::Handler;
-use super::listener::{Listener, Phase};
+use super::listener::{Listener, Phase, Terms};
 use super::tls::{self, TlsError};
 use crate::http::Via;
 use crate::metrics::Traffic;
@@ -81,7 +83,7 @@ pub struct Site<H> {
     admin: Option<Listener>,
     front: Arc<Front<H>>,
     handler: Arc<H>,
-    server: Server,
+    tls: bool,
     desk: Arc<Desk<H>>,
 }
 
@@ -105,27 +107,35 @@ impl<H: Handler> Site<H> {
         let socket = passed_socket(&mut passed, 0, "server")?;
         let own = socket.as_ref().and_then(|socket| socket.local_addr().ok());
         let address = own.unwrap_or(server.listen);
-        let named = server.insecure || !server.allowed_hosts.is_empty();
-        if !address.ip().to_canonical().is_loopback() && !named {
-            return Err(ServeError::Exposed { address });
-        }
+        shelter(server, address)?;
         let tls = server.tls.as_ref().map(tls::load).transpose()?;
         let socket = listen(socket, server.listen, "server").await?;
-        let limits = (server.max_connections, server.max_header_bytes);
-        let clients = Listener::new(socket, tls, limits, handler.traffic());
+        let clients = Listener::new(socket, terms(server, tls, &*handler));
         let desk = Desk::new(server, admin, via.clone(), Arc::clone(&handler));
         let admin = match admin.listen {
             Some(address) => {
                 let socket = passed_socket(&mut passed, 1, "admin")?;
                 let socket = listen(socket, address, "admin").await?;
                 let limits = (admin::CONNECTIONS_MAX, admin::HEAD_BYTES_MAX);
-                Some(Listener::new(socket, None, limits, Traffic::default()))
+                Some(Listener::new(socket, Terms::new(None, limits, Traffic::default())))
             }
             None => None,
         };
         let front = Front::new(server.clone(), via, routes, Arc::clone(&handler));
-        let (front, desk, server) = (Arc::new(front), Arc::new(desk), server.clone());
-        Ok(Self { clients, admin, front, handler, server, desk })
+        let (front, desk, tls) = (Arc::new(front), Arc::new(desk), server.tls.is_some());
+        Ok(Self { clients, admin, front, handler, tls, desk })
+    }
+
+    /// What can be exchanged while it serves.
+    pub fn controls(&self) -> Controls<H> {
+        let addresses = [self.address().ok(), self.admin_address().ok().flatten()];
+        Controls {
+            terms: self.clients.terms(),
+            front: Arc::clone(&self.front),
+            desk: Arc::clone(&self.desk),
+            handler: Arc::clone(&self.handler),
+            addresses: addresses.into_iter().flatten().collect(),
+        }
     }
 
     /// The address that clients connect to, as the system has given it.
@@ -167,10 +177,11 @@ impl<H: Handler> Site<H> {
 
         said(&mut stop).await;
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
-        info!(open = self.front.open(), drain_s = self.server.drain.as_secs(), "stopping");
+        let patience = self.front.drain();
+        info!(open = self.front.open(), drain_s = patience.as_secs(), "stopping");
         clients_phase.send_replace(Phase::Draining);
         let mut code = 0;
-        if !drain(&*self.handler, self.server.drain, &mut clients, &mut stop).await {
+        if !drain(&*self.handler, patience, &mut clients, &mut stop).await {
             let open = self.front.open();
             clients_phase.send_replace(Phase::Over);
             let connections = clients.await.unwrap_or_default();
@@ -196,7 +207,7 @@ impl<H: Handler> Site<H> {
     pub(super) fn tell<'a>(&self, routes: impl IntoIterator<Item = &'a Route>) {
         let told = |address: io::Result<SocketAddr>| address.map(|address| address.to_string());
         if let Ok(address) = told(self.address()) {
-            info!(address, tls = self.server.tls.is_some(), "listening");
+            info!(address, tls = self.tls, "listening");
         }
         if let Ok(Some(address)) = self.admin_address() {
             info!(%address, "listening for operators");
@@ -204,6 +215,51 @@ impl<H: Handler> Site<H> {
         for route in routes {
             info!(route = route.path, upstream = upstream(&route.upstream), "route");
         }
+    }
+}
+
+/// Who else could connect to an address has to know a name of it.
+fn shelter(server: &Server, address: SocketAddr) -> Result<(), ServeError> {
+    let named = server.insecure || !server.allowed_hosts.is_empty();
+    let is_fine = named || address.ip().to_canonical().is_loopback();
+    if is_fine { Ok(()) } else { Err(ServeError::Exposed { address }) }
+}
+
+fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> Terms {
+    Terms::new(tls, (server.max_connections, server.max_header_bytes), handler.traffic())
+}
+
+/// What of a site can be exchanged while it serves.
+pub struct Controls<H> {
+    terms: Arc<ArcSwap<Terms>>,
+    front: Arc<Front<H>>,
+    desk: Arc<Desk<H>>,
+    handler: Arc<H>,
+    /// Where it listens.
+    addresses: Vec<SocketAddr>,
+}
+
+/// What is needed to take other settings, and cannot fail any more.
+pub struct Ready(Terms);
+
+impl<H: Handler> Controls<H> {
+    /// What it takes to serve by other settings where it listens already.
+    ///
+    /// # Errors
+    /// If other machines could connect though no names are allowed and it is not `insecure`, or the
+    /// certificate cannot be used.
+    pub fn prepare(&self, server: &Server) -> Result<Ready, ServeError> {
+        self.addresses.iter().try_for_each(|address| shelter(server, *address))?;
+        let tls = server.tls.as_ref().map(tls::load).transpose()?;
+        Ok(Ready(terms(server, tls, &*self.handler)))
+    }
+
+    /// Requests from now on, and connections from now on, go by these settings and by what the handler
+    /// serves now.
+    pub fn take(&self, ready: Ready, server: &Server, admin: &Admin) {
+        self.front.take(Standing::of(server.clone(), self.handler.served()));
+        self.desk.take(server, admin);
+        self.terms.store(Arc::new(ready.0));
     }
 }
 

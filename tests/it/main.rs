@@ -30,6 +30,7 @@ mod probe;
 mod properties;
 mod record;
 mod relay;
+mod reload;
 mod rig;
 mod routes;
 mod script;

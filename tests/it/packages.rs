@@ -122,6 +122,7 @@ fn the_unit_starts_what_is_installed_and_gives_it_no_rights() {
         found.map(|(_, value)| &**value).unwrap_or_else(|| panic!("{key} is missing"))
     };
     assert_eq!(value("Type"), "notify");
+    assert_eq!(value("ExecReload"), "/bin/kill -HUP $MAINPID");
     assert_eq!(value("DynamicUser"), "yes");
     assert_eq!(value("NoNewPrivileges"), "yes");
     assert_eq!(value("ProtectSystem"), "strict");

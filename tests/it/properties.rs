@@ -19,9 +19,9 @@ use crate::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together, bar
 use crate::talk::{Said, Step, TOKENS, Talk, cut, dialects, steps};
 
 /// Longer than anything waits, but for a heartbeat.
-const AGES: Duration = Duration::from_secs(10);
+pub(crate) const AGES: Duration = Duration::from_secs(10);
 
-fn policies() -> impl Strategy<Value = Policy> {
+pub(crate) fn policies() -> impl Strategy<Value = Policy> {
     let on_fall = prop_oneof![
         2 => Just(OnFall::Lift), 1 => Just(OnFall::Rebase), 1 => Just(OnFall::Drop)
     ];
@@ -73,7 +73,12 @@ fn estimate(policy: &mut Policy) {
 }
 
 /// Plays a conversation. `said` hears what the client says, just before the filter does.
-fn play(rig: &mut Rig, talk: &mut Talk, steps: &[Step], mut said: impl FnMut(&mut Rig, &str)) {
+pub(crate) fn play(
+    rig: &mut Rig,
+    talk: &mut Talk,
+    steps: &[Step],
+    mut said: impl FnMut(&mut Rig, &str),
+) {
     for step in steps {
         match talk.put(step, rig.filter.is_drained()) {
             None => {}
@@ -124,7 +129,7 @@ fn as_server_knows(policy: &Policy, text: &str) -> String {
 }
 
 /// The client hears what has been told since the last time, pieces put together.
-fn hear(rig: &mut Rig, checker: &mut Checker, partial: &mut Vec<u8>) {
+pub(crate) fn hear(rig: &mut Rig, checker: &mut Checker, partial: &mut Vec<u8>) {
     for transmit in rig.told.drain(..) {
         partial.extend_from_slice(&transmit.payload.to_bytes());
         if transmit.part != Part::Piece {

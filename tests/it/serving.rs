@@ -10,6 +10,7 @@ mod legacy;
 mod operators;
 pub(crate) mod proxy;
 mod refusals;
+mod reload;
 mod secrets;
 mod startup;
 mod stdio;

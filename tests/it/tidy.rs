@@ -39,7 +39,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "witness",
         ],
     ),
-    ("guarded", &["jsonrpc", "progress", "witness"]),
+    ("guarded", &["jsonrpc", "progress", "transcript", "witness"]),
     (
         "relay",
         &[

@@ -58,6 +58,11 @@ impl Bell {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// There may be something else to be seen.
+    pub(super) fn look(&self) {
+        self.relay.wake();
+    }
+
     /// The session is in use.
     pub(super) fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());

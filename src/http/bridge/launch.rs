@@ -12,19 +12,16 @@ use super::shared::Ends;
 use super::streams::Streams;
 use crate::host::{self, Host, Shared};
 use crate::http::body::Body;
-use crate::http::site::Site;
+use crate::http::site::{Following, Site};
 use crate::http::towards::{Towards, Way};
 use crate::http::{Proxy, in_full};
-use crate::progress::{Pacing, Policy};
+use crate::progress::Pacing;
 use crate::relay::{Aside, Relay, Server};
 use crate::remote;
 use crate::routes::{StdioUpstream, Upstream};
 use crate::telemetry::Connection;
 use crate::transport::child::Program;
 use crate::witness::View;
-
-/// Without use for so long a session ends that has no server of its own.
-const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Who asks for a session, and how.
 pub(super) struct Wanted<'a> {
@@ -50,9 +47,9 @@ impl Proxy {
         if self.ending.has_ended() {
             return refuse(StatusCode::SERVICE_UNAVAILABLE, crate::http::SHUTTING_DOWN);
         }
-        let (max, limit, idle) = match &site.route.upstream {
-            Upstream::Command(stdio) => (stdio.max_children, "max_children", stdio.idle_timeout),
-            _ => (site.route.max_sessions, "max_sessions", Some(IDLE)),
+        let (max, limit) = match &site.route.upstream {
+            Upstream::Command(stdio) => (stdio.max_children, "max_children"),
+            _ => (site.route.max_sessions, "max_sessions"),
         };
         let sessions = &site.bridge;
         let Some(running) = sessions.count(max, &self.servers) else {
@@ -72,9 +69,9 @@ impl Proxy {
             Arc::clone(sessions),
             commands,
             pacing,
-            idle,
             is_shared.then(|| Arc::clone(&site.era)),
-            (&self.calls, &self.ending),
+            Following::new(site),
+            &self.ending,
         );
         let started = match &site.route.upstream {
             Upstream::Command(stdio) => start(site, stdio, &session, streams, running),
@@ -109,7 +106,7 @@ fn start(
 ) -> Result<(), String> {
     let policy = match session.whose {
         Whose::Own | Whose::Wire => Arc::clone(&site.policy),
-        Whose::Shared => Arc::new(Policy { remap: true, ..(*site.policy).clone() }),
+        Whose::Shared => Arc::clone(&site.shared_policy),
     };
     let witness = site.audience.witness(View::Whole, &policy);
     let (site, session) = (Arc::clone(site), Arc::clone(session));

@@ -25,6 +25,7 @@ mod shared;
 mod store;
 mod streams;
 mod upload;
+mod usage;
 mod wire;
 
 use std::sync::Arc;
@@ -32,9 +33,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
-use hyper::body::Incoming;
 
 use super::body::Body;
+use super::reading::Posted;
 use super::site::{SESSION_ID, Site};
 use super::{Outlet, Proxy};
 use crate::json;
@@ -46,6 +47,7 @@ use session::{Session, Whose};
 
 pub(super) use session::Sessions;
 pub(super) use shared::SharedServers;
+pub(super) use wire::key_in;
 
 /// The JSON-RPC error code of a request that is not as it should be.
 const INVALID_REQUEST: i32 = -32600;
@@ -56,6 +58,9 @@ const PARSE_ERROR: i32 = -32700;
 /// The header that names the revision agreed on (rule V-02).
 const REVISION: &str = "mcp-protocol-version";
 
+/// What a client is told of a session that is not there.
+const NO_SESSION: &str = "there is no such session; initialize a new one";
+
 /// After how long a client comes back whose stream has broken off, in milliseconds.
 const RETRY_MS: u64 = 1000;
 
@@ -65,7 +70,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: &Arc<Site>,
         parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
@@ -102,8 +107,7 @@ fn named(site: &Site, headers: &HeaderMap) -> Result<Arc<Session>, Box<Response<
         return Err(Box::new(refusal(StatusCode::BAD_REQUEST, why, None)));
     };
     let Some(session) = site.bridge.find(id.as_bytes(), Whose::Own) else {
-        let why = "there is no such session; initialize a new one";
-        return Err(Box::new(refusal(StatusCode::NOT_FOUND, why, None)));
+        return Err(Box::new(refusal(StatusCode::NOT_FOUND, NO_SESSION, None)));
     };
     if let Some(date) = headers.get(REVISION) {
         let known = date.to_str().ok().and_then(Revision::from_date);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use hyper::body::Incoming;
 use tokio::time::{sleep, timeout};
 
 use super::attached::Attached;
@@ -24,8 +23,9 @@ use crate::http::answer::on_one_line;
 use crate::http::asked::Asked;
 use crate::http::body::{Body, RequestBody};
 use crate::http::post::asks;
+use crate::http::reading::Posted;
 use crate::http::site::{Counted, SESSION_ID, Site};
-use crate::http::{Outlet, Proxy, reading, refuse};
+use crate::http::{MOVED, Outlet, Proxy, reading, refuse};
 use crate::json;
 use crate::jsonrpc::{Kind, Message};
 use crate::lines::INSPECT_MAX;
@@ -42,7 +42,7 @@ pub(super) enum Said {
 }
 
 impl Said {
-    fn message(&self) -> Option<&Message> {
+    pub(super) fn message(&self) -> Option<&Message> {
         match self {
             Self::Whole(message) => Some(message),
             Self::Large(_) => None,
@@ -54,7 +54,7 @@ impl Said {
 pub(super) async fn read(
     site: &Site,
     parts: &Parts,
-    body: Incoming,
+    body: Posted,
 ) -> Result<Said, Box<Response<Body>>> {
     let max = site.route.max_request_bytes;
     // A shared server is told other ids: all of a message has to be there.
@@ -97,7 +97,7 @@ impl Proxy {
         self: &Arc<Self>,
         site: &Arc<Site>,
         parts: Parts,
-        body: Incoming,
+        body: Posted,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
@@ -105,6 +105,16 @@ impl Proxy {
             Ok(said) => said,
             Err(refusal) => return *refusal,
         };
+        // What has no session may have been on its way while the route got another server.
+        let now = match parts.headers.contains_key(SESSION_ID) {
+            true => Arc::clone(site),
+            false => match self.standing_for(site) {
+                Some(now) if now.endpoint.is_none() => now,
+                Some(_) => return refusal(StatusCode::SERVICE_UNAVAILABLE, MOVED, None),
+                None => return crate::http::no_route(),
+            },
+        };
+        let site = &now;
         if let Some(date) = modern::date_of(&parts.headers, said.message()) {
             let answer = self.bridge_modern(site, &parts, said, &date, outlet);
             return Box::pin(answer).await;

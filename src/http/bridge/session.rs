@@ -255,6 +255,16 @@ impl Sessions {
         self.lock().get(id).filter(|session| session.whose == whose).cloned()
     }
 
+    /// Whether there is one of this id.
+    pub(in crate::http) fn knows(&self, id: &[u8]) -> bool {
+        std::str::from_utf8(id).is_ok_and(|id| self.lock().contains_key(id))
+    }
+
+    /// Something else holds for their route: each is to look.
+    pub(in crate::http) fn look(&self) {
+        self.lock().values().for_each(|session| session.bell.look());
+    }
+
     pub(super) fn forget(&self, id: &str) {
         self.lock().remove(id);
     }

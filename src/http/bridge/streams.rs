@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,9 +18,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::large::Large;
 use super::session::{Command, ENDED, Session, Sessions, Whose, requests};
 use super::store::{Broken, Store};
+use super::usage::idle;
 use crate::http::SHUTTING_DOWN;
-use crate::http::calls::{Calls, OpenCall};
+use crate::http::calls::OpenCall;
 use crate::http::ending::Ending;
+use crate::http::site::Following;
 use crate::json;
 use crate::jsonrpc::{Key, Kind, Message};
 use crate::mcp;
@@ -38,7 +39,7 @@ const UNTAKEN_MAX: usize = 32 << 20;
 
 /// The clients of one session.
 pub(super) struct Streams {
-    session: Arc<Session>,
+    pub(super) session: Arc<Session>,
     sessions: Arc<Sessions>,
     commands: mpsc::Receiver<Command>,
     /// What clients have said and the relay has not heard.
@@ -51,15 +52,15 @@ pub(super) struct Streams {
     stuck: Pin<Box<Sleep>>,
     pub(super) large: BTreeMap<StreamId, Large>,
     /// Requests without an answer.
-    waiting: usize,
-    calls: Arc<Calls>,
+    pub(super) waiting: usize,
     call: Option<OpenCall>,
-    /// Without use for so long the session ends.
-    idle: Option<Duration>,
-    timer: Pin<Box<Sleep>>,
+    /// What holds for its route.
+    pub(super) following: Following,
+    /// When it is looked whether the session is used.
+    pub(super) timer: Pin<Box<Sleep>>,
     ending: Pin<Box<OwnedNotified>>,
     /// What is known of the server that is shared.
-    era: Option<Arc<Era>>,
+    pub(super) era: Option<Arc<Era>>,
     stopped: bool,
 }
 
@@ -71,9 +72,9 @@ impl Streams {
         sessions: Arc<Sessions>,
         commands: mpsc::Receiver<Command>,
         pacing: Pacing,
-        idle: Option<Duration>,
         era: Option<Arc<Era>>,
-        (calls, ending): (&Arc<Calls>, &Ending),
+        following: Following,
+        ending: &Ending,
     ) -> Self {
         let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
         if ending.has_ended() {
@@ -91,10 +92,11 @@ impl Streams {
             stuck: Box::pin(sleep_until(Instant::now() + STUCK)),
             large: BTreeMap::new(),
             waiting: 0,
-            calls: Arc::clone(calls),
             call: None,
-            idle,
-            timer: Box::pin(sleep_until(Instant::now() + idle.unwrap_or_default())),
+            timer: Box::pin(sleep_until(
+                Instant::now() + idle(following.site()).unwrap_or_default(),
+            )),
+            following,
             ending: notified,
             era,
             stopped: false,
@@ -167,7 +169,7 @@ impl Streams {
     fn wait_for(&mut self, requests: usize) {
         self.waiting += requests;
         if self.waiting > 0 && self.call.is_none() {
-            self.call = Some(self.calls.open());
+            self.call = Some(self.following.site().calls.open());
         }
     }
 
@@ -287,30 +289,6 @@ impl Streams {
         self.waiting = 0;
         self.call = None;
     }
-
-    /// Whether the server has turned out to be too old to be shared.
-    fn is_of_no_use(&self) -> bool {
-        self.waiting == 0 && self.era.as_ref().is_some_and(|era| era.is_old())
-    }
-
-    /// Whether somebody uses the session: a call whose client has gone may never have an answer.
-    fn is_in_use(&self) -> bool {
-        let awaited = || self.open.values().any(|store| store.is_awaited());
-        self.waiting > 0 && awaited() || self.session.listening.load(Ordering::Relaxed) > 0
-    }
-
-    /// Ready when the session has been without use for too long.
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(idle) = self.idle else { return Poll::Pending };
-        loop {
-            ready!(self.timer.as_mut().poll(cx));
-            let unused = if self.is_in_use() { Duration::ZERO } else { self.session.unused_for() };
-            if unused >= idle {
-                return Poll::Ready(());
-            }
-            self.timer.as_mut().reset(Instant::now() + (idle - unused));
-        }
-    }
 }
 
 /// The requests that a message answers.
@@ -341,6 +319,9 @@ impl Clients for Streams {
         if self.session.bell.ended().is_some() {
             return Poll::Ready(FromClient::Gone);
         }
+        if let Some(settings) = self.settled() {
+            return Poll::Ready(settings);
+        }
         while let Some(stream) = self.session.bell.next_left() {
             if let Some(left) = self.leave(stream) {
                 return Poll::Ready(left);
@@ -352,6 +333,10 @@ impl Clients for Streams {
                 return Poll::Ready(heard);
             }
         }
+        if self.has_been_left() {
+            self.session.end(ENDED);
+            return Poll::Ready(FromClient::Gone);
+        }
         ready!(self.poll_idle(cx));
         tracing::info!("the session was not used for a while and ends");
         self.session.end(ENDED);
@@ -361,6 +346,9 @@ impl Clients for Streams {
     fn heard(&mut self) -> Option<FromClient> {
         if let Some(heard) = self.heard.pop_front() {
             return Some(heard);
+        }
+        if let Some(settings) = self.settled() {
+            return Some(settings);
         }
         let command = self.commands.try_recv().ok()?;
         self.take(command)

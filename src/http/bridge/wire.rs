@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
-use hyper::body::Incoming;
 
 use super::launch::Wanted;
 use super::post::{Said, broken_off, read};
@@ -15,11 +14,19 @@ use super::session::{Command, Whose};
 use super::upload::Upload;
 use super::{events_head, passed, refusal};
 use crate::http::body::Body;
+use crate::http::post::asks;
+use crate::http::reading::Posted;
 use crate::http::site::Site;
 use crate::http::{Outlet, Proxy};
 
 /// What names a session in the endpoint of its stream.
 const KEY: &str = "sessionId";
+
+/// What names a session in the query of an endpoint.
+pub(in crate::http) fn key_in(query: &str) -> Option<&[u8]> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(name, _)| *name == KEY).map(|(_, id)| id.as_bytes())
+}
 
 impl Proxy {
     /// A client opens its stream, which is its session.
@@ -58,11 +65,9 @@ impl Proxy {
         &self,
         site: &Arc<Site>,
         parts: Parts,
-        body: Incoming,
+        body: Posted,
     ) -> Response<Body> {
-        let query = parts.uri.query().unwrap_or_default();
-        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        let id = pairs.find(|(name, _)| *name == KEY).map(|(_, id)| id.as_bytes());
+        let id = key_in(parts.uri.query().unwrap_or_default());
         let Some(session) = id.and_then(|id| site.bridge.find(id, Whose::Wire)) else {
             let why = "there is no such stream; open one with a GET";
             return refusal(StatusCode::NOT_FOUND, why, None);
@@ -71,6 +76,10 @@ impl Proxy {
             Ok(said) => said,
             Err(refusal) => return *refusal,
         };
+        if site.has_left() && asks(said.message()) {
+            let why = "this route has another server now; open a new stream with a GET";
+            return refusal(StatusCode::NOT_FOUND, why, None);
+        }
         let headers = passed(site, parts.headers);
         let heard = match said {
             Said::Whole(message) => {

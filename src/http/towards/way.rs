@@ -90,6 +90,8 @@ pub struct Way {
     /// Its HTTP+SSE endpoint.
     pub(super) sse: Option<Target>,
     rules: HeaderRules,
+    /// The route, while it is served: its headers may become others.
+    site: Option<Arc<Site>>,
     via: Via,
     bearer: Option<Bearer>,
     /// `Authorization` of clients was for us.
@@ -118,6 +120,7 @@ impl Way {
             endpoint,
             sse,
             rules: route.request_headers.clone(),
+            site: None,
             via,
             bearer,
             authorization_was_ours: false,
@@ -128,11 +131,12 @@ impl Way {
     }
 
     /// To the server of a route that is served; `ours`: clients present `Authorization` to us.
-    pub(in crate::http) fn of_site(site: &Site, via: &Via, ours: bool) -> Self {
+    pub(in crate::http) fn of_site(site: &Arc<Site>, via: &Via, ours: bool) -> Self {
         Self {
             endpoint: site.endpoint.clone(),
             sse: site.sse.clone(),
             rules: site.route.request_headers.clone(),
+            site: Some(Arc::clone(site)),
             via: via.clone(),
             bearer: None,
             authorization_was_ours: ours,
@@ -166,9 +170,10 @@ impl Way {
             all.insert(USER_AGENT, HeaderValue::from_static(us));
         }
         all.extend(own);
+        let latest = self.site.as_ref().and_then(|site| site.latest());
         let passage = Passage {
             via: &self.via,
-            rules: &self.rules,
+            rules: latest.as_ref().map_or(&self.rules, |site| &site.route.request_headers),
             received: Version::HTTP_11,
             body_changes: true,
         };

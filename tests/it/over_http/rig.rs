@@ -141,6 +141,19 @@ impl Rig {
         Self { proxy, places, asked, refuses, start: Instant::now() }
     }
 
+    /// This route file holds from now on; how many routes have another server.
+    #[track_caller]
+    pub(crate) fn take(&mut self, file: &str) -> usize {
+        let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
+        let routes = routes.unwrap_or_else(|error| panic!("{error}"));
+        let prepared = self.proxy.prepare(&routes, &Memory::default()).unwrap();
+        let (changes, left) = self.proxy.take(&routes, prepared);
+        left.go();
+        let served = self.proxy.served();
+        self.places = Arc::new(Places::new(served.iter().map(|served| served.route())));
+        changes.moved
+    }
+
     /// Since the beginning.
     pub(crate) fn now(&self) -> Duration {
         self.start.elapsed()
@@ -340,7 +353,10 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<Places>) {
         let proxy = Arc::clone(&proxy);
         async move {
             let place = place.unwrap_or_else(|| panic!("no place for {}", request.uri()));
-            Ok::<_, Infallible>(proxy.handle(place, request, false, Outlet::default()).await)
+            Ok::<_, Infallible>({
+                let served = proxy.served().swap_remove(place.route);
+                proxy.handle(served, place.part, request, false, Outlet::default()).await
+            })
         }
     });
     let mut connection = hyper::server::conn::http1::Builder::new();

@@ -111,6 +111,6 @@ async fn service() {
     let routes = [Route::new("/a".to_owned(), Upstream::Demo)];
     let handler = Arc::new(Talker::default());
     let none = Admin { listen: None, bearer: None };
-    let code = serve::run(&server(), &none, &routes, Via::named(1), handler).await;
+    let code = serve::run(&server(), &none, &routes, Via::named(1), handler, |_| async {}).await;
     assert_eq!(code.unwrap(), 0);
 }

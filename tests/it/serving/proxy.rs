@@ -158,6 +158,11 @@ impl Proxy {
         TcpStream::connect(&self.address).is_ok()
     }
 
+    /// SIGHUP.
+    pub(super) fn hang_up(&self) {
+        signal("HUP", self.child.id());
+    }
+
     /// SIGTERM.
     pub(super) fn terminate(&self) {
         signal("TERM", self.child.id());

@@ -1,0 +1,92 @@
+//! What is counted of the route file.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Unit;
+
+use super::Register;
+
+/// What came of reading the route file again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reload {
+    /// It holds now.
+    Taken,
+    /// It says what holds already.
+    Unchanged,
+    /// It cannot be used: what held before still does.
+    Refused,
+}
+
+impl Reload {
+    const ALL: [Self; 3] = [Self::Taken, Self::Unchanged, Self::Refused];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Taken => "taken",
+            Self::Unchanged => "unchanged",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// How often the route file was read again, and what came of it.
+#[derive(Debug)]
+pub struct Config {
+    reloads: [Counter; 3],
+    last_taken: Gauge,
+    is_good: Gauge,
+}
+
+impl Config {
+    pub(super) fn new(to: &mut Register) -> Self {
+        let reloads = to.counters(
+            "config_reloads",
+            "How often the route file was read again, by outcome: taken, unchanged, refused",
+        );
+        let reloads = Reload::ALL.map(|outcome| {
+            reloads.get_or_create_owned(&vec![("outcome", outcome.name().to_owned())])
+        });
+        let last_taken = Gauge::default();
+        let help = "When the settings that hold were taken, in seconds since 1970";
+        to.0.register_with_unit(
+            "config_last_taken_timestamp",
+            help,
+            Unit::Seconds,
+            last_taken.clone(),
+        );
+        let is_good = Gauge::default();
+        let help =
+            "Whether the route file could be used when it was read last: 1, or 0 if it was refused";
+        to.0.register("config_last_reload_successful", help, is_good.clone());
+        let config = Self { reloads, last_taken, is_good };
+        config.hold();
+        config
+    }
+
+    /// What was read holds from now on.
+    fn hold(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.last_taken.set(i64::try_from(now).unwrap_or(i64::MAX));
+        self.is_good.set(1);
+    }
+
+    /// The file was read again.
+    pub fn reloaded(&self, outcome: Reload) {
+        if let Some(counter) = self.reloads.get(outcome as usize) {
+            counter.inc();
+        }
+        match outcome {
+            Reload::Taken => self.hold(),
+            Reload::Unchanged => drop(self.is_good.set(1)),
+            Reload::Refused => drop(self.is_good.set(0)),
+        }
+    }
+
+    /// The file says again what holds, after it was refused.
+    pub fn good_again(&self) {
+        self.is_good.set(1);
+    }
+}

@@ -1,0 +1,142 @@
+//! Whether files have become others: what their paths lead to is looked at now and then.
+//!
+//! A look sees all ways in which files change: written in place, replaced by a rename, or reached over a
+//! symbolic link that points elsewhere, as those of a ConfigMap or a Secret of Kubernetes are.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often files are looked at. A change is taken once two looks have seen the same: nobody writes a
+/// file for that long.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// What a path leads to, as far as can be told without reading it; `None` if that is nothing.
+type Mark = Option<(u64, u64, i64, i64, u64)>;
+
+fn mark(path: &Path) -> Mark {
+    // Of the file, not of a link to it.
+    let found = fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
+}
+
+fn marks(files: &[PathBuf]) -> Vec<Mark> {
+    files.iter().map(|file| mark(file)).collect()
+}
+
+/// Files that are looked at, and how they were.
+pub(super) struct Watch {
+    files: Vec<PathBuf>,
+    /// As they are known.
+    known: Vec<Mark>,
+    /// As the last look has seen them.
+    seen: Vec<Mark>,
+}
+
+impl Watch {
+    /// Takes these files as known as they are.
+    pub(super) fn new(files: Vec<PathBuf>) -> Self {
+        let known = marks(&files);
+        Self { files, seen: known.clone(), known }
+    }
+
+    /// Looks at other files from now on. What of them was looked at before is known as it was.
+    pub(super) fn watch(&mut self, files: Vec<PathBuf>) {
+        if files == self.files {
+            return;
+        }
+        let before = |marks: &[Mark], file: &PathBuf| {
+            let place = self.files.iter().position(|known| known == file)?;
+            marks.get(place).copied()
+        };
+        let known =
+            files.iter().map(|file| before(&self.known, file).unwrap_or_else(|| mark(file)));
+        let seen = files.iter().map(|file| before(&self.seen, file).unwrap_or_else(|| mark(file)));
+        let (known, seen) = (known.collect(), seen.collect());
+        *self = Self { files, known, seen };
+    }
+
+    /// Looks; true if the files are others than they were known to be, and the same as at the last look.
+    /// Then they are known.
+    pub(super) fn has_changed(&mut self) -> bool {
+        let now = marks(&self.files);
+        let settled = now == self.seen;
+        let changed = settled && now != self.known;
+        if changed {
+            self.known.clone_from(&now);
+        }
+        self.seen = now;
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn changes(watch: &mut Watch, looks: usize) -> Vec<bool> {
+        (0..looks).map(|_| watch.has_changed()).collect()
+    }
+
+    #[test]
+    fn a_change_counts_when_it_was_seen_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a");
+        fs::write(&file, "1").unwrap();
+        let mut watch = Watch::new(vec![file.clone()]);
+        assert_eq!(changes(&mut watch, 2), [false, false]);
+        fs::write(&file, "22").unwrap();
+        assert_eq!(changes(&mut watch, 1), [false]);
+        fs::write(&file, "333").unwrap();
+        assert_eq!(changes(&mut watch, 4), [false, true, false, false]);
+    }
+
+    #[test]
+    fn a_new_file_under_the_same_name_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, new) = (folder.path().join("a"), folder.path().join("b"));
+        fs::write(&file, "1").unwrap();
+        let mut watch = Watch::new(vec![file.clone()]);
+        fs::write(&new, "2").unwrap();
+        fs::rename(&new, &file).unwrap();
+        assert_eq!(changes(&mut watch, 3), [false, true, false]);
+        // Gone for a moment, and then back.
+        fs::remove_file(&file).unwrap();
+        assert_eq!(changes(&mut watch, 1), [false]);
+        fs::write(&file, "3").unwrap();
+        assert_eq!(changes(&mut watch, 3), [false, true, false]);
+    }
+
+    #[test]
+    fn what_a_link_leads_to_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["..1", "..2"] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join("a"), name).unwrap();
+        }
+        symlink("..1", at("..data")).unwrap();
+        symlink("..data/a", at("a")).unwrap();
+        let mut watch = Watch::new(vec![at("a")]);
+        symlink("..2", at("..new")).unwrap();
+        fs::rename(at("..new"), at("..data")).unwrap();
+        assert_eq!(changes(&mut watch, 3), [false, true, false]);
+    }
+
+    #[test]
+    fn other_files_are_known_as_they_are_and_the_same_ones_as_they_were() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (folder.path().join("1"), folder.path().join("2"));
+        fs::write(&one, "1").unwrap();
+        fs::write(&other, "2").unwrap();
+        let mut watch = Watch::new(vec![one.clone()]);
+        fs::write(&one, "11").unwrap();
+        watch.watch(vec![one, other.clone()]);
+        assert_eq!(changes(&mut watch, 3), [false, true, false]);
+        fs::write(&other, "22").unwrap();
+        assert_eq!(changes(&mut watch, 3), [false, true, false]);
+    }
+}
