@@ -20,7 +20,7 @@ use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
 use milepost::sse::{Events, Frame};
 use milepost::terminal::Terminal;
 use milepost::watch::{Table, Tap, Watch};
-use milepost::witness::{Lookout, View, Witness};
+use milepost::witness::{Lookout, Place, View, Witness};
 
 const WIRE: StreamId = StreamId(0);
 
@@ -200,8 +200,10 @@ fn watched(c: &mut Criterion) {
             let mut now = Instant::now();
             let table = Table::new([]);
             if name != "alone" {
-                let onlooker = Watch(Arc::clone(&table)).begin("/r", View::Exchange, &policy);
-                filter.watched_by(Witness::new(now, onlooker.into_iter().collect()));
+                let place = Place { conversation: 1, part: 1 };
+                let watch = Watch(Arc::clone(&table));
+                let onlooker = watch.begin(place, "/r", View::Exchange, &policy);
+                filter.watched_by(Witness::new(place, now, onlooker.into_iter().collect()));
             }
             let tap = (name == "tapped").then(|| Tap::begin(&table, Default::default()));
             filter.client_message(now, WIRE, &call);

@@ -146,9 +146,18 @@ pub struct Serve {
     /// Threads that carry connections [default: one for each core]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
+    #[command(flatten)]
+    record: RecordArgs,
     /// What is logged, and how.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+impl Serve {
+    /// Where conversations are recorded, if they are.
+    pub fn recording(&self) -> Option<Recording> {
+        self.record.recording()
+    }
 }
 
 /// `milepost check`.

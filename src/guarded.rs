@@ -2,6 +2,8 @@
 //! withheld, and harms no other. One whose server different clients share cannot do that: nobody would
 //! know whose a message is. Then nothing passes any more ([`Guarded::is_lost`]).
 
+mod connection;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +19,7 @@ use crate::progress::{
     Verdict,
 };
 use crate::transcript::settings;
-use crate::witness::Witness;
+use crate::witness::{Place, Witness};
 
 /// A [`Filter`] whose panics stay inside.
 #[derive(Debug)]
@@ -42,6 +44,16 @@ struct Failed {
     withholding: bool,
 }
 
+/// Tells of something that was decided, and before that whom it is about.
+fn decided(witness: &mut Witness, filter: &Filter, record: &Record) {
+    if let Record::Opened(call) | Record::TakenOver(call) = record
+        && let Some(opened) = filter.opened(*call)
+    {
+        witness.knows(&opened);
+    }
+    witness.decided(record);
+}
+
 impl Guarded {
     /// Guards `filter`, whose policy is `policy`.
     pub fn new(filter: Filter, policy: Arc<Policy>, home: StreamId) -> Self {
@@ -51,6 +63,11 @@ impl Guarded {
     /// Tells `witness` all that passes from now on.
     pub fn watched_by(&mut self, witness: Option<Witness>) {
         self.witness = witness.map(Box::new);
+    }
+
+    /// Which filter of which conversation this is, if anyone looks on.
+    pub fn place(&self) -> Option<Place> {
+        self.witness.as_ref().map(|witness| witness.place())
     }
 
     /// Asks the filter about something that happens to the connection, which those who look on know as `command`.
@@ -94,12 +111,7 @@ impl Guarded {
             return;
         }
         while let Some(record) = self.filter.poll_record() {
-            if let Record::Opened(call) | Record::TakenOver(call) = &record
-                && let Some(opened) = self.filter.opened(*call)
-            {
-                witness.knows(&opened);
-            }
-            witness.decided(&record);
+            decided(witness, &self.filter, &record);
             self.recorded.push_back(record);
         }
         witness.settled();
@@ -244,7 +256,7 @@ impl Guarded {
     /// [`Filter::written`].
     pub fn written(&mut self, now: Instant, stream: StreamId) {
         if let Some(witness) = &mut self.witness {
-            witness.written(now);
+            witness.written(now, stream);
         }
         self.ask(|filter| filter.written(now, stream));
         self.note();
@@ -264,10 +276,32 @@ impl Guarded {
         fate
     }
 
-    /// [`Filter::server_message_here`].
+    /// [`Filter::server_message_here`], of a message that was said to this filter before.
     pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        if let Some(witness) = &mut self.witness {
-            witness.server_here(now, origin, message.raw(), self.filter.messages() + 1);
+        self.here(now, origin, message, |witness| witness.command(Some(now), "here"))
+    }
+
+    /// [`Filter::server_message_here`], of a message that was said elsewhere.
+    pub fn server_message_from_elsewhere(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Fate {
+        let number = self.filter.messages() + 1;
+        let tell = |witness: &mut Witness| witness.moved(now, origin, message.raw(), number);
+        self.here(now, origin, message, tell)
+    }
+
+    fn here(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        tell: impl FnOnce(&mut Witness),
+    ) -> Fate {
+        if let Some(witness) = self.witness.as_deref_mut() {
+            tell(witness);
         }
         let fate =
             self.judge(origin, message, |filter| filter.server_message_here(now, origin, message));
@@ -285,6 +319,7 @@ impl Guarded {
             let transmit = Transmit { payload: text.clone().into(), part: Part::Whole };
             witness.told(now, stream, &transmit);
             self.note();
+            self.written(now, stream);
         }
         is_plain
     }
@@ -318,6 +353,9 @@ impl Guarded {
         }
         let (piece, place) = (head.clone(), text.clone());
         if let Some(fate) = self.ask(|filter| filter.server_passing(now, origin, piece, place)) {
+            if let (Some(witness), Fate::Noise(_)) = (&mut self.witness, &fate) {
+                witness.server_passing_noise(origin);
+            }
             return fate;
         }
         let mut scan = Scan::default();
@@ -379,9 +417,18 @@ impl Guarded {
 
     /// [`Filter::poll_transmit`].
     pub fn poll_transmit(&mut self, now: Instant, stream: StreamId) -> Option<Transmit> {
+        let looks = self.witness.is_some()
+            && self.poll_stream_timeout(stream).is_some_and(|due| due <= now);
         if let Some(transmit) = self.ask(|filter| filter.poll_transmit(now, stream)) {
-            if let (Some(witness), Some(transmit)) = (&mut self.witness, &transmit) {
-                witness.told(now, stream, transmit);
+            let first = self.witness.as_ref().and_then(|_| self.filter.poll_record());
+            match (&mut self.witness, &transmit) {
+                (Some(witness), Some(transmit)) => witness.told(now, stream, transmit),
+                (Some(witness), None) if looks || first.is_some() => witness.looked(now, stream),
+                _ => {}
+            }
+            if let (Some(witness), Some(record)) = (&mut self.witness, first) {
+                decided(witness, &self.filter, &record);
+                self.recorded.push_back(record);
             }
             self.note();
             return transmit;

@@ -5,17 +5,19 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
 use milepost::cli::{Adopt, Cli, Command, Doctor, Wrap, WrappedServer};
 use milepost::durations::{Memory, state_dir};
+use milepost::record::Recording;
 use milepost::routes::{self, Routes};
 use milepost::telemetry::LogFormat;
 use milepost::traces::{self, Over};
 use milepost::transport::child::Program;
-use milepost::witness::{Onlooker, Witness};
+use milepost::witness::{Lookout, Place, View, Witness};
 use milepost::{adopt, check, demo, doctor, manual, replay, serve, stats, tap, telemetry, wrap};
 use tokio::runtime::Builder;
 use tracing::Level;
@@ -57,14 +59,24 @@ async fn run(command: Command) -> ExitCode {
                 Ok(routes) => routes,
                 Err(error) => return report(&error, 2),
             };
+            let recording = args.recording();
+            let (records, ending) = match recording.as_ref().map(Recording::start).transpose() {
+                Ok(begun) => begun.unzip(),
+                Err(error) => return report(&RecordError(error), 2),
+            };
+            let records = records.map(|records| Arc::new(records) as Arc<dyn Lookout>);
+            let lookouts: Vec<Arc<dyn Lookout>> = records.into_iter().collect();
             let memory = Memory::open(state_dir(None, routes.state()).as_deref());
             let traces = traces::start(Over::Http);
-            let code = match serve::serve(&routes, &memory).await {
+            let code = match serve::serve(&routes, &memory, &lookouts).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
             };
             memory.close();
             traces.close();
+            if let Some(ending) = ending {
+                ending.wait();
+            }
             code
         }
         Command::Check(args) => match check::run(&args) {
@@ -110,24 +122,25 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
     };
     let memory = Memory::open(wrapped.state_dir.as_deref());
     wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
-    let begun = wrapped.recording.map(|recording| recording.begin(&wrapped.policy));
-    let (recorder, ending) = match begun.transpose() {
+    let (records, ending) = match wrapped.recording.as_ref().map(Recording::start).transpose() {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),
     };
     let traces = traces::start(Over::Pipe);
-    let recorder = recorder.map(|recorder| Box::new(recorder) as Box<dyn Onlooker>);
-    let witness = Witness::new(Instant::now(), recorder.into_iter().collect());
+    let place = Place { conversation: 1, part: 1 };
+    let policy = Arc::new(wrapped.policy);
+    let recorder = records.and_then(|records| records.begin(place, "", View::Whole, &policy));
+    let witness = Witness::new(place, Instant::now(), recorder.into_iter().collect());
     let code = match wrapped.server {
         WrappedServer::Command(stdio) => {
             let program = Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
-            match wrap::run(wrapped.policy, program, witness).await {
+            match wrap::run(policy, program, witness).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 127),
             }
         }
         WrappedServer::Http { route, bearer_file } => {
-            match wrap::run_remote(wrapped.policy, &route, bearer_file, witness).await {
+            match wrap::run_remote(policy, &route, bearer_file, witness).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 2),
             }

@@ -25,6 +25,11 @@ impl Revision {
         (Self::V2026_07_28, "2026-07-28"),
     ];
 
+    /// Its date.
+    pub fn date(self) -> &'static str {
+        Self::ALL.iter().find(|(own, _)| *own == self).map_or("", |(_, date)| *date)
+    }
+
     /// The revision of a date; an unknown date counts as the newest revision that is not younger.
     pub fn from_date(date: &str) -> Option<Self> {
         let is_date = date.len() == 10 && date.starts_with("20");

@@ -1,17 +1,25 @@
 //! What passes through one filter, and what is decided of it, for those who look on: recordings, operators.
 //! Nobody who looks on delays or changes anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use crate::jsonrpc::{Kind, Scan};
-use crate::progress::{Opened, Origin, Part, Policy, Record, StreamId, Transmit};
+use crate::progress::{
+    Form, Opened, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
+};
+use crate::sse::{Events, Frame};
 
 /// Times that lie closer together are not told apart. What is due first is told first, so they are exact.
 pub const APART: Duration = Duration::from_micros(1);
+
+/// Large messages that are kept in mind until their clients have been told all of them. At most a few
+/// pass at once.
+const PASSED_MAX: usize = 64;
 
 /// Something that has happened.
 #[derive(Debug, Clone)]
@@ -33,6 +41,12 @@ pub enum What {
     ToServer(Bytes),
     /// The server says something: its messages have numbers from this one on.
     Server(Option<StreamId>, Bytes, u64),
+    /// This is done with a message of the server that was said to another filter, or before.
+    Aside(String, Option<StreamId>, Bytes),
+    /// The server has refused what a client said before.
+    Refused(Bytes),
+    /// Another filter of the conversation, this part of it, hands its calls over to this one.
+    TakesOver(u64),
     /// A line of its standard error is heard.
     Overheard(String),
     /// A client is told something. What was decided of it follows.
@@ -52,8 +66,10 @@ impl What {
             | Self::ToServer(text)
             | Self::Server(_, text, _)
             | Self::Told(_, text)
+            | Self::Aside(_, _, text)
+            | Self::Refused(text)
             | Self::Noise(text) => text.len(),
-            Self::Decided(_) => 0,
+            Self::Decided(_) | Self::TakesOver(_) => 0,
         }
     }
 }
@@ -81,10 +97,25 @@ pub enum View {
     Session,
 }
 
+/// A conversation, and which of its filters one is. No number is given twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The conversation: that of an HTTP session has the filters of all its exchanges.
+    pub conversation: u64,
+    /// The filter.
+    pub part: u64,
+}
+
 /// Where someone looks on at every conversation.
 pub trait Lookout: Debug + Send + Sync {
-    /// One begins on this route; `None` if nobody looks on at it.
-    fn begin(&self, route: &str, view: View, policy: &Policy) -> Option<Box<dyn Onlooker>>;
+    /// A filter begins on this route; `None` if nobody looks on at it.
+    fn begin(
+        &self,
+        place: Place,
+        route: &str,
+        view: View,
+        policy: &Arc<Policy>,
+    ) -> Option<Box<dyn Onlooker>>;
 }
 
 /// A message that passes in pieces.
@@ -92,6 +123,8 @@ pub trait Lookout: Debug + Send + Sync {
 struct Large {
     scan: Scan,
     len: u64,
+    /// It is no message.
+    is_noise: bool,
 }
 
 impl Large {
@@ -102,7 +135,12 @@ impl Large {
 
     /// A small message in its place.
     fn stand_in(&self) -> Bytes {
-        stand_in(&self.scan, self.len)
+        if self.is_noise {
+            return Bytes::from(format!("{} bytes left out", self.len));
+        }
+        let text = stand_in(&self.scan, self.len);
+        // What broke off does so here too.
+        if self.scan.is_whole() { text } else { text.slice(..text.len() - 1) }
     }
 }
 
@@ -124,18 +162,34 @@ fn stand_in(scan: &Scan, len: u64) -> Bytes {
 /// Tells those who look on what passes through one filter.
 #[derive(Debug)]
 pub struct Witness {
+    place: Place,
     onlookers: Vec<Box<dyn Onlooker>>,
     last: Instant,
     /// Large messages of the server, with their numbers.
     large: BTreeMap<Option<StreamId>, (Large, u64)>,
-    /// Large messages to clients.
-    told: BTreeMap<StreamId, Large>,
-    /// Something was given to the client and it has not taken it yet.
-    unwritten: bool,
-    /// That has been told.
-    waits: bool,
-    /// The number of the server's last message.
-    number: u64,
+    /// Those that have passed in events, until their clients have been told all of them.
+    passed: BTreeMap<Option<StreamId>, Bytes>,
+    /// Large messages to clients, and whether they are told in events.
+    told: BTreeMap<StreamId, (Large, bool)>,
+    /// Streams whose client was given something and has not taken it yet.
+    unwritten: BTreeSet<StreamId>,
+    /// Of which that has been told.
+    waits: BTreeSet<StreamId>,
+}
+
+/// What of an event is a message: its client reads no more of it.
+fn unframed(text: Bytes) -> Bytes {
+    let mut events = Events::new(usize::MAX);
+    events.push(text.clone());
+    match events.next() {
+        Some(Frame::Event(event)) => event.data().unwrap_or(text),
+        _ => text,
+    }
+}
+
+/// A command about a stream; the first is not named.
+fn about(command: &str, stream: StreamId) -> String {
+    if stream.0 == 0 { command.to_owned() } else { format!("{command} {}", stream.0) }
 }
 
 const fn stream_of(origin: Origin) -> Option<StreamId> {
@@ -147,17 +201,23 @@ const fn stream_of(origin: Origin) -> Option<StreamId> {
 
 impl Witness {
     /// Tells `onlookers`, from `start` on; `None` if there are none.
-    pub fn new(start: Instant, onlookers: Vec<Box<dyn Onlooker>>) -> Option<Self> {
+    pub fn new(place: Place, start: Instant, onlookers: Vec<Box<dyn Onlooker>>) -> Option<Self> {
         let witness = Self {
+            place,
             onlookers,
             last: start,
             large: BTreeMap::new(),
+            passed: BTreeMap::new(),
             told: BTreeMap::new(),
-            unwritten: false,
-            waits: false,
-            number: 0,
+            unwritten: BTreeSet::new(),
+            waits: BTreeSet::new(),
         };
         (!witness.onlookers.is_empty()).then_some(witness)
+    }
+
+    /// Which filter this is.
+    pub fn place(&self) -> Place {
+        self.place
     }
 
     fn put(&mut self, at: Instant, what: What) {
@@ -166,10 +226,12 @@ impl Witness {
         self.onlookers.iter_mut().for_each(|onlooker| onlooker.see(&event));
     }
 
-    /// Something comes in while the client still takes what it was told.
+    /// Something comes in while clients still take what they were told.
     fn input(&mut self, at: Instant, what: What) {
-        if self.unwritten && !std::mem::replace(&mut self.waits, true) {
-            self.put(at, What::Command("waits".to_owned()));
+        let wait: Vec<StreamId> = self.unwritten.difference(&self.waits).copied().collect();
+        for stream in wait {
+            self.waits.insert(stream);
+            self.put(at, What::Command(about("waits", stream)));
         }
         self.put(at, what);
     }
@@ -185,6 +247,27 @@ impl Witness {
         self.input(at, What::Client(stream, text.clone()));
     }
 
+    /// What a client said before is told of once more: the server has refused it.
+    pub fn withdrawn(&mut self, at: Instant, text: &Bytes) {
+        self.input(at, What::Refused(text.clone()));
+    }
+
+    /// Something is done with a message of the server that is not said here: `command`.
+    pub fn aside(&mut self, at: Instant, command: &str, origin: Option<Origin>, text: &Bytes) {
+        let stream = origin.and_then(stream_of);
+        self.input(at, What::Aside(command.to_owned(), stream, text.clone()));
+    }
+
+    /// Another filter of the conversation hands its calls over.
+    pub fn takes_over(&mut self, at: Instant, from: Place) {
+        self.input(at, What::TakesOver(from.part));
+    }
+
+    /// A stream was to say what is due, and nothing came of it.
+    pub fn looked(&mut self, at: Instant, stream: StreamId) {
+        self.input(at, What::Command(about("looks", stream)));
+    }
+
     /// The same, of which only the envelope was read.
     pub fn client_passed(&mut self, at: Instant, stream: StreamId, scan: &Scan) {
         self.input(at, What::Command("large".to_owned()));
@@ -198,20 +281,33 @@ impl Witness {
 
     /// The server says something: its messages have numbers from `number` on.
     pub fn server(&mut self, at: Instant, origin: Origin, text: &Bytes, number: u64) {
-        self.number = number;
         self.input(at, What::Server(stream_of(origin), text.clone(), number));
     }
 
-    /// The same, which has been told if it was said to this filter first.
-    pub fn server_here(&mut self, at: Instant, origin: Origin, text: &Bytes, number: u64) {
-        if self.number != number {
-            self.server(at, origin, text, number);
-        }
+    /// It has said something on another stream that is told on this one.
+    pub fn moved(&mut self, at: Instant, origin: Origin, text: &Bytes, number: u64) {
+        self.command(Some(at), "moved");
+        self.server(at, origin, text, number);
     }
 
     /// It begins to say something large, which has this number.
     pub fn server_passing(&mut self, origin: Origin, number: u64) {
         self.large.insert(stream_of(origin), (Large::default(), number));
+    }
+
+    /// That is no message.
+    pub fn server_passing_noise(&mut self, origin: Origin) {
+        if let Some((large, _)) = self.large.get_mut(&stream_of(origin)) {
+            large.is_noise = true;
+        }
+    }
+
+    /// Nothing more comes: what is passing has broken off.
+    pub fn breaks(&mut self, at: Instant, why: &str) {
+        while let Some((stream, _)) = self.large.first_key_value() {
+            let origin = stream.map_or(Origin::Wire, Origin::Stream);
+            self.server_passed(at, origin, Some(why));
+        }
     }
 
     /// It says a piece of that.
@@ -227,7 +323,12 @@ impl Witness {
         let Some((large, number)) = self.large.remove(&stream) else { return };
         let why = broken.map(|why| format!(" broken {why}")).unwrap_or_default();
         self.input(at, What::Command(format!("large{why}")));
-        self.put(at, What::Server(stream, large.stand_in(), number));
+        let text = large.stand_in();
+        if self.passed.len() >= PASSED_MAX {
+            self.passed.clear();
+        }
+        self.passed.insert(stream, text.clone());
+        self.put(at, What::Server(stream, text, number));
     }
 
     /// A line of its standard error is heard.
@@ -242,26 +343,54 @@ impl Witness {
 
     /// A client is told something.
     pub fn told(&mut self, at: Instant, stream: StreamId, transmit: &Transmit) {
-        self.unwritten = true;
+        self.unwritten.insert(stream);
         let text = transmit.payload.to_bytes();
+        let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
         match transmit.part {
-            Part::Whole => self.put(at, What::Told(stream, text)),
-            Part::Piece => self.told.entry(stream).or_default().feed(&text),
-            Part::End => {
-                let mut large = self.told.remove(&stream).unwrap_or_default();
+            Part::Whole if is_json || *transmit.payload.form() != Form::AsCame => {
+                self.put(at, What::Told(stream, text));
+            }
+            Part::Whole => self.put(at, What::Told(stream, unframed(text))),
+            Part::Piece => {
+                let (large, _) =
+                    self.told.entry(stream).or_insert_with(|| (Large::default(), !is_json));
                 large.feed(&text);
-                self.put(at, What::Told(stream, large.stand_in()));
+            }
+            Part::End => {
+                let (mut large, framed) = self.told.remove(&stream).unwrap_or_default();
+                large.feed(&text);
+                let own = self.passed.remove(&Some(stream)).or_else(|| self.passed.remove(&None));
+                let same = own.filter(|_| framed);
+                self.put(at, What::Told(stream, same.unwrap_or_else(|| large.stand_in())));
             }
         }
     }
 
-    /// The client has taken it.
-    pub fn written(&mut self, at: Instant) {
+    /// A client has taken it.
+    pub fn written(&mut self, at: Instant, stream: StreamId) {
         let late = at.saturating_duration_since(self.last) >= APART;
-        let waits = std::mem::take(&mut self.waits);
-        if std::mem::take(&mut self.unwritten) && (waits || late) {
-            self.put(at, What::Command("written".to_owned()));
+        let waits = self.waits.remove(&stream);
+        if self.unwritten.remove(&stream) && (waits || late) {
+            self.put(at, What::Command(about("written", stream)));
         }
+    }
+
+    /// A stream of a client is there.
+    pub fn opened(&mut self, at: Instant, stream: StreamId, kind: StreamKind, pacing: Pacing) {
+        let kind = if kind == StreamKind::Shared { "shared" } else { "exchange" };
+        let paced = if pacing == Pacing::IMMEDIATE { "" } else { " paced" };
+        self.command(Some(at), format!("opens {} {kind}{paced}", stream.0));
+    }
+
+    /// It is not any more.
+    pub fn closed(&mut self, at: Instant, stream: StreamId, cancels: bool) {
+        self.unwritten.remove(&stream);
+        self.waits.remove(&stream);
+        self.large.remove(&Some(stream));
+        self.passed.remove(&Some(stream));
+        self.told.remove(&stream);
+        let cancels = if cancels { " cancels" } else { "" };
+        self.command(Some(at), format!("closes {}{cancels}", stream.0));
     }
 
     /// Something was decided.

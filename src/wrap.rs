@@ -27,7 +27,7 @@ const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Runs a server behind the filter until it ends, and answers with its exit code.
 pub async fn run(
-    policy: Policy,
+    policy: Arc<Policy>,
     program: Program,
     witness: Option<Witness>,
 ) -> Result<u8, child::SpawnError> {
@@ -65,7 +65,7 @@ pub enum RemoteError {
 /// # Errors
 /// If the route cannot be used.
 pub async fn run_remote(
-    policy: Policy,
+    policy: Arc<Policy>,
     route: &Route,
     bearer_file: Option<PathBuf>,
     witness: Option<Witness>,

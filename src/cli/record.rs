@@ -12,10 +12,10 @@ use crate::routes::Routes;
 
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
-    /// Record the conversation in a file of its own in this folder; `milepost replay` plays it
+    /// Record each conversation in a file of its own in this folder; `milepost replay` plays it
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Keep what looks like a secret in the recording, which is masked otherwise
+    /// Keep what looks like a secret in recordings, which is masked otherwise
     #[arg(long, requires = "record")]
     record_secrets: bool,
 }

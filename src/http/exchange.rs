@@ -16,6 +16,7 @@ use super::site::Audience;
 use super::stream::{Judge, passed_on};
 use super::upstream::UpstreamError;
 use crate::guarded::Guarded;
+use crate::json;
 use crate::jsonrpc::{Framing, Kind, Message};
 use crate::mcp::Revision;
 use crate::progress::{
@@ -26,7 +27,7 @@ use crate::routes::Lifecycle;
 use crate::sse::{self, Event, Piece};
 use crate::telemetry::Connection;
 use crate::trace_context::TraceContext;
-use crate::witness::View;
+use crate::witness::{Place, View};
 
 /// The only stream of an exchange's filter.
 const OWN: StreamId = StreamId(0);
@@ -80,29 +81,47 @@ impl Exchange {
         trace: Option<TraceContext>,
         audience: &Audience,
     ) -> Self {
-        let mut filter = match session {
-            Some(_) => Filter::of_request(Arc::clone(policy)),
-            None => Filter::new(Arc::clone(policy)),
+        let (filter, begins) = match session {
+            Some(_) => (Filter::of_request(Arc::clone(policy)), "begins request"),
+            None => (Filter::new(Arc::clone(policy)), "begins exchange"),
         };
-        filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
-        filter.agreed_on(revision);
-        filter.traced(OWN, trace);
         let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
-        filter.watched_by(audience.witness(View::Exchange, policy));
+        let beside = session.and_then(|session| session.place);
+        filter.watched_by(audience.witness(beside, View::Exchange, policy));
+        filter.happens(
+            Some(now()),
+            || match revision {
+                Some(revision) => format!("{begins} {}", revision.date()),
+                None => begins.to_owned(),
+            },
+            |filter| {
+                filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
+                filter.agreed_on(revision);
+                filter.traced(OWN, trace);
+            },
+        );
         let member = session.map(|session| session.enter(message, policy));
-        if let Some(member) = &member {
-            filter.ask(|filter| filter.speaks_with(member.client.clone()));
+        if let Some(Member { client: Some(client), .. }) = &member {
+            let told = || {
+                let quoted = |text: &str| String::from_utf8_lossy(&json::quote(text)).into_owned();
+                format!("client [{},{}]", quoted(client.name()), quoted(client.version()))
+            };
+            let client = Some(Arc::clone(client));
+            filter.happens(None, told, |filter| filter.speaks_with(client));
         }
         match message {
             Some(message) => {
                 filter.client_message(now(), OWN, message);
             }
-            None => {
-                filter.ask(Filter::knows_not_all);
-            }
+            None => filter.knows_not_all(now()),
         }
-        if let Some(member) = &member {
-            filter.ask(|filter| filter.leave_to_others(&member.elsewhere));
+        if let Some(member) = member.as_ref().filter(|member| !member.elsewhere.is_empty()) {
+            let told = || {
+                let tokens = member.elsewhere.iter().map(|token| token.to_json());
+                let tokens: Vec<Bytes> = tokens.collect();
+                format!("leaves [{}]", String::from_utf8_lossy(&tokens.join(&b","[..])))
+            };
+            filter.happens(None, told, |filter| filter.leave_to_others(&member.elsewhere));
         }
         Self {
             filter,
@@ -119,6 +138,11 @@ impl Exchange {
             open: None,
             heard: now(),
         }
+    }
+
+    /// Where those who look on at it find it.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.filter.place()
     }
 
     /// The requests are on their way. `tell`: how the server is told that one has taken too long.
@@ -150,7 +174,7 @@ impl Exchange {
     }
 
     fn settle_all(&mut self) {
-        self.filter.ask(|filter| filter.settle_stream(now(), OWN));
+        self.filter.settle_stream(now(), OWN);
         if let Some(member) = &self.member {
             member.refused();
         }
@@ -183,7 +207,7 @@ impl Exchange {
     /// The server has answered with a status instead of a message, and the client's response has
     /// begun already.
     pub(super) fn fail(&mut self, why: &str, status: Option<u16>) {
-        self.filter.ask(|filter| filter.fail_calls(now(), why, status));
+        self.filter.fail_calls(now(), why, status);
     }
 
     /// Whether an answer is for a request of this exchange.
@@ -205,7 +229,8 @@ impl Exchange {
                     return Judged::AsItIs;
                 }
                 Some(Foreign::OutOfPlace(reason)) => {
-                    self.filter.ask(|filter| filter.out_of_place(reason));
+                    let told = || format!("out of place {}", reason.name());
+                    self.filter.happens(None, told, |filter| filter.out_of_place(reason));
                     return Judged::Here;
                 }
                 Some(Foreign::Unknown) | None => {
@@ -230,6 +255,7 @@ impl Exchange {
             return;
         }
         self.collect(out);
+        self.filter.passes(now(), OWN, message);
         out.transmit(&Transmit { payload: Payload::of(message), part: Part::Whole });
     }
 
@@ -256,7 +282,7 @@ impl Exchange {
         }
         // Nothing that comes now is for this client.
         self.answered |= timed_out && self.filter.open_calls() == 0;
-        let told = std::iter::from_fn(|| self.filter.ask(Filter::poll_to_server).flatten());
+        let told = std::iter::from_fn(|| self.filter.poll_to_server());
         let told: Vec<Payload> = told.collect();
         if let Some(tell) = &self.tell {
             told.into_iter().for_each(tell);
@@ -280,7 +306,7 @@ fn drain(filter: &mut Guarded, mut each: impl FnMut(Transmit)) {
     while let Some(transmit) = filter.poll_transmit(at, OWN) {
         each(transmit);
     }
-    filter.ask(|filter| filter.written(at, OWN));
+    filter.written(at, OWN);
 }
 
 /// What an event says, if it is a message: in a frame under which clients look for messages.
@@ -381,7 +407,7 @@ impl Judge for Exchange {
     }
 
     fn slow(&mut self, slow: bool) {
-        self.filter.ask(|filter| filter.client_is_slow(slow));
+        self.filter.client_is_slow(now(), slow);
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {
@@ -400,16 +426,18 @@ impl Judge for Exchange {
         while let Some(mail) = mailbox.take() {
             match mail {
                 Mail::Progress(message) => {
-                    self.filter.server_message_here(now(), ORIGIN, &message);
+                    self.filter.server_message_from_elsewhere(now(), ORIGIN, &message);
                 }
                 Mail::Client(message) => {
                     self.filter.client_message(now(), OWN, &message);
                 }
                 Mail::Settled(message) => {
-                    self.filter.ask(|filter| filter.settled(now(), &message));
+                    self.filter.settled(now(), &message);
                 }
                 Mail::TasksOver => {
-                    self.filter.ask(|filter| filter.end_tasks(now()));
+                    let at = now();
+                    let told = || "tasks over".to_owned();
+                    self.filter.happens(Some(at), told, |filter| filter.end_tasks(at));
                 }
                 Mail::Event(event) => {
                     self.collect(out);
@@ -440,7 +468,9 @@ impl Drop for Exchange {
         }
         let at = now();
         let cancels = self.modern;
-        self.filter.ask(|filter| filter.close_stream(at, OWN, cancels));
+        self.filter.close_stream(at, OWN, cancels);
+        // The closing says it.
+        while self.filter.poll_to_server().is_some() {}
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
         }

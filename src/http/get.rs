@@ -104,7 +104,7 @@ impl Judge for Listening {
     }
 
     fn slow(&mut self, slow: bool) {
-        self.member.session.ask(|filter| filter.ask(|filter| filter.client_is_slow(slow)));
+        self.member.session.ask(|filter| filter.client_is_slow(now(), slow));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {

@@ -225,11 +225,11 @@ impl Judge for Speaking {
                 out.transmit(&transmit);
             }
         }
-        state.filter.ask(|filter| filter.written(at, WIRE));
+        state.filter.written(at, WIRE);
         while let Some(record) = state.filter.poll_record() {
             state.log.note(&record);
         }
-        while let Some(payload) = state.filter.ask(Filter::poll_to_server).flatten() {
+        while let Some(payload) = state.filter.poll_to_server() {
             if let Some(tell) = &state.tell {
                 tell(payload);
             }
@@ -238,7 +238,7 @@ impl Judge for Speaking {
     }
 
     fn slow(&mut self, slow: bool) {
-        self.wire.lock().filter.ask(|filter| filter.client_is_slow(slow));
+        self.wire.lock().filter.client_is_slow(now(), slow);
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {
@@ -257,7 +257,7 @@ impl Judge for Speaking {
             Some(error) => super::in_full(error),
         };
         if self.key.is_some() {
-            self.wire.lock().filter.ask(|filter| filter.server_gone(now(), &why));
+            self.wire.lock().filter.server_gone(now(), &why);
         }
         self.collect(out);
     }
@@ -277,7 +277,7 @@ impl Drop for Speaking {
             self.site.wires.lock().remove(key);
         }
         let mut state = self.wire.lock();
-        state.filter.ask(|filter| filter.close_stream(now(), WIRE, false));
+        state.filter.close_stream(now(), WIRE, false);
         while let Some(record) = state.filter.poll_record() {
             if !matches!(record, Record::Beat(_)) {
                 state.log.note(&record);
@@ -310,7 +310,7 @@ impl Proxy {
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
         let mut filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
-        filter.watched_by(site.audience.witness(View::Whole, &site.policy));
+        filter.watched_by(site.audience.witness(None, View::Whole, &site.policy));
         let following = Following::new(site);
         let calls = Arc::clone(&site.calls);
         let log = site.audience.log();
@@ -370,8 +370,7 @@ impl Proxy {
         if !response.status().is_success()
             && let Some(message) = &message
         {
-            let withdraw = |filter: &mut Filter| filter.withdrawn(now(), message);
-            endpoint.wire.lock().filter.ask(withdraw);
+            endpoint.wire.lock().filter.withdrawn(now(), message);
             endpoint.wire.reader.wake();
         }
         response
@@ -417,7 +416,7 @@ impl Wire {
             }
             Some(_) => {}
             None => {
-                state.filter.ask(Filter::knows_not_all);
+                state.filter.knows_not_all(now());
             }
         }
         state.count();

@@ -47,9 +47,9 @@ pub(super) struct Claimed(Box<Handover>);
 /// Judges a stream on which the client of these headers listens.
 pub(super) fn listening(site: &Arc<Site>, asked: &Asked) -> Listening {
     let session = match asked.session_id() {
-        Some(id) => site.sessions.find_or_begin(id, &site.policy, true),
+        Some(id) => site.sessions.find_or_begin(id, &site.policy, true, None),
         // Without a session no request can be known here.
-        None => Arc::new(Session::new(&site.policy, true, &site.audience)),
+        None => Arc::new(Session::new(&site.policy, true, &site.audience, None)),
     };
     let observing = site.policy.mode == Mode::Observe;
     Listening::new(session.listen(asked.resumes), observing, asked.resumes)

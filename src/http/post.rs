@@ -26,6 +26,7 @@ use crate::lines::INSPECT_MAX;
 use crate::mcp::{self, Revision};
 use crate::relay::trace_of;
 use crate::trace_context::TraceContext;
+use crate::witness::Place;
 
 /// A JSON answer up to this length is held until it is whole, so that a fault in it can be mended. A
 /// longer one passes as it comes; clients read neither before its end.
@@ -179,7 +180,7 @@ impl Post {
         match target.client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
-                self.learn(response.status(), response.headers());
+                self.learn(response.status(), response.headers(), None);
                 // Nothing may come before it.
                 if begins && response.status().is_success() {
                     let ours = told().unwrap_or_default();
@@ -239,7 +240,7 @@ impl Post {
     }
 
     /// What a response of the server tells of the session and of the caller.
-    pub(super) fn learn(&self, status: StatusCode, headers: &HeaderMap) {
+    pub(super) fn learn(&self, status: StatusCode, headers: &HeaderMap, beside: Option<Place>) {
         if let (Some(origin), Ok(mut known)) = (&self.asked.origin, self.site.known_origins.lock())
         {
             known.note(Some(origin), headers);
@@ -251,7 +252,7 @@ impl Post {
                 (None, None) => self.site.proven.set(self.asked.caller, true),
                 (None, Some(id)) => {
                     let policy = &self.site.policy;
-                    self.site.sessions.find_or_begin(id, policy, true).prove(true);
+                    self.site.sessions.find_or_begin(id, policy, true, beside).prove(true);
                 }
             }
         } else if status == StatusCode::UNAUTHORIZED {
@@ -275,7 +276,9 @@ impl Post {
             // Some servers name a new session in every answer: it means the client's own then.
             Some(session) if !is_new => sessions.also_called(id.as_bytes(), session),
             _ => {
-                let session = sessions.find_or_begin(id.as_bytes(), &self.site.policy, !is_new);
+                let policy = &self.site.policy;
+                let beside = exchange.place();
+                let session = sessions.find_or_begin(id.as_bytes(), policy, !is_new, beside);
                 session.prove(true);
                 exchange.join(&session, message, &self.site.policy);
             }
@@ -289,7 +292,7 @@ impl Post {
         deadline: Option<Instant>,
         counted: super::site::Counted,
     ) -> Response<Body> {
-        self.learn(response.status(), response.headers());
+        self.learn(response.status(), response.headers(), exchange.place());
         if response.status() != StatusCode::OK {
             let open = exchange.release();
             return self.proxy.piped(&self.site, response, open);

@@ -22,17 +22,16 @@ use crate::progress::{
     Fate, Filter, Origin, Pacing, Payload, Policy, Reason, Record, StreamId, StreamKind, Verdict,
 };
 use crate::telemetry::Connection;
-use crate::witness::View;
+use crate::witness::{Place, View};
 
 /// Messages of listening streams that may wait to be judged where that matters.
 const WAITING_MAX: usize = 256;
 
-/// Where messages would go that belong to no stream; there is no such stream over HTTP.
-const NOWHERE: StreamId = StreamId(u64::MAX);
-
 /// One session, and what its streams share.
 pub(super) struct Session {
     shared: Mutex<Shared>,
+    /// Where those who look on at it find it.
+    pub(super) place: Option<Place>,
 }
 
 struct Shared {
@@ -92,13 +91,20 @@ pub(super) struct Member {
 
 impl Session {
     /// A session; `begun` if we have not seen it from its beginning.
-    pub(super) fn new(policy: &Arc<Policy>, begun: bool, audience: &Audience) -> Self {
-        let mut filter = Filter::of_session(Arc::clone(policy));
+    pub(super) fn new(
+        policy: &Arc<Policy>,
+        begun: bool,
+        audience: &Audience,
+        beside: Option<Place>,
+    ) -> Self {
+        let filter = Filter::of_session(Arc::clone(policy));
+        let mut filter = Guarded::new(filter, Arc::clone(policy), StreamId::NOWHERE);
+        filter.watched_by(audience.witness(beside, View::Session, policy));
+        filter.happens(Some(now()), || "begins session".to_owned(), |_| ());
         if begun {
-            filter.knows_not_all();
+            filter.knows_not_all(now());
         }
-        let mut filter = Guarded::new(filter, Arc::clone(policy), NOWHERE);
-        filter.watched_by(audience.witness(View::Session, policy));
+        let place = filter.place();
         let shared = Shared {
             filter,
             log: audience.log(),
@@ -112,7 +118,7 @@ impl Session {
             waiting: BTreeMap::new(),
             judged: Vec::new(),
         };
-        Self { shared: Mutex::new(shared) }
+        Self { shared: Mutex::new(shared), place }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -149,18 +155,14 @@ impl Session {
         shared.filter.take(policy);
         let mut member = shared.join(self);
         let stream = member.stream;
-        shared.filter.ask(|filter| {
-            filter.open_stream(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
-        });
+        shared.filter.open_stream(now(), stream, StreamKind::Exchange, Pacing::IMMEDIATE);
         match message {
             Some(message) => {
                 shared.filter.client_message(now(), stream, message);
                 let elsewhere = shared.filter.ask(|filter| filter.tokens_elsewhere(stream));
                 member.elsewhere = elsewhere.unwrap_or_default();
             }
-            None => {
-                shared.filter.ask(Filter::knows_not_all);
-            }
+            None => shared.filter.knows_not_all(now()),
         }
         member
     }
@@ -171,13 +173,12 @@ impl Session {
         let member = shared.join(self);
         let stream = member.stream;
         shared.listening.insert(stream);
-        shared.filter.ask(|filter| {
-            if replays {
-                filter.open_replay(stream);
-            } else {
-                filter.open_stream(stream, StreamKind::Shared, Pacing::IMMEDIATE);
-            }
-        });
+        if replays {
+            let told = || format!("opens {} replay", stream.0);
+            shared.filter.happens(Some(now()), told, |filter| filter.open_replay(stream));
+        } else {
+            shared.filter.open_stream(now(), stream, StreamKind::Shared, Pacing::IMMEDIATE);
+        }
         member
     }
 
@@ -195,15 +196,15 @@ impl Session {
                 mailbox.put(Mail::Client(message.clone()));
             }
         }
-        shared.filter.client_message(now(), NOWHERE, message);
+        shared.filter.client_message(now(), StreamId::NOWHERE, message);
         shared.note();
-        std::iter::from_fn(|| shared.filter.ask(Filter::poll_to_server).flatten()).collect()
+        std::iter::from_fn(|| shared.filter.poll_to_server()).collect()
     }
 
     /// A request has been answered, or a task described, on its own stream.
     pub(super) fn settled(&self, message: &Message) {
         let mut shared = self.lock();
-        shared.filter.ask(|filter| filter.settled(now(), message));
+        shared.filter.settled(now(), message);
         shared.note();
     }
 
@@ -218,7 +219,8 @@ impl Session {
             if shared.filter.ask(|filter| filter.is_late(message)) == Some(true) {
                 return Foreign::OutOfPlace(Reason::Late);
             }
-            shared.filter.ask(|filter| filter.learn_from(origin, message));
+            let learn = |filter: &mut Filter| filter.learn_from(origin, message);
+            shared.filter.aside(now(), "learns", (Some(origin), message), learn);
             return Foreign::Unknown;
         };
         if modern && message.kind() != Kind::Response {
@@ -232,7 +234,8 @@ impl Session {
     pub(super) fn heard(&self, on: StreamId, message: &Message, matters: bool) -> Heard {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
-        let meant = shared.filter.ask(|filter| filter.stream_meant(origin, message, false));
+        let whose = |filter: &mut Filter| filter.stream_meant(origin, message, false);
+        let meant = shared.filter.aside(now(), "whose", (Some(origin), message), whose);
         if let Some(stream) = meant.flatten().filter(|stream| *stream != on) {
             match shared.deliver(stream, message) {
                 Foreign::Moved => return Heard::Moved,
@@ -263,7 +266,7 @@ impl Session {
         while let Some(transmit) = shared.filter.poll_transmit(at, stream) {
             out.transmit(&transmit);
         }
-        shared.filter.ask(|filter| filter.written(at, stream));
+        shared.filter.written(at, stream);
         shared.note();
         let own = shared.judged.extract_if(.., |(on, ..)| *on == stream);
         own.map(|(_, number, withheld)| (number, withheld)).collect()
@@ -327,7 +330,7 @@ impl Shared {
         if message.kind() == Kind::Response {
             // An answer is told where it came: there the client waits for it by its id.
             mailbox.put(Mail::Settled(message.clone()));
-            self.filter.ask(|filter| filter.settled(now(), message));
+            self.filter.settled(now(), message);
             return Foreign::Passes;
         }
         if !mailbox.put(Mail::Progress(message.clone().framed(Framing::Apart(None)))) {
@@ -365,13 +368,12 @@ impl Member {
         let mut shared = self.session.lock();
         let at = now();
         if !cancels {
-            let Shared { filter, .. } = &mut *shared;
-            own.ask(|own| filter.ask(|session| own.hand_over(session)));
+            shared.filter.take_over(at, own);
         }
         let stream = self.stream;
-        shared.filter.ask(|filter| filter.close_stream(at, stream, cancels));
+        shared.filter.close_stream(at, stream, cancels);
         // Whom the session would have to tell of the cancelling, the closing itself has told.
-        while let Some(Some(_)) = shared.filter.ask(Filter::poll_to_server) {}
+        while shared.filter.poll_to_server().is_some() {}
         shared.note();
         shared.streams.remove(&stream);
     }
@@ -379,7 +381,7 @@ impl Member {
     /// The requests of the stream will have no answer: the server refused them.
     pub(super) fn refused(&self) {
         let stream = self.stream;
-        self.session.lock().filter.ask(|filter| filter.settle_stream(now(), stream));
+        self.session.lock().filter.settle_stream(now(), stream);
     }
 
     /// A listening stream closes.
@@ -387,7 +389,7 @@ impl Member {
         let mut shared = self.session.lock();
         let stream = self.stream;
         shared.listening.remove(&stream);
-        shared.filter.ask(|filter| filter.close_stream(now(), stream, false));
+        shared.filter.close_stream(now(), stream, false);
         shared.note();
         shared.waiting.retain(|_, on| *on != stream);
         shared.judged.retain(|(on, ..)| *on != stream);
@@ -449,6 +451,7 @@ impl Sessions {
         id: &[u8],
         policy: &Arc<Policy>,
         begun: bool,
+        beside: Option<Place>,
     ) -> Arc<Session> {
         let mut known = self.lock(id);
         if let Some(session) = known.get(id) {
@@ -459,7 +462,7 @@ impl Sessions {
             let over = known.len() - max;
             forget_idle(&mut known, over + max / 8 + 1);
         }
-        let session = Arc::new(Session::new(policy, begun, &self.audience));
+        let session = Arc::new(Session::new(policy, begun, &self.audience, beside));
         // With nothing to forget it is not kept in mind: its requests are on their own.
         if known.len() < max {
             known.insert(id.into(), Arc::clone(&session));

@@ -29,7 +29,7 @@ use crate::probe::Era;
 use crate::progress::{Pacing, Policy};
 use crate::routes::{self, HttpUpstream, Route, Upstream};
 use crate::telemetry::Connection;
-use crate::witness::{Lookout, View, Witness};
+use crate::witness::{Lookout, Place, View, Witness};
 
 /// The header that names a session (rule H-09).
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -204,6 +204,9 @@ impl Kept {
     }
 }
 
+/// Filters that have been looked on at.
+static PARTS: AtomicU64 = AtomicU64::new(1);
+
 /// Who is told what passes on a route.
 pub(super) struct Audience {
     route: String,
@@ -226,10 +229,20 @@ impl Audience {
         Connection::of(&self.counts)
     }
 
-    /// Tells those who look on at a conversation that begins, if anyone does.
-    pub(super) fn witness(&self, view: View, policy: &Policy) -> Option<Witness> {
-        let begin = |lookout: &Arc<dyn Lookout>| lookout.begin(&self.route, view, policy);
-        Witness::new(super::now(), self.lookouts.iter().filter_map(begin).collect())
+    /// Tells those who look on at a filter, if anyone does: one of the same conversation as that of `beside`.
+    pub(super) fn witness(
+        &self,
+        beside: Option<Place>,
+        view: View,
+        policy: &Arc<Policy>,
+    ) -> Option<Witness> {
+        if self.lookouts.is_empty() {
+            return None;
+        }
+        let part = PARTS.fetch_add(1, Ordering::Relaxed);
+        let place = Place { conversation: beside.map_or(part, |beside| beside.conversation), part };
+        let begin = |lookout: &Arc<dyn Lookout>| lookout.begin(place, &self.route, view, policy);
+        Witness::new(place, super::now(), self.lookouts.iter().filter_map(begin).collect())
     }
 }
 

@@ -17,6 +17,11 @@ use crate::trace_context::TraceContext;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
+impl StreamId {
+    /// Where a client says what belongs to no stream.
+    pub const NOWHERE: Self = Self(u64::MAX);
+}
+
 /// Bytes that wait to be written on one stream before its server is no longer read from.
 pub const QUEUE_MAX: usize = 1 << 20;
 

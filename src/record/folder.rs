@@ -1,78 +1,199 @@
 //! The folder of recordings: names, and how many are kept.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
-use std::time::SystemTime;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Recordings that are kept in a folder; the oldest make room.
 pub(super) const FILES_MAX: usize = 1000;
 
 /// Conversations that may begin in one second.
-const TRIES: usize = 10_000;
+const TRIES: usize = 9_999;
 
 /// What names of recordings end in.
 const END: &str = ".transcript";
 
-/// Makes the file of a conversation, which only its owner can read: `2026-01-31T09-59-59Z-0001.transcript`.
-pub(super) fn begin(folder: &Path) -> io::Result<File> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    make_room(folder);
-    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string().replace(':', "-");
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    for counter in 1..TRIES {
-        match options.open(folder.join(format!("{time}-{counter:04}{END}"))) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            opened => return opened,
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
+/// Signs of a route's path in a name.
+const ROUTE_MAX: usize = 40;
+
+/// How long what stands in the folder is known, which others may use too.
+const KNOWN_FOR: Duration = Duration::from_secs(1);
+
+/// A folder with recordings.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// What stands in it, as it was when it was looked through. Times of one length sort as text.
+    names: BTreeSet<String>,
+    looked: Option<Instant>,
+    /// Recordings that are being written.
+    live: BTreeSet<String>,
+    /// The second that it was last, and how many conversations have begun in it.
+    second: (String, usize),
 }
 
-fn make_room(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    // Times of one length sort as text.
-    let mut names: Vec<String> = names.filter(|name| is_ours(name)).collect();
-    names.sort();
-    let surplus = (names.len() + 1).saturating_sub(FILES_MAX);
-    for name in names.iter().take(surplus) {
-        let _ = fs::remove_file(folder.join(name));
+impl Folder {
+    /// The folder, made if there is none, in which a file can be made.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let trial = path.join(format!(".milepost-{}", std::process::id()));
+        options().create(true).truncate(true).open(&trial)?;
+        fs::remove_file(&trial)?;
+        Ok(Self {
+            path: path.to_owned(),
+            names: BTreeSet::new(),
+            looked: None,
+            live: BTreeSet::new(),
+            second: (String::new(), 0),
+        })
     }
+
+    /// Makes the file of a conversation on a route, which only its owner can read, and answers with its name:
+    /// `2026-01-31T09-59-59Z-0001-github.transcript`. `None` if all that are kept are being written.
+    pub(super) fn begin(&mut self, route: &str) -> io::Result<Option<(String, File)>> {
+        if !self.make_room() {
+            return Ok(None);
+        }
+        let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let time = time.replace(':', "-");
+        if self.second.0 != time {
+            self.second = (time, 0);
+        }
+        let route = plain(route);
+        while self.second.1 < TRIES {
+            self.second.1 += 1;
+            let (time, counter) = (&self.second.0, self.second.1);
+            let name = format!("{time}-{counter:04}{route}{END}");
+            match options().create_new(true).open(self.path.join(&name)) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(file) => {
+                    self.names.insert(name.clone());
+                    self.live.insert(name.clone());
+                    return Ok(Some((name, file)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Opens the file of a conversation once more.
+    pub(super) fn open_again(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().append(true).open(self.path.join(name))
+    }
+
+    /// Nothing more is written to it: it may make room.
+    pub(super) fn end(&mut self, name: &str) {
+        self.live.remove(name);
+    }
+
+    /// Removes the oldest recordings if there are too many; false if that cannot be.
+    fn make_room(&mut self) -> bool {
+        if self.looked.is_none_or(|at| at.elapsed() > KNOWN_FOR) {
+            self.looked = Some(Instant::now());
+            let entries = fs::read_dir(&self.path).into_iter().flatten();
+            let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            self.names = names.filter(|name| is_ours(name)).collect();
+        }
+        let surplus = (self.names.len() + 1).saturating_sub(FILES_MAX);
+        let oldest: Vec<String> =
+            self.names.difference(&self.live).take(surplus).cloned().collect();
+        for name in &oldest {
+            let _ = fs::remove_file(self.path.join(name));
+            self.names.remove(name);
+        }
+        oldest.len() == surplus
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
+/// A route's path as it stands in a name: letters, digits, and what is neither as `-`.
+fn plain(route: &str) -> String {
+    let plain = |sign: char| if sign.is_ascii_alphanumeric() { sign } else { '-' };
+    let text: String = route.chars().take(ROUTE_MAX + 1).map(plain).collect();
+    let text = text.trim_matches('-');
+    let text = text.get(..ROUTE_MAX).unwrap_or(text);
+    if text.is_empty() { String::new() } else { format!("-{text}") }
 }
 
 /// Whether a file is a recording: nothing else is removed.
 fn is_ours(name: &str) -> bool {
-    let Some(stem) = name.strip_suffix(END) else { return false };
-    let mut parts = stem.split("Z-");
-    let is = |part: Option<&str>, also: &str| {
-        part.is_some_and(|part| part.chars().all(|c| c.is_ascii_digit() || also.contains(c)))
+    let Some((time, rest)) = name.strip_suffix(END).and_then(|stem| stem.split_once("Z-")) else {
+        return false;
     };
-    is(parts.next(), "-T") && is(parts.next(), "") && parts.next().is_none()
+    let (counter, route) = rest.split_once('-').map_or((rest, None), |(is, on)| (is, Some(on)));
+    let are = |text: &str, also: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || also.contains(c))
+    };
+    let is_plain = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+    };
+    are(time, "-T") && are(counter, "") && route.is_none_or(is_plain)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
     #[test]
     fn the_oldest_make_room_and_nothing_else_does() {
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         for n in 0..FILES_MAX + 5 {
-            let name = format!("2020-01-01T00-00-00Z-{n:04}{END}");
-            fs::write(folder.path().join(name), "").unwrap();
+            let name = format!("2020-01-01T00-00-00Z-{n:04}-x{END}");
+            fs::write(dir.path().join(name), "").unwrap();
         }
-        fs::write(folder.path().join("1-mine.transcript"), "").unwrap();
-        drop(begin(folder.path()).unwrap());
-        let mut names: Vec<String> = fs::read_dir(folder.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        assert_eq!(names.len(), FILES_MAX + 1);
-        assert_eq!(names[0], "1-mine.transcript");
-        assert_eq!(names[1], "2020-01-01T00-00-00Z-0006.transcript");
+        fs::write(dir.path().join("1-mine.transcript"), "").unwrap();
+        let mut folder = Folder::open(dir.path()).unwrap();
+        folder.begin("/").unwrap().unwrap();
+        let found = names(dir.path());
+        assert_eq!(found.len(), FILES_MAX + 1);
+        assert_eq!(found[0], "1-mine.transcript");
+        assert_eq!(found[1], "2020-01-01T00-00-00Z-0006-x.transcript");
+        // What is being written stays, and without room nothing begins.
+        for _ in 1..FILES_MAX {
+            folder.begin("/a/b").unwrap().unwrap();
+        }
+        assert!(folder.begin("/a/b").unwrap().is_none());
+        assert_eq!(names(dir.path()).len(), FILES_MAX + 1);
+        let oldest = names(dir.path())[1].clone();
+        folder.end(&oldest);
+        let (next, _) = folder.begin("/a/b").unwrap().unwrap();
+        assert!(next.ends_with("-a-b.transcript") && is_ours(&next), "{next}");
+        assert!(!names(dir.path()).contains(&oldest));
+    }
+
+    #[test]
+    fn names_are_those_of_routes() {
+        for (route, name) in [
+            ("", ""),
+            ("/", ""),
+            ("/github", "-github"),
+            ("/a/b", "-a-b"),
+            ("/../..", ""),
+            ("/Z-1/\u{e9}", "-Z-1"),
+            (&"/x".repeat(60), "-x-x-x-x-x-x-x-x-x-x-x-x-x-x-x-x-x-x-x-x"),
+        ] {
+            assert_eq!(plain(route).trim_end_matches('-'), name.trim_end_matches('-'), "{route}");
+            assert!(is_ours(&format!("2026-01-31T09-59-59Z-0001{}{END}", plain(route))), "{route}");
+        }
+        for other in ["Z-1.transcript", "1Z-.transcript", "1Z-1-.transcript", "a.transcript"] {
+            assert!(!is_ours(other), "{other}");
+        }
     }
 }

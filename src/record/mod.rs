@@ -1,6 +1,7 @@
 //! `--record DIR`: conversations as they pass, one file each. Recording neither delays nor changes what
-//! passes: events go into a bounded queue, a thread writes them, and what finds no room is left out.
+//! passes: events go into a bounded queue, one thread writes all of them, and what finds no room is left out.
 
+mod book;
 mod folder;
 mod writer;
 
@@ -8,17 +9,17 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::progress::Policy;
-use crate::witness::{Event, Onlooker};
+use crate::witness::{Event, Lookout, Onlooker, Place, View};
 
-pub use writer::FILE_MAX;
+pub use book::FILE_MAX;
 
-/// Events that wait to be written: a second of a very busy server.
-const EVENTS_MAX: usize = 8192;
+/// Events that wait to be written: a second of many busy servers.
+const EVENTS_MAX: usize = 1 << 16;
 
 /// Bytes of messages that wait to be written: more than the two longest lines that are held.
 const BYTES_MAX: usize = 16 << 20;
@@ -26,21 +27,59 @@ const BYTES_MAX: usize = 16 << 20;
 /// How long the last events may take to be written at the end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What waits to be written.
-#[derive(Debug)]
-struct Waiting {
-    event: Event,
-    /// Events that were left out before this one.
-    left_out: u64,
+/// What the thread that writes is told.
+enum Entry {
+    /// A filter begins.
+    Begins(Box<Begins>),
+    /// Something has happened.
+    Happened {
+        place: Place,
+        event: Event,
+        /// Events of the filter that were left out before this one.
+        left_out: u64,
+    },
+    /// A filter is gone.
+    Ends { place: Place, left_out: u64 },
+    /// Nothing more comes.
+    Close,
 }
 
-/// What the recorder and its thread share.
+/// A filter that begins.
+struct Begins {
+    place: Place,
+    route: Box<str>,
+    policy: Arc<Policy>,
+}
+
+/// What recorders and their thread share.
 #[derive(Debug, Default)]
 struct Shared {
+    /// Events that wait.
+    events: AtomicUsize,
     /// Bytes that wait.
-    waiting: AtomicUsize,
-    /// Events that were left out and have not been told of.
+    bytes: AtomicUsize,
+    /// Events that were left out, of all conversations.
     left_out: AtomicU64,
+}
+
+impl Shared {
+    /// Makes room for an event, if there is any.
+    fn enter(&self, bytes: usize) -> bool {
+        let events = self.events.fetch_add(1, Ordering::Relaxed);
+        let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = events < EVENTS_MAX && waiting.saturating_add(bytes) <= BYTES_MAX;
+        if !fits {
+            self.leave(bytes);
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// An event does not wait any more.
+    fn leave(&self, bytes: usize) {
+        self.events.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// Where conversations are recorded.
@@ -55,56 +94,95 @@ pub struct Recording {
 /// Waits for the thread that writes.
 #[must_use]
 #[derive(Debug)]
-pub struct Ending(Receiver<()>);
+pub struct Ending {
+    over: Receiver<()>,
+    entries: Sender<Entry>,
+    shared: Arc<Shared>,
+}
 
 impl Ending {
-    /// Waits until all is written, but not for ever. The recorder must be gone.
+    /// Waits until all is written that has happened, but not for ever.
     pub fn wait(self) {
-        if self.0.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        let _ = self.entries.send(Entry::Close);
+        if self.over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("the end of the recording is not written: the disk is too slow");
+        }
+        let left_out = self.shared.left_out.load(Ordering::Relaxed);
+        if left_out > 0 {
+            tracing::warn!(left_out, "lines are missing from recordings: the disk was too slow");
         }
     }
 }
 
 impl Recording {
-    /// Begins the record of a conversation.
+    /// Begins to record.
     ///
     /// # Errors
-    /// If no file can be made.
-    pub fn begin(&self, policy: &Policy) -> io::Result<(Recorder, Ending)> {
-        let file = folder::begin(&self.folder)?;
-        let (events, received) = sync_channel(EVENTS_MAX);
-        let (over, ended) = channel();
+    /// If no file can be made in the folder, or no thread.
+    pub fn start(&self) -> io::Result<(Records, Ending)> {
+        let folder = folder::Folder::open(&self.folder)?;
+        let (entries, received) = channel();
+        let (told, over) = channel();
         let shared = Arc::<Shared>::default();
-        let start = Instant::now();
-        let masks = (!self.secrets).then(|| policy.call.masks.clone());
-        let writer = writer::Writer::new(file, masks, start, Arc::clone(&shared));
-        let written = crate::transcript::settings::write(policy);
+        let writer = writer::Writer::new(folder, self.secrets, Arc::clone(&shared));
         thread::Builder::new().name("record".to_owned()).spawn(move || {
-            writer.run(&written, &received);
-            drop(over);
+            writer.run(&received);
+            drop(told);
         })?;
-        let recorder = Recorder { events, shared };
-        Ok((recorder, Ending(ended)))
+        let ending = Ending { over, entries: entries.clone(), shared: Arc::clone(&shared) };
+        Ok((Records { entries, shared }, ending))
+    }
+}
+
+/// Gives every filter a recorder.
+#[derive(Debug)]
+pub struct Records {
+    entries: Sender<Entry>,
+    shared: Arc<Shared>,
+}
+
+impl Lookout for Records {
+    fn begin(
+        &self,
+        place: Place,
+        route: &str,
+        _: View,
+        policy: &Arc<Policy>,
+    ) -> Option<Box<dyn Onlooker>> {
+        if !self.shared.enter(0) {
+            return None;
+        }
+        let begins = Begins { place, route: route.into(), policy: Arc::clone(policy) };
+        self.entries.send(Entry::Begins(Box::new(begins))).ok()?;
+        let (entries, shared) = (self.entries.clone(), Arc::clone(&self.shared));
+        Some(Box::new(Recorder { place, entries, shared, left_out: 0 }))
     }
 }
 
 /// Takes what passes through one filter to the thread that writes it.
 #[derive(Debug)]
-pub struct Recorder {
-    events: SyncSender<Waiting>,
+struct Recorder {
+    place: Place,
+    entries: Sender<Entry>,
     shared: Arc<Shared>,
+    /// Events that were left out and have not been told of.
+    left_out: u64,
 }
 
 impl Onlooker for Recorder {
     fn see(&mut self, event: &Event) {
-        let bytes = event.what.bytes();
-        let waiting = self.shared.waiting.fetch_add(bytes, Ordering::Relaxed);
-        let left_out = self.shared.left_out.swap(0, Ordering::Relaxed);
-        let event = Waiting { event: event.clone(), left_out };
-        if waiting.saturating_add(bytes) > BYTES_MAX || self.events.try_send(event).is_err() {
-            self.shared.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            self.shared.left_out.fetch_add(left_out + 1, Ordering::Relaxed);
+        if self.shared.enter(event.what.bytes()) {
+            let (place, left_out) = (self.place, std::mem::take(&mut self.left_out));
+            let _ = self.entries.send(Entry::Happened { place, event: event.clone(), left_out });
+        } else {
+            self.left_out += 1;
         }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let (place, left_out) = (self.place, self.left_out);
+        let _ = self.entries.send(Entry::Ends { place, left_out });
     }
 }

@@ -1,158 +1,210 @@
-//! The thread that writes one recording.
+//! The thread that writes all recordings.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::{Shared, Waiting};
+use super::book::Book;
+use super::folder::{FILES_MAX, Folder};
+use super::{Begins, Entry, Shared};
 
-use crate::masking::Masking;
-use crate::progress::mask::Masks;
-use crate::progress::{Reason, Record, StreamId, Verdict};
-use crate::transcript::settings::Written;
-use crate::transcript::{self, escape};
-use crate::witness::{APART, Event, What};
+/// Conversations of which something is kept in mind: those that may have a file, and as many that have
+/// said nothing yet.
+const BOOKS_MAX: usize = 2 * FILES_MAX;
 
-/// Bytes of one recording; it ends there.
-pub const FILE_MAX: u64 = 64 << 20;
+/// Files that are open at once; of those beyond, the one that was written to longest ago is closed, and
+/// opened again when there is more.
+const OPEN_MAX: usize = 128;
 
-/// The first number of the streams of servers; they are written from 1 on.
-const UPSTREAM: u64 = 1 << 63;
+/// How long something may stand in memory before it is in its file.
+const HELD_FOR: Duration = Duration::from_millis(100);
 
+/// Writes all recordings.
 pub(super) struct Writer {
-    file: BufWriter<File>,
-    masking: Option<Masking>,
+    folder: Folder,
+    secrets: bool,
     shared: Arc<Shared>,
-    /// The time that has been written.
-    at: Instant,
-    len: u64,
+    books: BTreeMap<u64, Book>,
+    /// Conversations with an open file, by when they were written to.
+    open: BTreeMap<u64, u64>,
+    /// How often something was written.
+    times: u64,
+    /// Conversations that are not recorded, for want of room or because the disk failed.
+    lost: u64,
 }
 
 impl Writer {
-    pub(super) fn new(
-        file: File,
-        masks: Option<Masks>,
-        start: Instant,
-        shared: Arc<Shared>,
-    ) -> Self {
-        let masking = masks.map(Masking::new);
-        Self { file: BufWriter::new(file), masking, shared, at: start, len: 0 }
+    pub(super) fn new(folder: Folder, secrets: bool, shared: Arc<Shared>) -> Self {
+        let (books, open) = (BTreeMap::new(), BTreeMap::new());
+        Self { folder, secrets, shared, books, open, times: 0, lost: 0 }
     }
 
-    pub(super) fn run(mut self, settings: &Written, events: &Receiver<Waiting>) {
-        if let Err(error) = self.write_all(settings, events) {
-            tracing::warn!(%error, "the recording ends here");
-        }
-        let _ = self.file.flush();
-    }
-
-    fn write_all(&mut self, settings: &Written, events: &Receiver<Waiting>) -> io::Result<()> {
-        let version = env!("CARGO_PKG_VERSION");
-        self.line(&format!("# recorded by milepost {version}; `milepost replay` plays it"))?;
-        if self.masking.is_none() {
-            self.line("# with its secrets")?;
-        }
-        if !settings.words.is_empty() {
-            self.line(&format!("! {}", settings.words))?;
-        }
-        if !settings.missing.is_empty() {
-            let missing = settings.missing.join(", ");
-            self.line(&format!("# a replay needs flags or --config for: {missing}"))?;
-        }
+    pub(super) fn run(mut self, entries: &Receiver<Entry>) {
+        let mut flushed = Instant::now();
+        let mut is_held = false;
         loop {
-            let Waiting { event, left_out } = match events.try_recv() {
-                Ok(waiting) => waiting,
-                Err(TryRecvError::Disconnected) => break,
-                Err(TryRecvError::Empty) => {
-                    // Whoever ends us now finds all of it in the file.
-                    self.file.flush()?;
-                    let Ok(waiting) = events.recv() else { break };
-                    waiting
-                }
+            let entry = if is_held {
+                entries.recv_timeout(HELD_FOR)
+            } else {
+                entries.recv().map_err(|_| RecvTimeoutError::Disconnected)
             };
-            self.shared.waiting.fetch_sub(event.what.bytes(), Ordering::Relaxed);
-            self.left_out(left_out)?;
-            self.event(event)?;
-            if self.len > FILE_MAX {
-                return self.line("# the recording is as long as one may be, and ends here");
-            }
-        }
-        let left_out = self.shared.left_out.swap(0, Ordering::Relaxed);
-        self.left_out(left_out)
-    }
-
-    fn left_out(&mut self, events: u64) -> io::Result<()> {
-        match events {
-            0 => Ok(()),
-            events => self.line(&format!("# {events} lines are missing: the disk was too slow")),
-        }
-    }
-
-    fn event(&mut self, event: Event) -> io::Result<()> {
-        let passed = event.at.saturating_duration_since(self.at);
-        if passed >= APART {
-            let passed = Duration::from_micros(passed.as_micros().try_into().unwrap_or(u64::MAX));
-            self.at += passed;
-            self.line(&format!("+ {}", transcript::time(passed)))?;
-        }
-        match event.what {
-            What::Command(command) => {
-                let command = self.masked_words(&command);
-                self.line(&format!("! {}", escape(command.as_bytes())))
-            }
-            What::Client(stream, text) => {
-                if let Some(masking) = &mut self.masking {
-                    masking.meet(&text);
+            match entry {
+                Ok(Entry::Close) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(entry) => {
+                    self.take(entry);
+                    is_held = true;
                 }
-                self.said('>', Some(stream), &text)
+                Err(RecvTimeoutError::Timeout) => {}
             }
-            What::ToServer(text) if text.is_empty() => self.line("^ nothing"),
-            What::ToServer(text) => self.said('^', None, &text),
-            What::Server(stream, text, _) => self.said('<', stream, &text),
-            What::Overheard(line) => {
-                let line = self.masked_words(&line);
-                self.line(&format!("2 {}", escape(line.as_bytes())))
+            if is_held && flushed.elapsed() >= HELD_FOR {
+                self.flush();
+                (flushed, is_held) = (Instant::now(), false);
             }
-            What::Told(stream, text) => self.said('=', Some(stream), &text),
-            What::Noise(text) => self.said('e', None, &text),
-            What::Decided(Record::Message { verdict: Verdict::Withheld(reason), .. })
-                if reason != Reason::Noise =>
-            {
-                self.line(&format!("x {}", reason.name()))
-            }
-            What::Decided(Record::Call(call)) => {
-                self.line(&format!("~ {}", transcript::summary(&call)))
-            }
-            What::Decided(_) => Ok(()),
+        }
+        for conversation in self.books.keys().copied().collect::<Vec<_>>() {
+            self.forget(conversation);
+        }
+        if self.lost > 1 {
+            tracing::warn!(conversations = self.lost, "could not be recorded");
         }
     }
 
-    fn masked_words(&mut self, words: &str) -> String {
-        match &mut self.masking {
-            Some(masking) => masking.words(words),
-            None => words.to_owned(),
+    fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Begins(begins) => {
+                self.shared.leave(0);
+                self.begins(&begins);
+            }
+            Entry::Happened { place, event, left_out } => {
+                self.shared.leave(event.what.bytes());
+                let Some(book) = self.books.get_mut(&place.conversation) else { return };
+                if book.is_over {
+                    return;
+                }
+                // What is written is less than what passes: a fault in here ends one recording.
+                let write = AssertUnwindSafe(|| {
+                    book.left_out(left_out);
+                    book.happened(place.part, event);
+                });
+                let written = catch_unwind(write).map_err(|_| io::Error::other("it panicked"));
+                if let Err(error) = written.and_then(|()| self.write(place.conversation)) {
+                    self.lose(place.conversation, &error);
+                }
+            }
+            Entry::Ends { place, left_out } => {
+                let Some(book) = self.books.get_mut(&place.conversation) else { return };
+                if book.leave(place.part, left_out) {
+                    self.forget(place.conversation);
+                }
+            }
+            Entry::Close => {}
         }
     }
 
-    fn said(&mut self, sign: char, stream: Option<StreamId>, text: &[u8]) -> io::Result<()> {
-        let stream = match stream.map_or(0, |stream| stream.0) {
-            0 => String::new(),
-            upstream if upstream >= UPSTREAM => (upstream - UPSTREAM + 1).to_string(),
-            client => client.to_string(),
-        };
-        let text = text.strip_suffix(b"\n").unwrap_or(text);
-        let text = match &mut self.masking {
-            Some(masking) => escape(&masking.mask(text)),
-            None => escape(text),
-        };
-        self.line(&format!("{sign}{stream} {text}"))
+    fn begins(&mut self, begins: &Begins) {
+        let conversation = begins.place.conversation;
+        if !self.books.contains_key(&conversation) {
+            if self.books.len() >= BOOKS_MAX {
+                return self.count_lost("as many conversations are recorded as may be");
+            }
+            self.books.insert(conversation, Book::new(begins, self.secrets));
+        }
+        if let Some(book) = self.books.get_mut(&conversation) {
+            book.join(begins.place.part);
+        }
     }
 
-    fn line(&mut self, line: &str) -> io::Result<()> {
-        self.len += line.len() as u64 + 1;
-        writeln!(self.file, "{line}")
+    /// Writes what there is of a conversation to its file.
+    fn write(&mut self, conversation: u64) -> io::Result<()> {
+        let Some(book) = self.books.get_mut(&conversation).filter(|book| book.has_text()) else {
+            return Ok(());
+        };
+        if book.file.is_none() {
+            let file = match &book.name {
+                Some(name) => self.folder.open_again(name)?,
+                None => match self.folder.begin(book.route())? {
+                    Some((name, file)) => {
+                        book.name = Some(name);
+                        file
+                    }
+                    None => {
+                        book.end();
+                        let why = "as many recordings are written as a folder keeps";
+                        self.count_lost(why);
+                        return Ok(());
+                    }
+                },
+            };
+            book.file = Some(BufWriter::new(file));
+        } else {
+            self.open.remove(&book.used);
+        }
+        self.times += 1;
+        book.used = self.times;
+        self.open.insert(book.used, conversation);
+        book.write()?;
+        if book.is_full() {
+            book.flush()?;
+            self.close(conversation);
+        }
+        while self.open.len() > OPEN_MAX
+            && let Some((_, oldest)) = self.open.pop_first()
+            && let Some(book) = self.books.get_mut(&oldest)
+        {
+            let flushed = book.flush();
+            book.file = None;
+            if let Err(error) = flushed {
+                self.lose(oldest, &error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is held back of all files.
+    fn flush(&mut self) {
+        let held: Vec<u64> = self.open.values().copied().collect();
+        for conversation in held {
+            let flushed = self.books.get_mut(&conversation).map_or(Ok(()), Book::flush);
+            if let Err(error) = flushed {
+                self.lose(conversation, &error);
+            }
+        }
+    }
+
+    /// A recording ends before its conversation.
+    fn close(&mut self, conversation: u64) {
+        let Some(book) = self.books.get_mut(&conversation) else { return };
+        self.open.remove(&book.used);
+        if let Some(name) = &book.name {
+            self.folder.end(name);
+        }
+        book.end();
+    }
+
+    fn lose(&mut self, conversation: u64, error: &io::Error) {
+        self.close(conversation);
+        self.count_lost(&format!("it cannot be written: {error}"));
+    }
+
+    /// Counts a conversation that is not recorded, or not to its end. It is said of the first.
+    fn count_lost(&mut self, why: &str) {
+        self.lost += 1;
+        if self.lost == 1 {
+            tracing::warn!(why, "a conversation is not recorded, or not to its end");
+        }
+    }
+
+    /// A conversation is over.
+    fn forget(&mut self, conversation: u64) {
+        let written = self.write(conversation);
+        let flushed = self.books.get_mut(&conversation).map_or(Ok(()), Book::flush);
+        if let Err(error) = written.and(flushed) {
+            self.lose(conversation, &error);
+        }
+        self.close(conversation);
+        self.books.remove(&conversation);
     }
 }

@@ -29,7 +29,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
                     self.apart.retain(|pieces| pieces.stream != stream);
-                    self.filter.ask(|filter| filter.close_stream(now(), stream, cancels));
+                    self.filter.close_stream(now(), stream, cancels);
                 }
                 FromClient::Message(stream, message, headers) => {
                     self.client_message(stream, &message, &headers);
@@ -131,9 +131,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     fn answered_apart(&mut self, now: Instant, apart: Apart) -> Fate {
-        let answered = apart
-            .id()
-            .and_then(|id| self.filter.ask(|filter| filter.answered_apart(now, &id)).flatten());
+        let answered = apart.id().and_then(|id| {
+            let command = || format!("apart {}", String::from_utf8_lossy(&id.to_json()));
+            let question = |filter: &mut Filter| filter.answered_apart(now, &id);
+            self.filter.happens(Some(now), command, question).flatten()
+        });
         if let Some((stream, id)) = answered {
             // What waits of its progress goes first.
             self.apart.push(apart.into_pieces(stream, id));

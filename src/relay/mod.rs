@@ -150,6 +150,10 @@ impl<C: Clients, S: Server> Relay<C, S> {
     /// Tells `witness` what passes through the filter from now on.
     pub fn watched_by(&mut self, witness: Option<Witness>) {
         self.filter.watched_by(witness);
+        if self.filter.ask(|filter| filter.has_stream(WIRE)) == Some(false) {
+            let shared = if self.clients.are_strangers() { "begins shared" } else { "begins open" };
+            self.filter.happens(Some(now()), || shared.to_owned(), |_| ());
+        }
     }
 
     /// What the server has written on its standard error may be progress.
@@ -172,7 +176,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         if kind == StreamKind::Exchange {
             self.exchanges.insert(stream);
         }
-        self.filter.ask(|filter| filter.open_stream(stream, kind, pacing));
+        self.filter.open_stream(now(), stream, kind, pacing);
     }
 
     /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
@@ -288,8 +292,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.stop_reading_clients();
         self.server.stop();
         let now = now();
-        let question = |filter: &mut Filter| filter.server_gone(now, why);
-        self.filter.happens(Some(now), || format!("gone {why}"), question);
+        self.filter.server_gone(now, why);
     }
 
     /// The leg towards the server.
@@ -354,8 +357,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         }
         let slow = self.clients.is_slow();
         if slow != std::mem::replace(&mut self.client_is_slow, slow) {
-            let command = || if slow { "slow" } else { "quick" }.to_owned();
-            self.filter.happens(Some(now), command, |filter| filter.client_is_slow(slow));
+            self.filter.client_is_slow(now, slow);
         }
         let mut takers = std::mem::take(&mut self.takers);
         takers.clear();
@@ -401,7 +403,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         if self.exchanges.contains(&stream) && !from_file && self.filter.ask(is_over) != Some(false)
         {
             self.exchanges.remove(&stream);
-            self.filter.ask(|filter| filter.close_stream(now, stream, false));
+            self.filter.close_stream(now, stream, false);
             self.clients.finish(stream);
         }
     }
@@ -434,7 +436,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.stop_reading_clients();
         self.clients.discard();
         for stream in std::mem::take(&mut self.exchanges) {
-            self.filter.ask(|filter| filter.close_stream(now(), stream, false));
+            self.filter.close_stream(now(), stream, false);
         }
         Step::ClientGone
     }

@@ -1,20 +1,25 @@
-//! Plays a recorded conversation on a filter, by the clock of the recording.
+//! Plays what one filter was told of a recorded conversation, by the clock of the recording.
 
-use std::collections::BTreeMap;
+mod command;
+
+pub(super) use command::written;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::jsonrpc::Message;
+use crate::jsonrpc::{Message, Scan};
+use crate::mcp::Revision;
 use crate::progress::dialect::Source;
 use crate::progress::durations::Learned;
 use crate::progress::{
-    Fate, Filter, Origin, Part, Policy, Reason, Record, StreamId, StreamKind, Verdict,
+    Fate, Filter, Origin, Pacing, Part, Policy, Reason, Record, StreamId, StreamKind, Verdict,
 };
 use crate::relay::{UPSTREAM_STREAMS, WIRE};
-use crate::transcript::{Line, escape, read_time, settings, summary, unescape};
+use crate::transcript::{At, Line, escape, read_time, summary, unescape};
 
 /// A recording tells when something was done, a little after it was due. What is due by more than this is
 /// done without it being told.
@@ -23,44 +28,119 @@ const SLACK: Duration = Duration::from_millis(100);
 /// What came out, as lines of a transcript.
 pub(super) type Out = Vec<String>;
 
-/// A filter, its client, and a clock that stands still unless told otherwise.
+/// What a filter is responsible for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begins {
+    /// One client on the only stream.
+    Wire,
+    /// Clients that open their streams themselves; whether they are strangers to each other.
+    Open(bool),
+    /// One POST.
+    Exchange(Option<Revision>),
+    /// One POST of a session.
+    Request(Option<Revision>),
+    /// What the streams of a session share.
+    Session,
+}
+
+impl Begins {
+    /// What a line says that tells of it.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let (what, date) = text.split_once(' ').unwrap_or((text, ""));
+        let revision = Revision::from_date(date);
+        Ok(match what {
+            "open" => Self::Open(false),
+            "shared" => Self::Open(true),
+            "exchange" => Self::Exchange(revision),
+            "request" => Self::Request(revision),
+            "session" => Self::Session,
+            _ => {
+                let expected = "open, shared, exchange, request or session is expected";
+                return Err(format!("nothing begins as {what:?}; {expected}"));
+            }
+        })
+    }
+}
+
+/// A filter, its clients, and a clock that stands still unless told otherwise.
 pub(super) struct Player {
     filter: Filter,
     learned: Arc<Learned>,
+    pacing: Pacing,
+    /// There is one client, on one stream.
+    is_wire: bool,
+    /// Strangers share the server.
+    is_shared: bool,
     start: Instant,
+    /// The time of the recording.
+    clock: Instant,
+    /// The time of the filter: what is done a little early is done when it is due.
     now: Instant,
+    /// Time does not pass over what is due: settings are others than those of the recording.
+    pub(super) eager: bool,
+    streams: BTreeSet<StreamId>,
     /// What a client said last.
-    asked: Option<Message>,
+    asked: Option<(StreamId, Message)>,
+    /// What the server said last.
+    said: Option<(Origin, Message)>,
+    /// What is done with the next message, if it is not just said.
+    aside: Option<String>,
     /// The next message passes in pieces; why it broke off, if it did.
     large: Option<Option<String>>,
-    /// The client has not taken yet what it was told.
-    unwritten: bool,
-    waits: bool,
+    /// A message that its client gets as it is.
+    passes: Option<String>,
+    /// Streams whose client has not taken yet what it was told.
+    unwritten: BTreeSet<StreamId>,
+    waits: BTreeSet<StreamId>,
     out: Out,
     messages: u64,
     /// What became of messages of the server, by number.
     pub(super) verdicts: BTreeMap<u64, Verdict>,
+    /// Heartbeats.
+    pub(super) beats: u64,
 }
 
 impl Player {
-    pub(super) fn new(policy: Policy) -> Self {
-        let pacing = policy.pacing;
-        let learned = Arc::clone(&policy.learned);
-        let mut filter = Filter::new(policy);
-        filter.open_stream(WIRE, StreamKind::Shared, pacing);
-        let start = Instant::now();
+    pub(super) fn new(policy: &Arc<Policy>, begins: Begins, start: Instant) -> Self {
+        let (pacing, learned) = (policy.pacing, Arc::clone(&policy.learned));
+        let mut policy = Arc::clone(policy);
+        if begins == Begins::Open(true) {
+            Arc::make_mut(&mut policy).remap = true;
+        }
+        let mut filter = match begins {
+            Begins::Request(_) => Filter::of_request(policy),
+            Begins::Session => Filter::of_session(policy),
+            _ => Filter::new(policy),
+        };
+        if let Begins::Request(revision) | Begins::Exchange(revision) = begins {
+            filter.open_stream(WIRE, StreamKind::Exchange, Pacing::IMMEDIATE);
+            filter.agreed_on(revision);
+        }
+        if begins == Begins::Wire {
+            filter.open_stream(WIRE, StreamKind::Shared, pacing);
+        }
         Self {
             filter,
             learned,
+            pacing,
+            is_wire: begins == Begins::Wire,
+            is_shared: begins == Begins::Open(true),
             start,
+            clock: start,
             now: start,
+            eager: false,
+            streams: BTreeSet::from([WIRE]),
             asked: None,
+            said: None,
+            aside: None,
             large: None,
-            unwritten: false,
-            waits: false,
+            passes: None,
+            unwritten: BTreeSet::new(),
+            waits: BTreeSet::new(),
             out: Out::new(),
             messages: 0,
             verdicts: BTreeMap::new(),
+            beats: 0,
         }
     }
 
@@ -71,7 +151,7 @@ impl Player {
 
     /// The time that has passed.
     pub(super) fn time(&self) -> Duration {
-        self.now.saturating_duration_since(self.start)
+        self.clock.saturating_duration_since(self.start)
     }
 
     /// Something comes in. Answers with the numbers of the server's messages in it.
@@ -88,7 +168,7 @@ impl Player {
                 let line = String::from_utf8_lossy(&text);
                 self.filter.overheard(self.now, Source::Stderr, &line);
             }
-            _ => self.command(line.text)?,
+            _ => self.command(&String::from_utf8_lossy(&unescape(line.text)?))?,
         }
         self.records();
         self.messages = self.filter.messages();
@@ -96,112 +176,101 @@ impl Player {
     }
 
     fn client_says(&mut self, line: &Line<'_>) -> Result<(), String> {
-        if line.stream.is_some_and(|stream| stream != WIRE.0) {
+        let stream = match line.at {
+            At::Only => WIRE,
+            At::Nowhere => StreamId::NOWHERE,
+            At::Stream(stream) | At::Client(stream) => StreamId(stream),
+        };
+        if self.is_wire && stream != WIRE {
             return Err("a client on its only stream is expected".to_owned());
         }
         let message = Message::parse(Bytes::from(unescape(line.text)?.into_owned()));
         if self.large.take().is_some() {
-            let mut scan = crate::jsonrpc::Scan::default();
+            let mut scan = Scan::default();
             scan.feed(message.raw());
-            self.filter.client_passed(self.now, WIRE, &scan);
+            self.filter.client_passed(self.now, stream, &scan);
             return Ok(());
         }
-        let sent = self.filter.client_message(self.now, WIRE, &message).to_bytes();
+        if self.aside.take().is_some_and(|aside| aside == "refused") {
+            self.filter.withdrawn(self.now, &message);
+            return Ok(());
+        }
+        let sent = self.filter.client_message(self.now, stream, &message).to_bytes();
         if sent.is_empty() {
             self.out.push("^ nothing".to_owned());
         } else if sent != *message.raw() {
             self.out.push(format!("^ {}", escape(&sent)));
         }
-        self.asked = Some(message);
+        self.asked = Some((stream, message));
         Ok(())
     }
 
     fn server_says(&mut self, line: &Line<'_>) -> Result<(), String> {
-        let origin = match line.stream {
-            None | Some(0) => Origin::Wire,
-            Some(stream) => Origin::Stream(upstream(stream)),
+        let origin = match line.at {
+            At::Only | At::Nowhere | At::Stream(0) => Origin::Wire,
+            At::Stream(stream) => Origin::Stream(upstream(stream)),
+            At::Client(stream) => Origin::Stream(StreamId(stream)),
         };
         let text = Bytes::from(unescape(line.text)?.into_owned());
+        let now = self.now;
         if let Some(broken) = self.large.take() {
             let whole = 0..text.len();
-            self.filter.server_passing(self.now, origin, text, whole);
+            self.filter.server_passing(now, origin, text, whole);
             match broken {
-                Some(why) => self.filter.server_broke_off(self.now, origin, &why),
-                None => self.filter.server_passed(self.now, origin),
+                Some(why) => self.filter.server_broke_off(now, origin, &why),
+                None => self.filter.server_passed(now, origin),
             }
-        } else if let Fate::Noise(noise) =
-            self.filter.server_message(self.now, origin, &Message::parse(text))
-        {
-            self.out.push(format!("e {}", escape(noise.strip_suffix(b"\n").unwrap_or(&noise))));
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn command(&mut self, text: &str) -> Result<(), String> {
-        let (command, rest) = text.split_once(' ').unwrap_or((text, ""));
-        match command {
-            "left" => self.filter.client_left(),
-            "gone" => self.filter.server_gone(self.now, rest),
-            "settings" => {
-                let learned = Arc::clone(&self.learned);
-                let mut policy = Policy { learned, ..Policy::default() };
-                settings::read(&mut policy, rest)?;
-                self.filter.take(&Arc::new(policy));
-            }
-            "ending" => self.filter.stop_beating(),
-            "flush" => self.filter.flush(),
-            "slow" => self.filter.client_is_slow(true),
-            "quick" => self.filter.client_is_slow(false),
-            "large" => {
-                self.large = Some(rest.strip_prefix("broken ").map(str::to_owned));
-            }
-            "on" => {
-                let stream = rest.parse().map_err(|_| "the number of a stream is expected")?;
-                if let Some(asked) = &self.asked {
-                    self.filter.pair(WIRE, asked, upstream(stream));
+        let message = Message::parse(text);
+        match self.aside.take().as_deref() {
+            None => {
+                let fate = self.filter.server_message(now, origin, &message);
+                if let Fate::Noise(noise) = fate {
+                    let text = noise.strip_suffix(b"\n").unwrap_or(&noise);
+                    self.out.push(format!("e {}", escape(text)));
                 }
             }
-            "waits" => self.waits = true,
-            "written" => {
-                self.waits = false;
-                self.unwritten = true;
-                self.written();
-            }
-            _ => {
-                let expected = "one of left, gone, settings, ending, flush, slow, quick, large, on, waits, \
-                                written is expected";
-                return Err(format!("{command:?} is not known; {expected}"));
-            }
+            Some("settled") => self.filter.settled(now, &message),
+            Some("whose") => drop(self.filter.stream_meant(origin, &message, false)),
+            Some("learns") => self.filter.learn_from(origin, &message),
+            Some(_) => drop(self.filter.server_message_here(now, origin, &message)),
         }
+        self.said = Some((origin, message));
         Ok(())
     }
 
-    /// What was told has been taken, unless the client is said to wait.
-    pub(super) fn written(&mut self) {
-        if !self.waits && std::mem::take(&mut self.unwritten) {
-            self.filter.written(self.now, WIRE);
-            self.records();
+    /// What was told has been taken, unless a client is said to wait, or it is said of this stream later.
+    pub(super) fn written(&mut self, later: &BTreeSet<StreamId>) {
+        let all = std::mem::take(&mut self.unwritten);
+        for stream in all {
+            if self.waits.contains(&stream) || later.contains(&stream) {
+                self.unwritten.insert(stream);
+            } else {
+                self.filter.written(self.now, stream);
+                self.records();
+            }
         }
     }
 
-    /// Lets time pass. What was due long before its end comes out.
+    /// Lets time pass.
     ///
     /// # Errors
     /// If that is no time.
     pub(super) fn pass(&mut self, text: &str) -> Result<(), String> {
-        let end = self.now + read_time(text)?;
-        while !self.waits
+        let end = self.clock + read_time(text)?;
+        while self.eager
+            && self.waits.is_empty()
             && let Some(due) = self.filter.poll_timeout()
             && due + SLACK <= end
         {
             self.now = self.now.max(due);
-            if !self.poll() {
+            if !self.drain() {
                 break;
             }
-            while self.poll() {}
-            self.written();
         }
-        self.now = end;
+        self.clock = end;
+        self.now = self.now.max(end);
         Ok(())
     }
 
@@ -222,36 +291,61 @@ impl Player {
                 self.out.insert(before, format!("@ {:?}", self.now - begin));
             }
         }
-        self.now = end;
+        (self.now, self.clock) = (end, end);
         self.drain();
         Ok(())
     }
 
-    /// The client is told something that was recorded at this time.
-    pub(super) fn tell(&mut self) {
-        if self.poll() {
-            return;
+    /// A client is told something that was recorded at this time.
+    pub(super) fn tell(&mut self, at: At) {
+        if let Some(text) = self.passes.take() {
+            self.unwritten.insert(WIRE);
+            return self.out.push(text);
         }
-        if let Some(due) = self.filter.poll_timeout()
-            && due <= self.now + SLACK
+        match at {
+            At::Stream(stream) => self.look(StreamId(stream), SLACK),
+            _ => self.look(WIRE, SLACK),
+        }
+    }
+
+    /// Tells what is due on a stream, or will be so soon.
+    fn look(&mut self, stream: StreamId, soon: Duration) {
+        if !self.poll(stream)
+            && let Some(due) = self.filter.poll_stream_timeout(stream)
+            && due <= self.now + soon
         {
             self.now = self.now.max(due);
-            self.poll();
+            self.poll(stream);
         }
     }
 
-    /// All that can be told is told, one message after the other.
-    pub(super) fn drain(&mut self) {
-        while self.poll() {
-            self.written();
+    /// The recording of it is over: a client on its only stream has been told all that there was.
+    pub(super) fn end(&mut self) {
+        if self.is_wire {
+            self.written(&BTreeSet::new());
+            self.drain();
         }
     }
 
-    /// One message to the client; whether there was one.
-    pub(super) fn poll(&mut self) -> bool {
+    /// All that can be told is told, one message after the other; whether there was any.
+    pub(super) fn drain(&mut self) -> bool {
+        let mut any = false;
+        self.out.extend(self.passes.take());
+        let streams: Vec<StreamId> = self.streams.iter().copied().collect();
+        for stream in streams {
+            while self.poll(stream) {
+                any = true;
+                self.written(&BTreeSet::new());
+            }
+        }
+        any
+    }
+
+    /// One message to a client; whether there was one.
+    pub(super) fn poll(&mut self, stream: StreamId) -> bool {
         let mut pieces: Vec<u8> = Vec::new();
         let mut any = false;
-        while let Some(transmit) = self.filter.poll_transmit(self.now, WIRE) {
+        while let Some(transmit) = self.filter.poll_transmit(self.now, stream) {
             any = true;
             pieces.extend_from_slice(&transmit.payload.to_bytes());
             if transmit.part != Part::Piece {
@@ -259,9 +353,12 @@ impl Player {
             }
         }
         if any {
-            self.unwritten = true;
-            let text = pieces.strip_suffix(b"\n").unwrap_or(&pieces);
-            self.out.push(format!("= {}", escape(text)));
+            self.unwritten.insert(stream);
+            let text = escape(pieces.strip_suffix(b"\n").unwrap_or(&pieces));
+            self.out.push(match stream {
+                WIRE => format!("= {text}"),
+                StreamId(number) => format!("={number} {text}"),
+            });
         }
         self.records();
         any
@@ -282,7 +379,8 @@ impl Player {
                     self.learned.learn(&call);
                     self.out.push(format!("~ {}", summary(&call)));
                 }
-                Record::Opened(_) | Record::TakenOver(_) | Record::Beat(_) => {}
+                Record::Beat(_) => self.beats += 1,
+                Record::Opened(_) | Record::TakenOver(_) => {}
             }
         }
         while let Some(payload) = self.filter.poll_to_server() {

@@ -51,18 +51,22 @@ pub enum StartError {
 }
 
 /// Serves the routes of a file until SIGTERM or SIGINT: see [`run`]. `memory` has and gets what is learned
-/// of them.
+/// of them; `lookouts` look on at every conversation.
 ///
 /// # Errors
 /// If they cannot be served.
-pub async fn serve(routes: &Routes, memory: &Memory) -> Result<u8, StartError> {
+pub async fn serve(
+    routes: &Routes,
+    memory: &Memory,
+    lookouts: &[Arc<dyn Lookout>],
+) -> Result<u8, StartError> {
     let via = Via::random()?;
     adopt_orphans();
     // Where no operator can look, nobody looks on.
     let names = || routes.iter().map(|route| &*route.path);
     let calls = routes.admin().listen.map(|_| Table::new(names()));
     let watch = calls.iter().map(|calls| Arc::new(Watch(Arc::clone(calls))) as Arc<dyn Lookout>);
-    let lookouts: Vec<Arc<dyn Lookout>> = watch.collect();
+    let lookouts: Vec<Arc<dyn Lookout>> = watch.chain(lookouts.iter().map(Arc::clone)).collect();
     let proxy = Proxy::new(routes, via.clone(), None, memory, &lookouts)?;
     let handler = Arc::new(Routed(Arc::clone(&proxy), calls));
     let listed: Vec<&Route> = routes.iter().collect();

@@ -4,16 +4,18 @@
 //! # a remark
 //! ! hold=0ms dialects=standard,log     settings, before the first message
 //! ! left                               something that happened to the connection
-//! > {...}     the client says
+//! > {...}     the client says; `>3` on its stream 3, `>-` on none
 //! ^ {...}     the server gets something else than what the client said, or something besides
-//! < {...}     the server says; `<70` on its stream 70
+//! < {...}     the server says; `<70` on its stream 70, `<@3` on the stream 3 of the client
 //! 2 text      a line of its standard error
-//! = {...}     the client is told
+//! = {...}     the client is told; `=3` on its stream 3
 //! x reason    a message of the server was withheld
 //! e text      a line that is no message went to standard error
 //! ~ summary   a call has ended
 //! + 30ms      time passes
+//! 2| > {...}  the same of the second filter of the conversation, which has its own time
 //! ```
+//! A message that is only `"` is that of the line before with the same sign.
 //! Bytes that no line of text can hold are written `\xFF`, and so is a backslash before an `x`.
 
 pub mod settings;
@@ -25,18 +27,36 @@ use std::time::Duration;
 
 use crate::progress::Summary;
 
+/// What stands in a line for the message that stands in the line before with the same sign.
+pub const SAME: &str = "\"";
+
 /// What is expected of a line.
 pub const EXPECTED: &str = "a line that begins with one of # ! > ^ < 2 = x e ~ + is expected";
 
 /// One line, without those that say nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line<'a> {
+    /// Of which filter of the conversation it tells.
+    pub part: u64,
     /// What it tells of.
     pub sign: u8,
-    /// The stream behind the sign.
-    pub stream: Option<u64>,
+    /// What stands behind the sign.
+    pub at: At,
     /// The rest.
     pub text: &'a str,
+}
+
+/// Where something is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// On the only wire, or on the only stream.
+    Only,
+    /// On the stream of this number: of a client, or of the server.
+    Stream(u64),
+    /// By the server, on the stream of a client of this number.
+    Client(u64),
+    /// On no stream.
+    Nowhere,
 }
 
 impl<'a> Line<'a> {
@@ -45,16 +65,30 @@ impl<'a> Line<'a> {
     /// # Errors
     /// What is expected instead.
     pub fn read(line: &'a str) -> Result<Option<Self>, String> {
+        let (part, line) = match line.split_once("| ") {
+            Some((part, line)) if part.bytes().all(|byte| byte.is_ascii_digit()) => {
+                (part.parse().map_err(|_| "the number of a part is expected")?, line)
+            }
+            _ => (1, line),
+        };
         let Some(sign) = line.bytes().next().filter(|sign| *sign != b'#') else { return Ok(None) };
         if !b"!>^<2=xe~+".contains(&sign) {
             return Err(EXPECTED.to_owned());
         }
         let rest = line.get(1..).unwrap_or_default();
         let (stream, text) = rest.split_once(' ').unwrap_or((rest, ""));
-        let number =
-            || stream.parse().map_err(|_| "a space or a number behind the sign is expected");
-        let stream = if stream.is_empty() { None } else { Some(number()?) };
-        Ok(Some(Self { sign, stream, text }))
+        let number = |text: &str| {
+            text.parse().map_err(|_| "a space or a number behind the sign is expected")
+        };
+        let at = match stream {
+            "" => At::Only,
+            "-" => At::Nowhere,
+            _ => match stream.strip_prefix('@') {
+                Some(client) => At::Client(number(client)?),
+                None => At::Stream(number(stream)?),
+            },
+        };
+        Ok(Some(Self { part, sign, at, text }))
     }
 }
 

@@ -47,14 +47,39 @@ pub const FROM_TEXT: &str = "it was made of text that the server has written for
 pub const OWN_ANSWER: &str = "the call was answered in the server's place";
 
 /// How many messages became what.
-pub fn count(verdicts: &BTreeMap<u64, Verdict>) -> String {
-    let count = |is: fn(&Verdict) -> bool| verdicts.values().filter(|verdict| is(verdict)).count();
-    format!(
+pub fn count<'a, I>(verdicts: impl Fn() -> I, beats: u64) -> String
+where
+    I: Iterator<Item = &'a Verdict>,
+{
+    let count = |is: fn(&Verdict) -> bool| verdicts().filter(|verdict| is(verdict)).count();
+    let mut text = format!(
         "of the server's messages {} forwarded, {} repaired, {} withheld",
         count(|verdict| matches!(verdict, Verdict::Forwarded)),
         count(|verdict| matches!(verdict, Verdict::Repaired(_))),
         count(|verdict| matches!(verdict, Verdict::Withheld(_))),
-    )
+    );
+    let mut repaired: BTreeMap<Repair, u64> = BTreeMap::new();
+    let mut withheld: BTreeMap<Reason, u64> = BTreeMap::new();
+    for verdict in verdicts() {
+        match verdict {
+            Verdict::Forwarded => {}
+            Verdict::Repaired(repairs) => {
+                repairs.iter().for_each(|repair| *repaired.entry(repair).or_default() += 1);
+            }
+            Verdict::Withheld(reason) => *withheld.entry(*reason).or_default() += 1,
+        }
+    }
+    let mut line = |what: &str, names: Vec<String>| {
+        if !names.is_empty() {
+            text += &format!("\n{what}: {}", names.join(", "));
+        }
+    };
+    line("repaired", repaired.iter().map(|(repair, n)| format!("{} {n}", repair.name())).collect());
+    line("withheld", withheld.iter().map(|(reason, n)| format!("{} {n}", reason.name())).collect());
+    if beats > 0 {
+        text += &format!("\nheartbeats: {beats}");
+    }
+    text
 }
 
 /// Why something was withheld.

@@ -319,7 +319,12 @@ impl Onlooker for Conversation {
                 self.keep(None, kept, |_, _| {});
             }
             What::Command(command) if command == "failed" => self.has_failed = true,
-            What::Command(_) | What::Overheard(_) | What::Noise(_) => {}
+            What::Command(_)
+            | What::Overheard(_)
+            | What::Noise(_)
+            | What::Aside(..)
+            | What::Refused(_)
+            | What::TakesOver(_) => {}
             What::Decided(record) => self.decided(event.at, record),
         }
     }

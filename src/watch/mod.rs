@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::progress::mask::Masks;
 use crate::progress::{Mode, Opened, Outcome, Policy, Summary};
-use crate::witness::{Lookout, Onlooker, View};
+use crate::witness::{Lookout, Onlooker, Place, View};
 use conversation::Conversation;
 use entry::{Ended, Entry};
 
@@ -245,7 +245,13 @@ impl Known {
 pub struct Watch(pub Arc<Table>);
 
 impl Lookout for Watch {
-    fn begin(&self, route: &str, view: View, policy: &Policy) -> Option<Box<dyn Onlooker>> {
+    fn begin(
+        &self,
+        _: Place,
+        route: &str,
+        view: View,
+        policy: &Arc<Policy>,
+    ) -> Option<Box<dyn Onlooker>> {
         let route = self.0.route(route)?;
         let how = (policy.call.masks.clone(), policy.mode == Mode::Observe);
         Some(Box::new(Conversation::new(&self.0, route, view, how)))

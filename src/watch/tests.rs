@@ -24,9 +24,10 @@ fn policy(mode: Mode) -> Arc<Policy> {
     Arc::new(Policy { mode, pacing: Pacing::IMMEDIATE, ..Policy::default() })
 }
 
-fn look_on(table: &Arc<Table>, filter: &mut Guarded, view: View, policy: &Policy) {
-    let onlooker = Watch(Arc::clone(table)).begin("/r", view, policy);
-    filter.watched_by(Witness::new(Instant::now(), onlooker.into_iter().collect()));
+fn look_on(table: &Arc<Table>, filter: &mut Guarded, view: View, policy: &Arc<Policy>) {
+    let place = Place { conversation: 1, part: 1 };
+    let onlooker = Watch(Arc::clone(table)).begin(place, "/r", view, policy);
+    filter.watched_by(Witness::new(place, Instant::now(), onlooker.into_iter().collect()));
 }
 
 impl Talk {

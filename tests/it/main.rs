@@ -29,6 +29,7 @@ mod plain;
 mod probe;
 mod properties;
 mod record;
+mod record_serve;
 mod relay;
 mod reload;
 mod rig;

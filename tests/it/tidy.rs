@@ -22,7 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("metrics", &["census", "progress", "traces"]),
     ("telemetry", &["census", "clients", "metrics", "progress", "trace_context", "traces"]),
     ("transcript", &["progress", "settings"]),
-    ("witness", &["json", "jsonrpc", "progress"]),
+    ("witness", &["json", "jsonrpc", "progress", "sse"]),
     ("masking", &["json", "jsonrpc", "progress", "secret"]),
     ("record", &["masking", "progress", "transcript", "witness"]),
     (
@@ -78,7 +78,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("durations", &["progress", "settings"]),
     ("stats", &["durations", "settings"]),
     ("check", &["cli", "routes"]),
-    ("replay", &["cli", "jsonrpc", "progress", "relay", "transcript"]),
+    (
+        "replay",
+        &["cli", "clients", "json", "jsonrpc", "mcp", "progress", "relay", "transcript", "witness"],
+    ),
     ("tap", &["cli", "clients", "http"]),
     ("adopt", &["cli", "secret", "settings", "terminal"]),
     ("manual", &["cli"]),

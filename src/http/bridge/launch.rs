@@ -78,7 +78,7 @@ impl Proxy {
             _ => {
                 let server = Towards::new(Way::of_site(site, &self.via, wanted.ours));
                 let mut relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
-                relay.watched_by(site.audience.witness(View::Whole, &site.policy));
+                relay.watched_by(site.audience.witness(None, View::Whole, &site.policy));
                 let log = site.audience.log();
                 let span = tracing::info_span!("session", route = %site.route.path);
                 tokio::spawn(carry(relay, log, running).instrument(span));
@@ -108,7 +108,7 @@ fn start(
         Whose::Own | Whose::Wire => Arc::clone(&site.policy),
         Whose::Shared => Arc::clone(&site.shared_policy),
     };
-    let witness = site.audience.witness(View::Whole, &policy);
+    let witness = site.audience.witness(None, View::Whole, &policy);
     let (site, session) = (Arc::clone(site), Arc::clone(session));
     let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
     let era = Arc::clone(&site.era);

@@ -13,6 +13,7 @@ mod held_streams;
 mod learned;
 mod lifecycle;
 mod logs;
+mod records;
 mod reload;
 mod requests;
 pub(crate) mod rig;

@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use super::records::Records;
 use super::wire::{self, Block, Spoken};
 use crate::checker::Checker;
 
@@ -63,6 +64,7 @@ pub(crate) struct Rig {
     asked: mpsc::UnboundedReceiver<Asked>,
     refuses: Arc<AtomicBool>,
     start: Instant,
+    _records: Records,
 }
 
 impl Rig {
@@ -80,13 +82,13 @@ impl Rig {
     /// The same with another proxy in the place of the server. What that one's server is asked, this
     /// one has to say.
     pub(crate) fn before(inner: Self, keys: &str) -> Self {
-        let (proxy, places) = (inner.proxy, inner.places);
+        let Self { proxy, places, asked, refuses, .. } = inner;
         let connect = move || -> BoxFuture<'static, std::io::Result<Io>> {
             let (near, far) = duplex(ROOM);
             tokio::spawn(listen(far, Arc::clone(&proxy), Arc::clone(&places)));
             async move { Ok(Box::new(near) as Io) }.boxed()
         };
-        Self::reaching(8, ["", keys], Arc::new(connect), inner.asked, inner.refuses)
+        Self::reaching(8, ["", keys], Arc::new(connect), asked, refuses)
     }
 
     /// The route leads to a stdio server: each one that is started comes out of the channel.
@@ -135,10 +137,12 @@ impl Rig {
     ) -> Self {
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
-        let proxy =
-            Proxy::new(&routes, Via::named(name), Some(&connect), &Memory::default(), &[]).unwrap();
-        let places = Arc::new(Places::new(routes.iter()));
-        Self { proxy, places, asked, refuses, start: Instant::now() }
+        let records = Records::new(file);
+        let memory = Memory::default();
+        let lookouts = [records.lookout()];
+        let proxy = Proxy::new(&routes, Via::named(name), Some(&connect), &memory, &lookouts);
+        let (proxy, places) = (proxy.unwrap(), Arc::new(Places::new(routes.iter())));
+        Self { proxy, places, asked, refuses, start: Instant::now(), _records: records }
     }
 
     /// This route file holds from now on; how many routes have another server.

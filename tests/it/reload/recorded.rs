@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use milepost::guarded::Guarded;
 use milepost::progress::{Filter, Pacing, Policy, StreamId, StreamKind};
-use milepost::witness::{Event, Onlooker, What, Witness};
+use milepost::witness::{Event, Onlooker, Place, What, Witness};
 
 use crate::support::milepost;
 
@@ -27,7 +27,11 @@ fn those_who_look_on_are_told_of_other_settings_once() {
     filter.open_stream(StreamId(0), StreamKind::Shared, Pacing::IMMEDIATE);
     let mut guarded = Guarded::new(filter, Arc::clone(&first), StreamId(0));
     let commands = Commands::default();
-    guarded.watched_by(Witness::new(Instant::now(), vec![Box::new(commands.clone())]));
+    guarded.watched_by(Witness::new(
+        Place { conversation: 1, part: 1 },
+        Instant::now(),
+        vec![Box::new(commands.clone())],
+    ));
     let mut second = Policy { keep_original: true, ..Policy::default() };
     second.call.heartbeat.after = Duration::from_secs(7);
     let second = Arc::new(second);

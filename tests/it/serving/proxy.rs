@@ -59,7 +59,7 @@ impl Proxy {
 
     /// With these routes.
     #[track_caller]
-    pub(super) fn serving(start: &Start<'_>, routes: &str) -> Self {
+    pub(crate) fn serving(start: &Start<'_>, routes: &str) -> Self {
         Self::of_file(start, &file(start, routes))
     }
 
@@ -73,7 +73,7 @@ impl Proxy {
     }
 
     /// With this route file, which it may not like.
-    pub(super) fn launch(start: &Start<'_>, file: &str) -> Self {
+    pub(crate) fn launch(start: &Start<'_>, file: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("proxy.toml");
         std::fs::write(&path, file).unwrap();
@@ -148,7 +148,7 @@ impl Proxy {
 
     /// What the page for operators says.
     #[track_caller]
-    pub(super) fn probe(&self, path: &str) -> (u16, String) {
+    pub(crate) fn probe(&self, path: &str) -> (u16, String) {
         let mut page = Exchange::send(&self.admin, "GET", path, &[], "");
         (page.status(), page.rest())
     }
@@ -164,13 +164,13 @@ impl Proxy {
     }
 
     /// SIGTERM.
-    pub(super) fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         signal("TERM", self.child.id());
     }
 
     /// SIGTERM, once it is known to have arrived.
     #[track_caller]
-    pub(super) fn stop(&self) -> String {
+    pub(crate) fn stop(&self) -> String {
         self.terminate();
         let line = self.logged(&[" stopping "]);
         until("nothing is accepted", || !self.accepts());
@@ -179,7 +179,7 @@ impl Proxy {
 
     /// The exit code, when it ends.
     #[track_caller]
-    pub(super) fn code(&mut self) -> Option<i32> {
+    pub(crate) fn code(&mut self) -> Option<i32> {
         let status = wait(&mut self.child, STUCK);
         let _ = self.log_ended.recv_timeout(STUCK);
         status.unwrap_or_else(|| panic!("it does not end:\n{}", self.log())).code()
