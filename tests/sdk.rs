@@ -5,6 +5,7 @@ mod never_worse;
 mod sdk_bridge;
 mod sdk_conformance;
 mod sdk_http;
+mod sdk_page;
 mod sdk_remote;
 mod support;
 

@@ -1,8 +1,11 @@
-//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics`, `/calls`, `/tap` and `/log-level`.
+//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics`, `/calls`, `/tap`, `/log-level` and
+//! the live page.
 //!
-//! Probes are answered whoever asks. What shows or changes something asks for `bearer` of `[admin]`, if
-//! there is one; if there is none, it can only be had over loopback.
+//! Probes are answered whoever asks, and so is the page, which holds no data. What shows or changes
+//! something asks for `bearer` of `[admin]`, if there is one; if there is none, it can only be had over
+//! loopback.
 
+mod page;
 mod streams;
 
 use std::error::Error;
@@ -103,6 +106,8 @@ impl<H: Handler> Desk<H> {
             "/livez" => read(StatusCode::OK, "alive\n"),
             "/readyz" if ready => read(StatusCode::OK, "ready\n"),
             "/readyz" => read(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+            "/" if reads => Ok(Course::Answered(live_page())),
+            "/" => Err(Refusal::ReadOnly),
             "/metrics" => {
                 self.authorize(client, parts)?;
                 let text = self.handler.metrics().ok_or(Refusal::NoPage)?;
@@ -163,6 +168,12 @@ fn is_our_own(parts: &Parts) -> bool {
         origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://")) == host
     };
     parts.headers.contains_key(CHANGES) && parts.headers.get(ORIGIN).is_none_or(same)
+}
+
+fn live_page() -> Answer {
+    let mut response = Response::new(streams::Body::from(page::text()));
+    *response.headers_mut() = page::headers();
+    response
 }
 
 fn log_level() -> Answer {

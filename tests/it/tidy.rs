@@ -120,6 +120,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "progress",
             "routes",
             "telemetry",
+            "transcript",
             "transport",
             "watch",
             "witness",

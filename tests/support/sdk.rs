@@ -9,7 +9,7 @@ use std::{env, fs, thread};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{MILEPOST, STUCK, home, wait};
+use super::{MILEPOST, STUCK, home, until, wait};
 
 /// Every client there is a driver for.
 pub(crate) const CLIENTS: [&str; 5] = ["ts1", "ts2", "py1", "py2", "rmcp"];
@@ -21,7 +21,7 @@ pub(crate) const SERVERS: [&str; 4] = ["ts1", "ts2", "py1", "py2"];
 const OVERTIME: Duration = Duration::from_secs(30);
 
 /// Installs the SDKs where they are not.
-fn set_up() {
+pub(crate) fn set_up() {
     static SET_UP: OnceLock<()> = OnceLock::new();
     SET_UP.get_or_init(|| {
         let status = Command::new(home().join("tests/sdk/setup")).status().unwrap();
@@ -265,6 +265,22 @@ impl Proxy {
     /// Where clients find what stands under that path in the route file.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.listener.address)
+    }
+
+    /// Where operators find it, if its file has `[admin]`.
+    #[track_caller]
+    pub(crate) fn admin(&self) -> String {
+        let mut admin = None;
+        until("it listens for operators", || {
+            let log = self.log();
+            let told = log.split_once("listening for operators address=");
+            admin = told.map(|(_, address)| {
+                let end = address.find(char::is_whitespace).unwrap_or(address.len());
+                format!("http://{}", address[..end].trim_matches('"'))
+            });
+            admin.is_some()
+        });
+        admin.unwrap()
     }
 
     /// What it has logged.

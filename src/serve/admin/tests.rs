@@ -33,6 +33,11 @@ fn desk(bearer: Option<&str>) -> Desk<Counting> {
 /// The status that a desk answers with: `head` is a method, a path and headers.
 #[track_caller]
 fn check(desk: &Desk<Counting>, here: &str, ready: bool, head: &str, status: u16) {
+    assert_eq!(ask(desk, here, ready, head).status(), status, "{head}");
+}
+
+#[track_caller]
+fn ask(desk: &Desk<Counting>, here: &str, ready: bool, head: &str) -> Answer {
     let mut words = head.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap());
     let mut request = Request::builder().method(method).uri(path);
@@ -48,8 +53,7 @@ fn check(desk: &Desk<Counting>, here: &str, ready: bool, head: &str, status: u16
     let local = here.parse().unwrap();
     let client = Client { remote: local, local, secure: false, outlet: Outlet::default() };
     let request = request.body(Empty::<Bytes>::new()).unwrap();
-    let answer = desk.answer(client, ready, request).now_or_never().unwrap();
-    assert_eq!(answer.status(), status, "{head}");
+    desk.answer(client, ready, request).now_or_never().unwrap()
 }
 
 const HERE: &str = "127.0.0.1:7333";
@@ -65,10 +69,46 @@ fn probes_are_told_whether_it_lives_and_whether_clients_may_come() {
         check(&desk, HERE, ready, "GET /readyz host=localhost:7333", status);
         check(&desk, HERE, ready, "POST /livez", 405);
         check(&desk, HERE, ready, "DELETE /readyz", 405);
-        check(&desk, HERE, ready, "GET /", 404);
+        check(&desk, HERE, ready, "GET /page.html", 404);
         check(&desk, HERE, ready, "GET /livez/", 404);
         check(&desk, HERE, ready, "GET /livez host=evil.example", 403);
         check(&desk, HERE, ready, "GET /livez host=localhost:7332", 403);
+    }
+}
+
+#[test]
+fn the_live_page_is_for_all_who_may_ask_as_it_holds_no_data() {
+    for (bearer, here) in [(None, HERE), (None, BEYOND), (Some("s3cret"), BEYOND)] {
+        let desk = desk(bearer);
+        check(&desk, here, true, "GET /", 200);
+        check(&desk, here, false, "GET /?tool=build", 200);
+        check(&desk, here, true, "HEAD /", 200);
+        check(&desk, here, true, "POST /", 405);
+        check(&desk, here, true, "GET //", 404);
+        check(&desk, here, true, "GET / host=evil.example", 403);
+        check(&desk, here, true, "GET / origin=http://evil.example", 403);
+    }
+}
+
+#[test]
+fn browsers_are_told_how_little_the_live_page_may_do() {
+    for head in ["GET /", "HEAD /"] {
+        let answer = ask(&desk(None), HERE, true, head);
+        let header = |name: &str| answer.headers()[name].to_str().unwrap();
+        let policy = header("content-security-policy");
+        for rule in [
+            "default-src 'none'",
+            "connect-src 'self'",
+            "frame-ancestors 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ] {
+            assert!(policy.split("; ").any(|one| one == rule), "{rule}: {policy}");
+        }
+        assert_eq!(header("content-type"), "text/html; charset=utf-8");
+        assert_eq!(header("x-content-type-options"), "nosniff");
+        assert_eq!(header("referrer-policy"), "no-referrer");
+        assert_eq!(header("cache-control"), "no-store");
     }
 }
 

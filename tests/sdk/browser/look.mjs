@@ -1,0 +1,256 @@
+// Looks at the live page with Chromium, as a person does, and prints what was seen as one JSON object.
+//
+//   tests/sdk/run browser look SCENE --url URL [--token TOKEN] [--picture FILE]
+//
+// It says `ready` on a line of its own when calls may begin.
+import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { parseArgs } from 'node:util';
+
+import { sdkModule } from '../common/sdk.mjs';
+
+const CHROMIUM = process.env.MILEPOST_CHROMIUM ?? '/usr/bin/chromium';
+const FLAGS = [
+    '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+    '--disable-component-update', '--disable-sync',
+];
+/** How long anything may take on a busy machine. */
+const PATIENCE = 60_000;
+const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
+
+const { positionals: [scene], values: options } = parseArgs({
+    allowPositionals: true,
+    options: { url: { type: 'string' }, token: { type: 'string' }, picture: { type: 'string' } },
+});
+if (!existsSync(CHROMIUM)) {
+    console.error(`tests/sdk/browser: no ${CHROMIUM}; install it (Debian: apt-get install chromium) or set MILEPOST_CHROMIUM`);
+    process.exit(3);
+}
+let playwright, axe;
+try {
+    const require = createRequire(sdkModule('look.mjs'));
+    playwright = require('playwright-core');
+    axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+} catch (error) {
+    console.error(`cannot load playwright-core, run tests/sdk/setup first: ${error.message}`);
+    process.exit(3);
+}
+
+const browser = await playwright.chromium.launch({ executablePath: CHROMIUM, headless: true, args: FLAGS });
+const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
+context.setDefaultTimeout(PATIENCE);
+const page = await context.newPage();
+
+// What must not be: complaints, what the policy forbids, and requests to anybody else.
+const seen = { complaints: [], outside: [], axe: [] };
+page.on('console', message => ['error', 'warning'].includes(message.type()) && seen.complaints.push(message.text()));
+page.on('pageerror', error => seen.complaints.push(String(error.stack)));
+page.on('dialog', dialog => {
+    seen.complaints.push(`a dialog: ${dialog.message()}`);
+    dialog.dismiss();
+});
+context.on('request', request => {
+    const url = new URL(request.url());
+    if (url.protocol !== 'data:' && url.origin !== new URL(options.url).origin) seen.outside.push(request.url());
+});
+await page.addInitScript(() => {
+    addEventListener('securitypolicyviolation', event => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
+});
+
+const state = () => page.locator('#state').textContent();
+const live = () => page.locator('#state[data-is=live]').waitFor();
+const focused = () => page.evaluate(() => document.activeElement.textContent.trim());
+/** Rows of calls that are shown. */
+const rows = table => page.locator(`#${table} tbody tr:not([hidden])`);
+
+/** Holds what is on the screen against the rules of WCAG 2 A and AA: light, light and narrow, dark. */
+async function expectAccessible(what) {
+    await page.evaluate(axe);
+    for (const colorScheme of ['light', 'dark'])
+        for (const width of colorScheme === 'light' ? [1280, 320] : [1280]) {
+            await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+            await page.setViewportSize({ width, height: 800 });
+            // Two frames: colours and sizes are as they will be.
+            await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))));
+            const { violations } = await page.evaluate(rules => globalThis.axe.run(document, { runOnly: { type: 'tag', values: rules } }), RULES);
+            for (const { id, nodes } of violations)
+                seen.axe.push(`${what}, ${colorScheme}, ${width}: ${id}: ${nodes.map(node => `${node.html} ${node.failureSummary}`).join('\n')}`);
+            const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+            if (over > 0) seen.axe.push(`${what}, ${colorScheme}: ${over} pixels too wide for ${width}`);
+        }
+    await page.emulateMedia({ colorScheme: null, reducedMotion: null });
+    await page.setViewportSize({ width: 1280, height: 800 });
+}
+
+/** Presses Tab until a button of that name has the focus. */
+async function tabTo(name) {
+    for (let presses = 1; presses < 200; presses++) {
+        await page.keyboard.press('Tab');
+        if ((await focused()) === name) return presses;
+    }
+    throw new Error(`no Tab leads to ${name}`);
+}
+
+const scenes = {
+    /** A call comes, moves and ends; its messages are read, by keyboard alone. */
+    async watch() {
+        await page.goto(options.url);
+        await live();
+        seen.empty = await page.locator('#first').innerText();
+        await expectAccessible('empty');
+        // Each figure that an assistive technology could have been told of.
+        await page.evaluate(() => {
+            globalThis.figures = [];
+            const look = () => {
+                const bar = document.querySelector('#open tr:not([hidden]) [role=progressbar]');
+                const figure = bar && { now: bar.getAttribute('aria-valuenow'), text: bar.getAttribute('aria-valuetext') };
+                if (figure && JSON.stringify(figure) !== JSON.stringify(globalThis.figures.at(-1))) globalThis.figures.push(figure);
+            };
+            new MutationObserver(look).observe(document.body, { subtree: true, childList: true, attributes: true });
+        });
+        console.log('ready');
+        const bar = rows('open').getByRole('progressbar');
+        await bar.waitFor();
+        seen.open = (await bar.locator('xpath=ancestor::tr').innerText()).split('\n');
+        await rows('open').getByRole('button').focus();
+        await rows('past').waitFor();
+        seen.figures = await page.evaluate(() => globalThis.figures);
+        // The focus stays with its call.
+        seen.followed = await page.evaluate(() => document.querySelector('#past tbody').contains(document.activeElement));
+        seen.left = await rows('open').count();
+        const past = rows('past');
+        seen.past = (await past.innerText()).split('\n');
+        seen.chips = await past.locator('.chip').allInnerTexts();
+        seen.meanings = await past.locator('.chip').evaluateAll(chips => chips.map(chip => chip.title));
+        await page.locator('#said').filter({ hasText: 'ended after' }).waitFor({ state: 'attached' });
+        seen.said = await page.locator('#said').textContent();
+        seen.totals = (await page.locator('#totals tr').innerText()).split('\t').map(text => text.trim());
+
+        const name = await past.getByRole('button').textContent();
+        // What else the client asked is there as well.
+        await page.getByLabel('Only tool calls').uncheck();
+        seen.others = await rows('past').locator('.link').allTextContents();
+        await page.getByLabel('Only tool calls').check();
+        await page.locator('#by-route').focus();
+        await tabTo(name);
+        await page.keyboard.press('Enter');
+        await page.locator('#messages > .card').first().waitFor();
+        seen.inside = await page.evaluate(() => document.querySelector('dialog').contains(document.activeElement));
+        seen.messages = await page.locator('#messages > .card').evaluateAll(items => items.map(item => ({
+            kinds: [...item.querySelectorAll('.chip')].map(chip => chip.textContent),
+            why: item.querySelector('.why').textContent,
+            sides: [...item.querySelectorAll('.side')].map(side => ({
+                title: side.querySelector('h4').textContent,
+                text: [...side.querySelectorAll('code')].map(line => line.textContent).join('\n'),
+                marked: [...side.querySelectorAll('.left, .new')].map(line => line.textContent),
+            })),
+        })));
+        seen.facts = await page.locator('#facts').innerText();
+        await expectAccessible('details');
+        await page.keyboard.press('Escape');
+        seen.closed = !(await page.locator('#details').isVisible());
+        seen.back = await focused();
+        await page.locator('.legend summary').click();
+        await expectAccessible('list');
+    },
+
+    /** Names that are markup stay text; filters and the pause do what they say. */
+    async names() {
+        await page.goto(options.url);
+        await live();
+        await rows('past').nth(1).waitFor();
+        seen.names = await page.locator('#past .link').allTextContents();
+        for (const button of await page.locator('#past .link').all()) {
+            await button.click();
+            await page.locator('#messages > .card').first().waitFor();
+            await page.keyboard.press('Escape');
+        }
+        seen.made = await page.locator('img, iframe, object, script[src], link[rel=stylesheet], main b > *, main script').count();
+        const visible = async () => (await rows('past').locator('.link').allTextContents()).sort();
+        await page.locator('#by-tool').fill('IMG');
+        seen.filtered = await visible();
+        seen.counted = await page.locator('#past-title').innerText();
+        await page.locator('#by-tool').fill('');
+        await page.locator('#by-change').check();
+        seen.unchanged = await visible();
+        seen.none = await page.locator('#past-empty').innerText();
+        await page.locator('#by-change').uncheck();
+        await page.getByRole('button', { name: 'Pause' }).click();
+        seen.paused = await state();
+        await page.getByRole('button', { name: 'Pause' }).click();
+        seen.resumed = await state();
+    },
+
+    /** The connection is lost, and comes back with another Milepost behind it. */
+    async lost() {
+        const call = {
+            n: 1, route: '/other', method: 'tools/call', tool: 'of_before', client: null, token: true, opened: Date.now(), ended: null, outcome: null,
+            progress: '2', total: null, message: null, spoke: null, told: null, received: 0, overheard: 0, sent: 0, beats: 0, repaired: {}, withheld: {}, messages: 0,
+        };
+        const events = { routes: [], calls: [call], now: Date.now() };
+        const body = Object.entries(events).map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join('');
+        let open = false;
+        await page.route('**/calls', route => (open ? route.continue() : route.fulfill({ status: 503, body: 'milepost: too many\n' })));
+        await page.route('**/calls', route => route.fulfill({ contentType: 'text/event-stream', body }), { times: 1 });
+        await page.goto(options.url);
+        await page.locator('#trouble').filter({ hasText: 'too many' }).waitFor();
+        seen.state = await state();
+        seen.trouble = await page.locator('#trouble').innerText();
+        seen.said = await page.locator('#said').textContent();
+        seen.stale = await page.locator('#open .link').allTextContents();
+        await expectAccessible('lost');
+        open = true;
+        await page.getByRole('button', { name: 'Try now' }).click();
+        await live();
+        await page.getByRole('button', { name: 'of_before' }).waitFor({ state: 'detached' });
+        seen.again = await state();
+        seen.complaints = seen.complaints.filter(text => !text.includes('503'));
+    },
+
+    /** A token is asked for, and kept for as long as the tab is open. */
+    async token() {
+        await page.goto(options.url);
+        const field = page.getByLabel('Token', { exact: true });
+        await field.waitFor();
+        seen.asked = await page.locator('#ask').innerText();
+        seen.focus = await page.evaluate(() => document.activeElement.id);
+        await expectAccessible('token');
+        await field.fill('wrong');
+        await page.keyboard.press('Enter');
+        await page.locator('#ask-why').filter({ hasText: 'not it' }).waitFor();
+        await field.fill(options.token);
+        await page.keyboard.press('Enter');
+        await live();
+        seen.hidden = !(await page.locator('#ask').isVisible());
+        await page.reload();
+        await live();
+        seen.kept = await page.evaluate(() => [sessionStorage.length, localStorage.length, document.cookie]);
+        // Chromium itself tells of each status that is an error.
+        seen.refused = seen.complaints.filter(text => text.includes('401')).length;
+        seen.complaints = seen.complaints.filter(text => !text.includes('401'));
+    },
+
+    /** A picture of what goes on, for the documentation. */
+    async picture() {
+        await page.goto(options.url);
+        await live();
+        console.log('ready');
+        await rows('past').nth(3).waitFor();
+        await rows('open').nth(3).waitFor();
+        await page.setViewportSize({ width: 1280, height: 960 });
+        await page.waitForTimeout(12_000);
+        await page.screenshot({ path: options.picture });
+    },
+};
+
+let code = 0;
+try {
+    await scenes[scene]();
+} catch (error) {
+    seen.failed = String(error.stack);
+    seen.shown = await page.locator('body').innerText().catch(String);
+    code = 1;
+}
+await browser.close();
+console.log(JSON.stringify(seen));
+process.exit(code);
