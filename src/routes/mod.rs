@@ -18,7 +18,6 @@ mod spelling;
 mod wrong;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
@@ -94,7 +93,8 @@ impl RoutesError {
 #[derive(Debug, Clone)]
 pub struct Routes {
     path: PathBuf,
-    text: Arc<str>,
+    /// As it was read, with what may be secret in it.
+    text: Secret,
     server: Server,
     admin: Admin,
     state: Option<StateDir>,
@@ -126,7 +126,7 @@ impl Routes {
             RoutesError::wrong(path, text, wrong, key)
         })?;
         let Meant { server, admin, state, defaults, routes, dialects, taken } = meant;
-        let (path, text) = (path.to_owned(), text.into());
+        let (path, text) = (path.to_owned(), Secret::new(text.to_owned()));
         Ok(Self { path, text, server, admin, state, defaults, routes, dialects, taken })
     }
 
@@ -137,7 +137,7 @@ impl Routes {
 
     /// As it was written.
     pub fn text(&self) -> &str {
-        &self.text
+        self.text.reveal()
     }
 
     /// Where clients are listened to.

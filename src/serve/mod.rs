@@ -30,7 +30,7 @@ use crate::transport::child::adopt_orphans;
 use crate::watch::{Table, Watch};
 use crate::witness::Lookout;
 
-use reload::Reloading;
+use reload::{Hangups, Reloading};
 
 pub use handler::{Admitted, Client, Handler, Routed};
 pub use site::{Controls, Ready, ServeError, Site};
@@ -71,7 +71,7 @@ pub async fn serve(
     let handler = Arc::new(Routed(Arc::clone(&proxy), calls));
     let listed: Vec<&Route> = routes.iter().collect();
     tokio::spawn(tick());
-    let hangups = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
+    let hangups = Hangups::listen().map_err(ServeError::Signals)?;
     let reloading = |site: &Site<Routed>| {
         Reloading::new(routes, memory.clone(), Arc::clone(&proxy), site.controls()).run(hangups)
     };

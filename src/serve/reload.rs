@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -77,6 +78,21 @@ fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
 
+/// SIGHUP, as often as it comes.
+pub(super) struct Hangups {
+    signal: unix::Signal,
+    /// There was a terminal before anyone could know that we are there.
+    had_terminal: bool,
+}
+
+impl Hangups {
+    /// Takes the signal from its default meaning.
+    pub(super) fn listen() -> io::Result<Self> {
+        let had_terminal = has_terminal();
+        Ok(Self { signal: unix::signal(unix::SignalKind::hangup())?, had_terminal })
+    }
+}
+
 /// A file as it was read.
 struct Read {
     text: Result<String, RoutesError>,
@@ -111,19 +127,18 @@ impl Reloading {
     }
 
     /// Looks after the file for as long as it is served. `hangups` asks for it to be read.
-    pub(super) async fn run(mut self, mut hangups: unix::Signal) {
+    pub(super) async fn run(mut self, mut hangups: Hangups) {
         let mut watch = Watch::new(self.files());
         // It may have changed since it was read at the start.
         let mut is_other = self.read().mark != self.taken;
-        let had_terminal = has_terminal();
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let asked = tokio::select! {
-                _ = hangups.recv() => true,
+                _ = hangups.signal.recv() => true,
                 _ = looks.tick() => false,
             };
-            if asked && had_terminal && !has_terminal() {
+            if asked && hangups.had_terminal && !has_terminal() {
                 // Nobody asks for a file to be read by closing a window.
                 if raise(Signal::SIGTERM).is_ok() {
                     return;
