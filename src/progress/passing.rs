@@ -115,18 +115,6 @@ impl Filter {
         passes(own) && others.into_iter().any(|other| passes(other) && other.stream == own.stream)
     }
 
-    /// An upstream stream has broken off. What it paired with is answered with an error that says
-    /// `why`, also if its answer was passing.
-    pub fn stream_broke(&mut self, now: Instant, origin: Origin, why: &str, status: Option<u16>) {
-        self.break_off(now, origin, why, status);
-        let Origin::Stream(on) = origin else { return };
-        for call in self.ledger.paired_with(on).to_vec() {
-            if self.ledger.get(call).is_some_and(|call| call.task.is_none()) {
-                self.answer_with_error(now, call, why, status, Outcome::ServerGone);
-            }
-        }
-    }
-
     /// Its end did not come. Nobody can read an answer that broke off: its request is answered with an
     /// error that says `why`, unless only the end of its line is missing.
     pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {

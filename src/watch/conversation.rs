@@ -1,10 +1,11 @@
 //! One conversation: links what was said to what was decided, and both to calls.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
+use memchr::memmem::Finder;
 
 use super::entry::{Became, Ended, Entry, Kept, State};
 use super::taps::Tapped;
@@ -286,7 +287,9 @@ impl Conversation {
 
 /// Whether a message looks like progress as the specification has it.
 fn names_progress(text: &[u8]) -> bool {
-    memchr::memmem::find(text, mcp::PROGRESS.as_bytes()).is_some()
+    static NAME: LazyLock<Finder<'static>> =
+        LazyLock::new(|| Finder::new(mcp::PROGRESS.as_bytes()));
+    NAME.find(text).is_some()
 }
 
 /// The request of this id in what a client has said.

@@ -22,8 +22,10 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use serde::Serialize;
+
 use crate::progress::mask::Masks;
-use crate::progress::{Mode, Opened, Outcome, Policy, Summary};
+use crate::progress::{Account, Mode, Opened, Outcome, Policy, Summary};
 use crate::witness::{Lookout, Onlooker, Place, View};
 use conversation::Conversation;
 use entry::{Ended, Entry};
@@ -59,8 +61,8 @@ struct Route {
     ended: Mutex<Sums>,
 }
 
-/// What the calls of a route came to that have ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What calls of a route came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Sums {
     calls: u64,
     received: u64,
@@ -79,16 +81,21 @@ impl Route {
 
     fn ended(&self, call: &Summary) {
         self.opened(-1);
-        let account = &call.account;
         let mut sums = lock(&self.ended);
         sums.calls += 1;
-        sums.received += account.received;
-        sums.sent += account.sent;
-        sums.beats += account.beats;
-        sums.repaired += account.repaired.values().sum::<u64>();
-        sums.withheld += account.withheld.values().sum::<u64>();
+        sums.add(&call.account);
         sums.without_token += u64::from(call.lacks_token);
         sums.failed += u64::from(has_failed(call.outcome));
+    }
+}
+
+impl Sums {
+    fn add(&mut self, account: &Account) {
+        self.received += account.received;
+        self.sent += account.sent;
+        self.beats += account.beats;
+        self.repaired += account.repaired.values().sum::<u64>();
+        self.withheld += account.withheld.values().sum::<u64>();
     }
 }
 

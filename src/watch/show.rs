@@ -29,14 +29,8 @@ const WORDS_MAX: usize = 500;
 pub(super) struct RouteShown {
     route: Box<str>,
     open: i64,
-    calls: u64,
-    received: u64,
-    sent: u64,
-    beats: u64,
-    repaired: u64,
-    withheld: u64,
-    without_token: u64,
-    failed: u64,
+    #[serde(flatten)]
+    sums: Sums,
 }
 
 /// A call as it is shown.
@@ -163,37 +157,13 @@ impl Table {
             for entry in all.iter().filter(|entry| Arc::ptr_eq(&entry.route, route)) {
                 let state = entry.state();
                 if state.ended.is_none() {
-                    sums.add(&state);
+                    sums.add(&state.account);
                 }
             }
-            let Sums { calls, received, sent, beats, .. } = sums;
-            let Sums { repaired, withheld, without_token, failed, .. } = sums;
-            let open = route.open.load(Ordering::Relaxed);
-            let route = route.name.clone();
-            RouteShown {
-                route,
-                open,
-                calls,
-                received,
-                sent,
-                beats,
-                repaired,
-                withheld,
-                without_token,
-                failed,
-            }
+            let (route, open) = (route.name.clone(), route.open.load(Ordering::Relaxed));
+            RouteShown { route, open, sums }
         };
         routes.iter().map(shown).collect()
-    }
-}
-
-impl Sums {
-    fn add(&mut self, state: &State) {
-        self.received += state.account.received;
-        self.sent += state.account.sent;
-        self.beats += state.account.beats;
-        self.repaired += repaired(&state.account).map(|(_, count)| count).sum::<u64>();
-        self.withheld += withheld(&state.account).map(|(_, count)| count).sum::<u64>();
     }
 }
 

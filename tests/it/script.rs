@@ -149,14 +149,6 @@ impl Player {
             "close" => self.filter.close_stream(self.now(), id(), words.get(2) == Some(&"cancels")),
             "gone" => self.filter.server_gone(self.now(), &words[1..].join(" ")),
             "left" => self.filter.client_left(),
-            "broke" => {
-                self.filter.stream_broke(
-                    self.now(),
-                    Origin::Stream(id()),
-                    &words[2..].join(" "),
-                    None,
-                );
-            }
             "apart" => {
                 let key = Key::read(&Bytes::copy_from_slice(words[1].as_bytes())).unwrap();
                 let place = self.filter.answered_apart(self.now(), &key);

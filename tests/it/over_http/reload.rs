@@ -1,6 +1,7 @@
 //! Other settings, and other servers, while calls, sessions and streams are open.
 
-use super::rig::{Rig, check, initialize, pass, secs, settle};
+use super::bridge::begin;
+use super::rig::{Rig, check, pass, secs, settle};
 use super::words::*;
 
 const S: &str = "Mcp-Session-Id: s";
@@ -193,15 +194,7 @@ async fn observing_begins_with_the_next_request() {
 #[tokio::test(start_paused = true)]
 async fn a_session_of_ours_observes_when_it_has_no_call() {
     let (mut rig, mut servers) = Rig::of_lines(QUIET);
-    let answer = rig.post(&[], initialize("2025-06-18"));
-    settle().await;
-    let mut server = servers.try_recv().unwrap();
-    server.line().await;
-    server.say(
-        r#"{"jsonrpc":"2.0","id":"i","result":{"protocolVersion":"2025-06-18","capabilities":{}}}"#,
-    );
-    settle().await;
-    let session = format!("Mcp-Session-Id: {}", answer.header("mcp-session-id").unwrap());
+    let (mut server, session) = begin(&rig, &mut servers, "2025-06-18").await;
     let one = rig.post(&[&session], call("1", "1"));
     server.line().await;
     let observing = lines("server", &format!("{QUIET}mode = \"observe\""));
@@ -229,13 +222,7 @@ async fn a_session_of_ours_observes_when_it_has_no_call() {
 #[tokio::test(start_paused = true)]
 async fn a_session_of_ours_is_idle_for_as_long_as_holds_now() {
     let (mut rig, mut servers) = Rig::of_lines(QUIET);
-    let _answer = rig.post(&[], initialize("2025-06-18"));
-    settle().await;
-    let mut server = servers.try_recv().unwrap();
-    server.line().await;
-    server.say(
-        r#"{"jsonrpc":"2.0","id":"i","result":{"protocolVersion":"2025-06-18","capabilities":{}}}"#,
-    );
+    let (server, _session) = begin(&rig, &mut servers, "2025-06-18").await;
     pass(secs(60)).await;
     assert!(!server.is_closed());
     assert_eq!(rig.take(&lines("server", &format!("{QUIET}upstream.idle_timeout = \"90s\""))), 0);
