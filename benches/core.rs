@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use milepost::guarded::Guarded;
-use milepost::jsonrpc::Message;
-use milepost::lines::INSPECT_MAX;
+use milepost::observe::calls::{Table, Tap, Watch};
+use milepost::observe::events::{Lookout, Place, View, Witness};
 use milepost::progress::extract::Extract;
 use milepost::progress::mask::Masks;
 use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
-use milepost::sse::{Events, Frame};
-use milepost::terminal::Terminal;
-use milepost::watch::{Table, Tap, Watch};
-use milepost::witness::{Lookout, Place, View, Witness};
+use milepost::protocol::jsonrpc::Message;
+use milepost::protocol::lines::INSPECT_MAX;
+use milepost::protocol::sse::{Events, Frame};
+use milepost::protocol::terminal::Terminal;
+use milepost::relay::filter_guard::Guarded;
 
 const WIRE: StreamId = StreamId(0);
 

@@ -1,42 +1,11 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
-pub mod census;
-pub mod clients;
-pub mod demo;
-pub mod doctor;
-pub mod durations;
-pub mod guarded;
-pub mod host;
-pub mod http;
-pub mod json;
-pub mod jsonrpc;
-pub mod lines;
-pub mod masking;
-pub mod mcp;
-pub mod metrics;
-pub mod probe;
+//!
+//! Each folder is a layer. A layer uses the layers above it in this list, never those below.
+pub mod commands;
+pub mod config;
+pub mod gateway;
+pub mod observe;
 pub mod progress;
-pub mod record;
+pub mod protocol;
 pub mod relay;
-pub mod remote;
-pub mod routes;
-pub mod secret;
-pub mod serve;
-pub mod settings;
-pub mod sse;
-pub mod telemetry;
-pub mod terminal;
-pub mod trace_context;
-pub mod traces;
-pub mod transcript;
 pub mod transport;
-pub mod watch;
-pub mod witness;
-pub mod wrap;
-
-pub mod adopt;
-pub mod check;
-pub mod cli;
-pub mod manual;
-pub mod replay;
-pub mod stats;
-pub mod tap;

@@ -10,15 +10,19 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use milepost::cli::{Adopt, Cli, Command, Doctor, Wrap, WrappedServer};
-use milepost::durations::{Memory, state_dir};
-use milepost::record::Recording;
-use milepost::routes::{self, Routes};
-use milepost::telemetry::LogFormat;
-use milepost::traces::{self, Over};
+use milepost::commands::args::{Adopt, Cli, Command, Doctor, Wrap, WrappedServer};
+use milepost::commands::{adopt, check, demo, doctor, man, replay, stats, tap, wrap};
+use milepost::config::routes;
+use milepost::config::routes::Routes;
+use milepost::gateway::listen;
+use milepost::observe::durations::{Memory, state_dir};
+use milepost::observe::events::{Lookout, Place, View, Witness};
+use milepost::observe::log;
+use milepost::observe::log::LogFormat;
+use milepost::observe::otlp;
+use milepost::observe::otlp::Over;
+use milepost::observe::record::Recording;
 use milepost::transport::child::Program;
-use milepost::witness::{Lookout, Place, View, Witness};
-use milepost::{adopt, check, demo, doctor, manual, replay, serve, stats, tap, telemetry, wrap};
 use tokio::runtime::Builder;
 use tracing::Level;
 
@@ -54,7 +58,7 @@ async fn run(command: Command) -> ExitCode {
     match command {
         Command::Wrap(args) => wrap_one(&args).await,
         Command::Serve(args) => {
-            let _log = telemetry::start(args.log.log_level, args.log.log_format);
+            let _log = log::start(args.log.log_level, args.log.log_format);
             let routes = match Routes::load(&args.file) {
                 Ok(routes) => routes,
                 Err(error) => return report(&error, 2),
@@ -67,8 +71,8 @@ async fn run(command: Command) -> ExitCode {
             let records = records.map(|records| Arc::new(records) as Arc<dyn Lookout>);
             let lookouts: Vec<Arc<dyn Lookout>> = records.into_iter().collect();
             let memory = Memory::open(state_dir(None, routes.state()).as_deref());
-            let traces = traces::start(Over::Http);
-            let code = match serve::serve(&routes, &memory, &lookouts).await {
+            let traces = otlp::start(Over::Http);
+            let code = match listen::serve(&routes, &memory, &lookouts).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
             };
@@ -85,7 +89,7 @@ async fn run(command: Command) -> ExitCode {
         },
         Command::Doctor(args) => diagnose(*args).await,
         Command::Stats(args) => {
-            let _log = telemetry::start(Level::WARN, LogFormat::Text);
+            let _log = log::start(Level::WARN, LogFormat::Text);
             match stats::run(&args) {
                 Ok(text) => tell(&text),
                 Err(error) => report(&error, 1),
@@ -109,13 +113,13 @@ async fn run(command: Command) -> ExitCode {
             Err(error) => report(&error, 1),
         },
         Command::Adopt(args) => adopt(&args),
-        Command::Completions(args) => tell(&manual::completions(args.shell)),
+        Command::Completions(args) => tell(&man::completions(args.shell)),
         Command::Man(args) => man(args.dir.as_deref()),
     }
 }
 
 async fn wrap_one(args: &Wrap) -> ExitCode {
-    let _log = telemetry::start(args.log.log_level, args.log.log_format);
+    let _log = log::start(args.log.log_level, args.log.log_format);
     let mut wrapped = match args.resolve() {
         Ok(wrapped) => wrapped,
         Err(error) => return report(&error, 2),
@@ -126,7 +130,7 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),
     };
-    let traces = traces::start(Over::Pipe);
+    let traces = otlp::start(Over::Pipe);
     let place = Place { conversation: 1, part: 1 };
     let policy = Arc::new(wrapped.policy);
     let recorder = records.and_then(|records| records.begin(place, "", View::Whole, &policy));
@@ -171,8 +175,8 @@ fn adopt(args: &Adopt) -> ExitCode {
 }
 
 fn man(folder: Option<&Path>) -> ExitCode {
-    let Some(folder) = folder else { return tell(&manual::whole()) };
-    match manual::write(folder) {
+    let Some(folder) = folder else { return tell(&man::whole()) };
+    match man::write(folder) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report(&error, 1),
     }

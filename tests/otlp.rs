@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
-use milepost::trace_context::{TraceContext, to_hex};
-use milepost::traces::settings::{self, Settings, Wrong};
+use milepost::observe::otlp::settings;
+use milepost::observe::otlp::settings::{Settings, Wrong};
+use milepost::protocol::trace_context::{TraceContext, to_hex};
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
 };

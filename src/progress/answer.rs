@@ -10,9 +10,10 @@ use super::remap::{spliced, within};
 use super::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{AnswerRepairs, Filter, Origin};
-use crate::json;
-use crate::jsonrpc::{INTERNAL_ERROR, Key, Message};
-use crate::mcp::{self, Revision};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message};
+use crate::protocol::mcp;
+use crate::protocol::mcp::Revision;
 
 /// The longest result or error that is rewritten, in bytes; larger ones pass as they are.
 const REWRITE_MAX: usize = 1 << 20;

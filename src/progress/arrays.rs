@@ -11,8 +11,8 @@ use super::server::Unread;
 use super::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{Filter, Origin};
-use crate::jsonrpc::{Framing, Kind, Message};
-use crate::mcp::Revision;
+use crate::protocol::jsonrpc::{Framing, Kind, Message};
+use crate::protocol::mcp::Revision;
 
 /// What becomes of one element: its client's stream and what that gets, and how long it has to wait.
 struct Element {

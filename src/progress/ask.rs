@@ -15,9 +15,10 @@ use super::durations::fnv_1a;
 use super::policy::{Mode, Policy};
 use super::remap::{spliced, within};
 use super::{Filter, Payload};
-use crate::json;
-use crate::jsonrpc::{Key, Kind, Message};
-use crate::mcp::{self, Revision};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::mcp;
+use crate::protocol::mcp::Revision;
 
 /// Members of an object, by name.
 pub type Members = Map<String, Value>;

@@ -11,10 +11,10 @@ use super::meter::Meter;
 use super::policy::Policy;
 use super::stream::{Payload, StreamId};
 use super::verdict::{Reason, Repair, Repairs};
-use crate::clients::Client;
-use crate::jsonrpc::{Framing, Key};
-use crate::mcp::{LISTEN, Revision, TOOLS_CALL};
-use crate::trace_context::TraceContext;
+use crate::progress::clients::Client;
+use crate::protocol::jsonrpc::{Framing, Key};
+use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
+use crate::protocol::trace_context::TraceContext;
 
 /// Names one call of a filter; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,11 +11,13 @@ use super::ledger::Tomb;
 use super::remap::{is_plain, spliced, within};
 use super::stream::{Payload, StreamId};
 use super::{Filter, Mode, Pacing, Record};
-use crate::clients::{self, Client};
-use crate::json;
-use crate::jsonrpc::{Key, Kind, Message, Scan};
-use crate::mcp::{self, Revision};
-use crate::trace_context::TraceContext;
+use crate::progress::clients;
+use crate::progress::clients::Client;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
+use crate::protocol::mcp;
+use crate::protocol::mcp::Revision;
+use crate::protocol::trace_context::TraceContext;
 
 /// What is written of a call that is opened.
 pub(super) struct Opening {

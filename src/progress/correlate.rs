@@ -6,8 +6,8 @@ use super::ledger::Tomb;
 use super::policy::TokenIs;
 use super::verdict::{Reason, Repair};
 use super::{Filter, Origin};
-use crate::jsonrpc::Key;
-use crate::mcp::{LISTEN, Revision};
+use crate::protocol::jsonrpc::Key;
+use crate::protocol::mcp::{LISTEN, Revision};
 
 /// What an upstream has been seen to put where the token belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use super::policy::{BeatValue, Messages};
 use super::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId, Transmit};
 use super::verdict::{Reason, Repair, Verdict};
 use super::{Filter, Mode, Record, pulse, transmit};
-use crate::json;
-use crate::jsonrpc::{Key, own_error};
-use crate::mcp::Revision;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, own_error};
+use crate::protocol::mcp::Revision;
 
 /// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::call::{Call, CallId, Name};
 use super::stream::StreamId;
-use crate::jsonrpc::Key;
+use crate::protocol::jsonrpc::Key;
 
 /// Requests of one connection that may be open at once. A client that has more gets its messages as
 /// ever, but no progress for the newcomers.

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use regex::{Match, Regex, RegexBuilder};
 
-use crate::secret;
+use crate::protocol::secret;
 
 /// What stands in the place of a secret.
 pub const MASK: &str = "***";

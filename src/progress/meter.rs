@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::policy::OnFall;
 use super::verdict::{Reason, Repair, Repairs};
-use crate::json;
+use crate::protocol::json;
 
 /// The step before any real figure, and the largest one while figures are parts of one: small enough
 /// that a later `1/10` keeps its scale.

@@ -24,6 +24,7 @@ mod arrays;
 pub mod ask;
 mod call;
 mod client;
+pub mod clients;
 mod correlate;
 pub mod dialect;
 pub mod durations;
@@ -54,9 +55,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::clients::Client;
-use crate::jsonrpc::{Message, Scan};
-use crate::mcp::Revision;
+use crate::progress::clients::Client;
+use crate::protocol::jsonrpc::{Message, Scan};
+use crate::protocol::mcp::Revision;
 use ledger::{Ledger, Tomb};
 use policies::Policies;
 use stream::{Item, ItemKind, Stream};

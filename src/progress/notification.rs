@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::meter::Told;
-use crate::json;
-use crate::mcp::META_RELATED_TASK;
+use crate::protocol::json;
+use crate::protocol::mcp::META_RELATED_TASK;
 
 /// The longest message of a notification that is written anew, in bytes of JSON text. Text chunks of
 /// a whole minute fit; a flood does not.

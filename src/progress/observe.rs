@@ -6,7 +6,7 @@ use super::remap::spliced;
 use super::stream::{Item, Part, Payload, StreamId, StreamKind, Transmit};
 use super::verdict::Reason;
 use super::{Filter, Mode, Origin, parts, transmit};
-use crate::jsonrpc::{Kind, Message};
+use crate::protocol::jsonrpc::{Kind, Message};
 
 impl Filter {
     /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.

@@ -17,10 +17,10 @@ use super::place::GIVEN_UP;
 use super::server::{Arrived, apply_scale};
 use super::verdict::Reason;
 use super::{Filter, Origin};
-use crate::json;
-use crate::jsonrpc::{Key, Message};
-use crate::mcp;
-use crate::terminal::Terminal;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::mcp;
+use crate::protocol::terminal::Terminal;
 
 /// What was written.
 enum Text<'a> {

@@ -12,8 +12,8 @@ use super::call::CallId;
 use super::correlate::Attributed;
 use super::ledger::Tomb;
 use super::{Filter, Origin, Policy, Reason, Record, StreamId, StreamKind, Verdict};
-use crate::jsonrpc::{Key, Kind, Message};
-use crate::mcp::Revision;
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::mcp::Revision;
 
 /// What a filter is responsible for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use super::ledger::Tomb;
 use super::stream::{Item, ItemKind, Part};
 use super::verdict::{Reason, Verdict};
 use super::{Fate, Filter, Mode, Origin, Outcome, Passing, PassingFate, StreamId, parts};
-use crate::json;
-use crate::jsonrpc::{Key, Kind, Scan};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Kind, Scan};
 
 impl Filter {
     /// The first piece of a message that is too large to be held, and where in it the message's own

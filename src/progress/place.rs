@@ -16,9 +16,9 @@ use super::remap::{spliced, within};
 use super::stream::{Payload, StreamId, StreamKind};
 use super::verdict::Reason;
 use super::{Filter, Origin, parts};
-use crate::json;
-use crate::jsonrpc::{Key, Kind, Message};
-use crate::mcp;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::mcp;
 
 /// How long a server that different clients share may go on with a request that its client has given
 /// up: what names nobody may be about that one. Servers look for cancellations between their steps.

@@ -11,8 +11,8 @@ use super::policy::{Coalesce, Messages};
 use super::stream::{StreamId, StreamKind};
 use super::verdict::Verdict;
 use super::{Filter, Mode, Pacing};
-use crate::json;
-use crate::mcp;
+use crate::protocol::json;
+use crate::protocol::mcp;
 
 /// The longest text that is read this way, in bytes.
 const LENGTH_MAX: usize = 4 << 10;

@@ -8,7 +8,7 @@ use super::dialect::{Dialect, Fields, Report, Source};
 use super::ledger::Ledger;
 use super::policy::{CallPolicy, Mode, Policy};
 use super::{Filter, parts};
-use crate::jsonrpc::Message;
+use crate::protocol::jsonrpc::Message;
 
 /// Policies of open calls that are remembered besides the one of new calls. With more, new calls go by the
 /// newest of them until one is needed no longer.

@@ -14,7 +14,7 @@ use super::call::{Call, CallId, Name};
 use super::client::Opening;
 use super::dialect::{About, Fields, Report};
 use super::stream::{Payload, StreamId};
-use crate::jsonrpc::{Key, Message};
+use crate::protocol::jsonrpc::{Key, Message};
 
 impl Filter {
     /// Gives the request an id and a token of our own, in the places of the client's.

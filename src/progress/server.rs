@@ -11,9 +11,9 @@ use super::policy::{Coalesce, Scale};
 use super::stream::{Item, ItemKind, Judged, Payload};
 use super::verdict::{Reason, Repair, Repairs, Verdict};
 use super::{Fate, Filter, Mode, Origin, notification};
-use crate::json;
-use crate::jsonrpc::{Framing, Key, Kind, Message};
-use crate::mcp;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
+use crate::protocol::mcp;
 
 /// Places in a line of text where an answer is looked for.
 const BRACES_MAX: usize = 16;

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use super::call::CallId;
 use super::policy::Pacing;
 use super::verdict::{Reason, Verdict};
-use crate::jsonrpc::{Framing, Key, Message};
-use crate::trace_context::TraceContext;
+use crate::protocol::jsonrpc::{Framing, Key, Message};
+use crate::protocol::trace_context::TraceContext;
 
 /// Names a client stream of one filter, or an upstream stream that pairs with requests
 /// ([`super::Filter::pair`]). The shell chooses the numbers; no number may mean both.

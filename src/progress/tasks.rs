@@ -7,9 +7,9 @@ use bytes::Bytes;
 use super::call::{Call, CallId, Outcome, Task};
 use super::ledger::Tomb;
 use super::{Filter, StreamId};
-use crate::json;
-use crate::jsonrpc::{Key, Message};
-use crate::mcp;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::mcp;
 
 /// A task without time to live, or with a longer one, is forgotten after this.
 const TASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::apart::Apart;
 use super::legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS, trace_of};
 use super::{Relay, Step, now};
-use crate::jsonrpc::{Kind, Message, Scan};
 use crate::progress::{Fate, Filter, Origin, Part, StreamId, Transmit};
+use crate::protocol::jsonrpc::{Kind, Message, Scan};
+use crate::relay::spool::Apart;
 
 impl<C: Clients, S: Server> Relay<C, S> {
     /// Takes what clients say, all that has come.

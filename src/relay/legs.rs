@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::apart::Apart;
-use crate::jsonrpc::Message;
 use crate::progress::{Origin, Pacing, Payload, Policy, StreamId, StreamKind, Transmit};
-use crate::trace_context::TraceContext;
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::trace_context::TraceContext;
+use crate::relay::spool::Apart;
 
 /// The headers of the HTTP request that a message came in, if it came in one.
 pub type Headers = Option<Arc<HeaderMap>>;

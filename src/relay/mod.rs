@@ -5,12 +5,17 @@
 //! reaching the server, and the reverse. What a slow reader leaves behind is bounded: beyond
 //! [`QUEUE_MAX`](crate::progress::QUEUE_MAX) the other side is no longer read.
 
-mod apart;
-mod aside;
+pub mod child_session;
+pub mod discover_probe;
+pub mod filter_guard;
+pub mod http_upstream;
 mod incoming;
 mod legs;
 mod outbox;
 mod pipe;
+pub mod remote_session;
+mod spool;
+mod stderr;
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
@@ -22,17 +27,17 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::time::{Sleep, sleep_until, timeout};
 
-use crate::guarded::Guarded;
-use crate::jsonrpc::{Message, Scan};
+use crate::observe::events::Witness;
 use crate::progress::dialect::Source;
 use crate::progress::{Filter, Mode, Pacing, Policy, Record, StreamId, StreamKind};
+use crate::protocol::jsonrpc::{Message, Scan};
+use crate::relay::filter_guard::Guarded;
+use crate::relay::spool::Pieces;
+use crate::relay::stderr::Moved;
 use crate::transport::stdio::Reader;
-use crate::witness::Witness;
-use apart::Pieces;
-use aside::Moved;
 
-pub use apart::{Apart, Spilling};
-pub use aside::Aside;
+pub use crate::relay::spool::{Apart, Spilling};
+pub use crate::relay::stderr::Aside;
 pub(crate) use legs::as_the_leg_inside;
 pub use legs::{
     Clients, FromClient, FromServer, Headers, Server, TRACE_HEADERS, UPSTREAM_STREAMS, trace_of,

@@ -9,9 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::legs::{Clients, FromClient, FromServer, Headers, Server};
 use super::outbox::Outbox;
-use crate::jsonrpc::Message;
-use crate::lines::{Frame, INSPECT_MAX, Lines};
 use crate::progress::{Origin, Part, Payload, QUEUE_MAX, StreamId, Transmit};
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
 use crate::transport::stdio::{Reader, Writer};
 
 /// Room for one read; a pipe holds as much.

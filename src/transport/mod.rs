@@ -1,4 +1,6 @@
-//! The two legs, and what lies between them where it is too long to be held.
+//! Bytes in and out: our standard streams, child processes, HTTP.
 pub mod child;
+pub mod http;
+pub mod mcp_http;
 pub mod spill;
 pub mod stdio;

@@ -5,8 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use milepost::adopt::{AdoptError, run};
-use milepost::cli::Adopt;
+use milepost::commands::adopt::{AdoptError, run};
+use milepost::commands::args::Adopt;
 use tempfile::TempDir;
 
 use crate::support::MILEPOST;

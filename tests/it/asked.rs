@@ -3,9 +3,9 @@
 use std::process::Command;
 
 use bytes::Bytes;
-use milepost::jsonrpc::Message;
 use milepost::progress::ask::{Members, TokenType};
 use milepost::progress::{Filter, Mode, Pacing, Policy, StreamId, StreamKind};
+use milepost::protocol::jsonrpc::Message;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use boon::{Compiler, SchemaIndex, Schemas};
-use milepost::routes::{Routes, import, schema};
+use milepost::config::routes::{Routes, import, schema};
 use serde_json::Value;
 
 use crate::routes::{environment, files, folder, parse, repository_file, shape};

@@ -166,7 +166,7 @@ proptest! {
                 prop_assert!(value.value.is_finite() && value.value >= 0.0, "{value:?}");
                 prop_assert!(total.as_ref().is_none_or(|total| value.value <= total.value));
                 for number in total.iter().chain([&value]) {
-                    let text = milepost::json::number(&number.text);
+                    let text = milepost::protocol::json::number(&number.text);
                     prop_assert_eq!(text, Some(number.value), "{:?}", number);
                 }
             }

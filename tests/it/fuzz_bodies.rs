@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use milepost::json;
-use milepost::jsonrpc::{Key, Kind, Message};
-use milepost::lines::{Frame, Lines};
-use milepost::mcp::PROGRESS;
 use milepost::progress::durations::{Durations, Sample};
 use milepost::progress::extract::Extract;
 use milepost::progress::mask::{MASK, Masks};
 use milepost::progress::meter::Figure;
 use milepost::progress::{Coalesce, Mode, OnFall, Pacing, Part, Policy, Transmit};
-use milepost::terminal::{LINE_MAX, Terminal};
+use milepost::protocol::json;
+use milepost::protocol::jsonrpc::{Key, Kind, Message};
+use milepost::protocol::lines::{Frame, Lines};
+use milepost::protocol::mcp::PROGRESS;
+use milepost::protocol::terminal::{LINE_MAX, Terminal};
 
 use crate::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together};
 use crate::sse_rig;

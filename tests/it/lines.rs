@@ -1,10 +1,8 @@
 //! The stdio framing: every case cut at every byte, and any bytes in any pieces.
 
 use bytes::{Bytes, BytesMut};
-use milepost::lines::{
-    Frame::{self, Chunk, End, Line, Rest, Start},
-    INSPECT_MAX, Lines,
-};
+use milepost::protocol::lines::Frame::{Chunk, End, Line, Rest, Start};
+use milepost::protocol::lines::{Frame, INSPECT_MAX, Lines};
 use proptest::prelude::*;
 
 /// Short enough for cases that fit a line of source.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use clap::CommandFactory;
-use milepost::cli::Cli;
-use milepost::routes::Routes;
+use milepost::commands::args::Cli;
+use milepost::config::routes::Routes;
 use serde_json::Value;
 use toml::Table;
 
@@ -129,7 +129,7 @@ fn the_unit_starts_what_is_installed_and_gives_it_no_rights() {
     assert_eq!(value("CapabilityBoundingSet"), "");
     let start: Vec<&str> = value("ExecStart").split(' ').collect();
     let cli = <Cli as clap::Parser>::try_parse_from(&start).unwrap();
-    assert!(matches!(cli.command, milepost::cli::Command::Serve(_)));
+    assert!(matches!(cli.command, milepost::commands::args::Command::Serve(_)));
     let destinations = assets().into_iter().map(|(_, to)| format!("/{to}")).collect::<Vec<_>>();
     for path in [start[0], start[2]] {
         assert!(destinations.iter().any(|to| to == path), "{path} is not installed");

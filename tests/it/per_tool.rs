@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use milepost::config::routes::{Environment, Routes};
 use milepost::progress::Policy;
-use milepost::routes::{Environment, Routes};
 
 use crate::script::Player;
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::jsonrpc::Message;
 use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
+use milepost::protocol::jsonrpc::Message;
 use proptest::prelude::*;
 
 const OWN: StreamId = StreamId(0);

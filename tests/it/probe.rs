@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use milepost::probe::Probing;
 use milepost::progress::Policy;
+use milepost::relay::discover_probe::Probing;
 use milepost::relay::{Aside, Pipe, Relay, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, sink};
 use tokio::time::{Instant, sleep};

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use milepost::jsonrpc::{Kind, Message};
 use milepost::progress::ask::TokenType;
 use milepost::progress::durations::{Durations, Sample};
 use milepost::progress::extract::Extract;
@@ -11,6 +10,7 @@ use milepost::progress::{
     CallPolicy, Coalesce, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict,
     dialect,
 };
+use milepost::protocol::jsonrpc::{Kind, Message};
 use proptest::prelude::*;
 use serde_json::Value;
 

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use milepost::jsonrpc::Message;
 use milepost::progress::Policy;
 use milepost::progress::dialect::{BuiltIn, Dialect, Fields, Report};
+use milepost::protocol::jsonrpc::Message;
 use milepost::relay::{Aside, Pipe, Relay, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;

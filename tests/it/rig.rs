@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::jsonrpc::{Kind, Message};
 use milepost::progress::dialect::Source;
 use milepost::progress::{
     Fate, Filter, Origin, Outcome, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
     Verdict,
 };
+use milepost::protocol::jsonrpc::{Kind, Message};
 
 /// One client on one wire, played at once or with a client that does not read for a while.
 pub(crate) struct Rig {

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use milepost::config::routes::{Environment, Routes, RoutesError};
 use milepost::progress::Policy;
-use milepost::routes::{Environment, Routes, RoutesError};
 use tempfile::TempDir;
 
 pub(crate) fn files(folder: &str) -> Vec<(PathBuf, String)> {

@@ -27,8 +27,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::jsonrpc::{Key, Message};
-use milepost::metrics::RouteCounts;
+use milepost::config::routes::{Environment, Routes};
+use milepost::observe::metrics::RouteCounts;
+use milepost::observe::transcript;
 use milepost::progress::dialect::Source;
 use milepost::progress::durations::Learned;
 use milepost::progress::extract::Extract;
@@ -36,9 +37,8 @@ use milepost::progress::{
     Coalesce, Fate, Filter, Messages, Mode, OnFall, Origin, Pacing, Policy, Reason, Record, Scale,
     StreamId, StreamKind, TokenIs, Verdict, dialect,
 };
-use milepost::routes::{Environment, Routes};
-use milepost::terminal::Terminal;
-use milepost::transcript;
+use milepost::protocol::jsonrpc::{Key, Message};
+use milepost::protocol::terminal::Terminal;
 
 use crate::checker::Checker;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::jsonrpc::{Key, Message, Scan, own_error};
 use milepost::progress::{
     Fate, Filter, Mode, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Verdict,
 };
+use milepost::protocol::jsonrpc::{Key, Message, Scan, own_error};
 use proptest::prelude::*;
 use serde_json::Value;
 

@@ -1,8 +1,9 @@
 //! Server-sent events: every case cut at every byte, and any bytes in any pieces.
 
 use bytes::{Bytes, BytesMut};
-use milepost::lines::INSPECT_MAX;
-use milepost::sse::{self, Event, Events, Frame, Piece};
+use milepost::protocol::lines::INSPECT_MAX;
+use milepost::protocol::sse;
+use milepost::protocol::sse::{Event, Events, Frame, Piece};
 use proptest::prelude::*;
 
 use crate::sse_rig::{Played, Seen, agree, play};

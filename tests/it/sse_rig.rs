@@ -2,7 +2,8 @@
 //! from the specification, and a way to play a stream in pieces.
 
 use bytes::Bytes;
-use milepost::sse::{self, Events, Frame, Piece};
+use milepost::protocol::sse;
+use milepost::protocol::sse::{Events, Frame, Piece};
 
 /// What one block says.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use milepost::jsonrpc::Key;
+use milepost::config::routes::{Environment, Routes};
 use milepost::progress::dialect::{self, Dialect};
-use milepost::routes::{Environment, Routes};
+use milepost::protocol::jsonrpc::Key;
 use proptest::prelude::*;
 
 /// One step of a conversation. The numbers pick from lists, so that they shrink towards the plain.

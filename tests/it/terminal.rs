@@ -1,6 +1,6 @@
 //! What a terminal would show: bars, colours and rubbish, cut at every byte.
 
-use milepost::terminal::{LINE_MAX, Terminal, plain};
+use milepost::protocol::terminal::{LINE_MAX, Terminal, plain};
 use proptest::prelude::*;
 
 /// The lines that are reported when output comes in these pieces.

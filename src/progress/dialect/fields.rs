@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use crate::json::{self, Members};
-use crate::jsonrpc::Key;
 use crate::progress::meter::{Figure, Number};
-use crate::terminal;
+use crate::protocol::json;
+use crate::protocol::json::Members;
+use crate::protocol::jsonrpc::Key;
+use crate::protocol::terminal;
 
 /// Members of one object. Real progress has about ten; more than this is not read.
 const MEMBERS_MAX: usize = 256;

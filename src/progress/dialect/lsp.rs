@@ -7,8 +7,8 @@
 //! speaks LSP beside MCP may want it.
 
 use super::{About, BuiltIn, Fields, Report};
-use crate::jsonrpc::Message;
 use crate::progress::verdict::Repair;
+use crate::protocol::jsonrpc::Message;
 
 use super::fields::clean;
 

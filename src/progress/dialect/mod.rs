@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use super::meter::Figure;
 use super::verdict::Repairs;
-use crate::jsonrpc::{Key, Message};
+use crate::protocol::jsonrpc::{Key, Message};
 
 pub use fields::Fields;
 pub use own::{Count, Final, Own, Pointer};

@@ -10,11 +10,11 @@ use bytes::Bytes;
 
 use super::fields::{is_valid, number, whole};
 use super::{About, Report, Source};
-use crate::json;
-use crate::jsonrpc::Key;
 use crate::progress::extract::Extract;
 use crate::progress::meter::Figure;
 use crate::progress::verdict::Repair;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::Key;
 
 /// What a bare figure of such a dialect counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

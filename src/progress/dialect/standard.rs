@@ -14,11 +14,11 @@ use bytes::Bytes;
 
 use super::fields::{is_valid, number};
 use super::{About, BuiltIn, Fields, Report};
-use crate::json;
-use crate::jsonrpc::{Key, Message};
-use crate::mcp::PROGRESS;
 use crate::progress::meter::Figure;
 use crate::progress::verdict::{Repair, Repairs};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::mcp::PROGRESS;
 
 pub(super) static DIALECT: BuiltIn =
     BuiltIn { name: "standard", methods: &[PROGRESS], default: true, bare_results: false, read };

@@ -13,12 +13,12 @@ use bytes::Bytes;
 
 use super::fields::number;
 use super::{Dialect, Fields, Report};
-use crate::json;
 use crate::progress::CallPolicy;
 use crate::progress::meter::Figure;
 use crate::progress::pulse::one_line;
 use crate::progress::verdict::Repair;
-use crate::terminal;
+use crate::protocol::json;
+use crate::protocol::terminal;
 
 /// Where a server writes for other eyes than the client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,8 +11,8 @@
 
 use super::fields::clean;
 use super::{About, BuiltIn, Fields, Report};
-use crate::jsonrpc::Message;
 use crate::progress::verdict::Repair;
+use crate::protocol::jsonrpc::Message;
 
 pub(super) static DIALECT: BuiltIn = BuiltIn {
     name: "text-chunk",

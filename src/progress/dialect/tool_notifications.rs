@@ -17,9 +17,9 @@
 
 use super::fields::{clean, number, whole};
 use super::{About, BuiltIn, Fields, Report};
-use crate::jsonrpc::Message;
 use crate::progress::meter::Figure;
 use crate::progress::verdict::Repair;
+use crate::protocol::jsonrpc::Message;
 
 pub(super) static DIALECT: BuiltIn = BuiltIn {
     name: "tool-notifications",

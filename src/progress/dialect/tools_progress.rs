@@ -13,10 +13,10 @@ use bytes::Bytes;
 
 use super::fields::{clean, number, whole};
 use super::{About, BuiltIn, Fields, Report};
-use crate::json;
-use crate::jsonrpc::{Key, Message};
 use crate::progress::meter::Figure;
 use crate::progress::verdict::Repair;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Message};
 
 pub(super) static DIALECT: BuiltIn = BuiltIn {
     name: "tools-progress",

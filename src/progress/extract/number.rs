@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::json;
 use crate::progress::meter::{Figure, Number, spell};
+use crate::protocol::json;
 
 /// Digits of a number. More are an id.
 const DIGITS_MAX: usize = 15;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use milepost::clients::{
+use milepost::progress::clients::{
     CLIENTS, Client, Fact, NAME_MAX, Row, Situation, advice, find, is_orderly,
 };
-use milepost::jsonrpc::Message;
 use milepost::progress::{Filter, Pacing, Policy, Record, StreamId, StreamKind, Summary};
+use milepost::protocol::jsonrpc::Message;
 use proptest::prelude::*;
 
 use crate::serving::proxy::{Proxy, Start};

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use milepost::doctor::cure::{Behind, cure};
-use milepost::doctor::examine::examine;
-use milepost::doctor::findings::{Answer, Examined, Terms};
-use milepost::doctor::rules::Rule;
-use milepost::doctor::traffic::{Entry, Stream, What, Wire};
-use milepost::jsonrpc::Message;
+use milepost::commands::doctor::cure::{Behind, cure};
+use milepost::commands::doctor::examine::examine;
+use milepost::commands::doctor::findings::{Answer, Examined, Terms};
+use milepost::commands::doctor::rules::Rule;
+use milepost::commands::doctor::traffic::{Entry, Stream, What, Wire};
+use milepost::protocol::jsonrpc::Message;
 
 /// A conversation as lines: `TIME SIDE text`. The time is in milliseconds; the sides are `>` (we say),
 /// `<` (standard output), `p` (the response to the POST of id 2), `g` (the GET stream), `n` (noise), `e`

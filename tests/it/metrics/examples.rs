@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use milepost::metrics::Metrics;
+use milepost::observe::metrics::Metrics;
 use regex::Regex;
 use serde_json::Value;
 
@@ -21,7 +21,8 @@ fn read(file: &str) -> String {
 fn page() -> Page {
     let metrics = Metrics::new();
     let _ = metrics.route("/a");
-    milepost::census::CENSUS.note(None, milepost::clients::Situation::NoToken);
+    milepost::observe::untokened::CENSUS
+        .note(None, milepost::progress::clients::Situation::NoToken);
     Page::read(&metrics.text(0, || {}))
 }
 

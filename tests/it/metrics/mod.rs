@@ -6,7 +6,7 @@ pub(crate) mod page;
 
 use std::collections::BTreeMap;
 
-use milepost::metrics::Metrics;
+use milepost::observe::metrics::Metrics;
 use page::Page;
 
 use crate::script::{replay_counting, transcripts};

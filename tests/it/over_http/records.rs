@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::thread;
 
 use clap::Parser;
-use milepost::cli::{Cli, Command};
-use milepost::record::{Ending, Recording};
-use milepost::replay;
-use milepost::witness::Lookout;
+use milepost::commands::args::{Cli, Command};
+use milepost::commands::replay;
+use milepost::observe::events::Lookout;
+use milepost::observe::record::{Ending, Recording};
 use tempfile::TempDir;
 
 /// The recordings of a rig, which are played at its end.

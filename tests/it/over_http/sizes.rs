@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use milepost::lines::INSPECT_MAX;
+use milepost::protocol::lines::INSPECT_MAX;
 
 use super::rig::{Rig, pass, secs, settle};
 use super::transcripts::Wire;

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use milepost::guarded::Guarded;
+use milepost::observe::events::{Event, Onlooker, Place, What, Witness};
 use milepost::progress::{Filter, Pacing, Policy, StreamId, StreamKind};
-use milepost::witness::{Event, Onlooker, Place, What, Witness};
+use milepost::relay::filter_guard::Guarded;
 
 use crate::support::milepost;
 

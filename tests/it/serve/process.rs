@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 
-use milepost::serve;
+use milepost::gateway::listen;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -24,7 +24,7 @@ fn again(name: &str, prepare: &str, stdin: Stdio) -> Child {
     let script = format!("{prepare}; exec \"$0\" --exact \"$1\" --nocapture");
     let mut shell = Command::new("sh");
     shell.args(["-c", &script]).arg(std::env::current_exe().unwrap());
-    shell.arg(format!("serve::process::{name}")).env(INNER, "1");
+    shell.arg(format!("listen::process::{name}")).env(INNER, "1");
     shell.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -111,6 +111,6 @@ async fn service() {
     let routes = [Route::new("/a".to_owned(), Upstream::Demo)];
     let handler = Arc::new(Talker::default());
     let none = Admin { listen: None, bearer: None };
-    let code = serve::run(&server(), &none, &routes, Via::named(1), handler, |_| async {}).await;
+    let code = listen::run(&server(), &none, &routes, Via::named(1), handler, |_| async {}).await;
     assert_eq!(code.unwrap(), 0);
 }

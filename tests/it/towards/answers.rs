@@ -4,7 +4,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-use milepost::http::towards::Bearer;
+use milepost::relay::http_upstream::Bearer;
 
 use super::rig::{Rig, call, error, initialize, initialized, progress, result};
 use crate::over_http::rig::{ms, pass, secs, settle};

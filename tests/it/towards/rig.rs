@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use milepost::host::OPEN_CALLS_GRACE;
-use milepost::http::Via;
-use milepost::http::towards::{Bearer, Reach, Towards, Way};
+use milepost::config::routes::{Environment, Routes};
+use milepost::observe::log::Connection;
+use milepost::relay::child_session::OPEN_CALLS_GRACE;
+use milepost::relay::http_upstream::{Bearer, Reach, Towards, Way};
+use milepost::relay::remote_session;
 use milepost::relay::{Aside, Pipe, Relay};
-use milepost::remote;
-use milepost::routes::{Environment, Routes};
-use milepost::telemetry::Connection;
+use milepost::transport::http::via::Via;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -75,7 +75,7 @@ impl Rig {
         let pipe = Pipe::new(Box::new(from), Box::new(to));
         let aside = Aside::new(Box::new(tokio::io::sink()), None);
         let relay = Relay::with_wire(routes.policy(route), pipe, server, aside);
-        let task = tokio::spawn(remote::run(
+        let task = tokio::spawn(remote_session::run(
             relay,
             OPEN_CALLS_GRACE,
             Connection::default(),

@@ -1,0 +1,210 @@
+//! A server at an address: its headers become variables of the environment, so that no secret
+//! comes to stand on a command line, which everybody on the machine can read.
+
+use std::ops::Range;
+
+use http::HeaderName;
+use jsonc_parser::ast::{ObjectProp, StringLit, Value};
+use jsonc_parser::common::Ranged;
+use url::{Host, Url};
+
+use super::document::Edit;
+use super::entry::{Alone, Server, WRAP, quote, range};
+use crate::protocol::secret::{is_secret, is_secret_value};
+
+/// What a client's file calls the transports that `wrap` speaks to servers at an address.
+pub(super) const TRANSPORTS: [&str; 4] = ["http", "sse", "streamable-http", "streamableHttp"];
+
+/// Keys of a server at an address by which its client signs in: nobody can do that in its place.
+const SIGN_IN: [&str; 4] = ["headersHelper", "oauth", "auth", "authProviderType"];
+
+/// What the variables are called that hold the values of headers.
+pub(super) const HEADER_VARIABLE: &str = "MILEPOST_HEADER_";
+
+impl Server<'_> {
+    pub(super) fn wrap_address(
+        &self,
+        (member, url): (&ObjectProp<'_>, &StringLit<'_>),
+        program: &str,
+        is_named: bool,
+    ) -> Result<Vec<Edit>, Alone> {
+        for key in SIGN_IN {
+            if let Some(member) = self.member(key)? {
+                let why = format!("it signs in by {key:?}, which only the client can do");
+                return Err(Alone::new(member.start(), why));
+            }
+        }
+        for key in ["env", "args"] {
+            if let Some(member) = self.member(key)? {
+                let why = format!("it has {key:?} beside its address");
+                return Err(Alone::new(member.start(), why));
+            }
+        }
+        let host = may_be_shown(&url.value).map_err(|why| Alone::new(url.start(), why))?;
+        let mut words = vec![quote(WRAP)];
+        let mut edits = Vec::new();
+        if let Some((_, kind)) = self.string("type")? {
+            words.extend([quote("--transport"), self.raw(kind).to_owned()]);
+            edits.push(Edit::replace(range(kind), quote("stdio")));
+        }
+        let headers = self.headers()?;
+        if let Some(headers) = &headers {
+            edits.push(Edit::replace(headers.key.clone(), quote("env")));
+            for header in &headers.all {
+                let pair = format!("{}={}", header.name, header.variable);
+                words.extend([quote("--header-env"), quote(&pair)]);
+                edits.push(Edit::replace(header.key.clone(), quote(&header.variable)));
+            }
+        }
+        let has_key =
+            headers.is_some_and(|headers| headers.all.iter().any(|header| header.is_secret));
+        if !(has_key || is_named || is_loopback(&host)) {
+            let why = "it may ask for a sign-in (OAuth), which only the client can do; \
+                `--server NAME` wraps it all the same";
+            return Err(Alone::new(url.start(), why));
+        }
+        words.push(self.raw(url).to_owned());
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        edits.push(Edit::replace(range(&member.name), quote("command")));
+        let command = quote(program) + &self.args_member(member, &words);
+        edits.push(Edit::replace(range(url), command));
+        Ok(edits)
+    }
+
+    /// The headers, each with the variable for its value.
+    fn headers(&self) -> Result<Option<Headers>, Alone> {
+        let Some(member) = self.member("headers")? else { return Ok(None) };
+        let expected = || Alone::new(member.value.start(), "\"headers\" is no object");
+        let mut headers: Vec<Header> = Vec::new();
+        for header in &member.value.as_object().ok_or_else(expected)?.properties {
+            let name = header.name.as_str();
+            if name.parse::<HeaderName>().is_err() {
+                let why = format!("{name:?} is no name of a header");
+                return Err(Alone::new(header.start(), why));
+            }
+            let Some(value) = header.value.as_string_lit() else {
+                let why = format!("the header {name:?} is no string");
+                return Err(Alone::new(header.value.start(), why));
+            };
+            let fits =
+                |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+            let plain: String = HEADER_VARIABLE.chars().chain(name.chars().map(fits)).collect();
+            let others = (2..).map(|number| format!("{plain}_{number}"));
+            let is_free = |variable: &String| headers.iter().all(|h| h.variable != *variable);
+            let variable = std::iter::once(plain.clone()).chain(others).find(is_free);
+            headers.push(Header {
+                key: range(&header.name),
+                name: name.to_owned(),
+                variable: variable.unwrap_or_else(|| plain.clone()),
+                is_secret: is_secret(name, &value.value),
+            });
+        }
+        Ok(Some(Headers { key: range(&member.name), all: headers }))
+    }
+
+    /// `options` are those that `wrap` has before the address, `target`.
+    pub(super) fn unwrap_address(
+        &self,
+        member: &ObjectProp<'_>,
+        command: &StringLit<'_>,
+        target: &Value<'_>,
+        options: &[String],
+    ) -> Result<Vec<Edit>, Alone> {
+        let given = |flag: &str| values(options, flag);
+        for flag in ["--header", "--bearer-env", "--bearer-file", "--config"] {
+            if !given(flag).is_empty() {
+                let why = format!("{flag} was not put there by `adopt`");
+                return Err(Alone::new(member.start(), why));
+            }
+        }
+        let mut edits = vec![
+            Edit::replace(range(&member.name), quote("url")),
+            Edit::replace(range(command), self.raw(target)),
+        ];
+        edits.extend(self.without("args")?);
+        if let Some((_, kind)) = self.string("type")? {
+            let transport = given("--transport").first().map_or("http", |transport| *transport);
+            edits.push(Edit::replace(range(kind), quote(transport)));
+        }
+        let mut headers: Vec<(&str, &str)> =
+            given("--header-env").iter().filter_map(|pair| pair.split_once('=')).collect();
+        let env = self.member("env")?;
+        let variables = env.and_then(|env| env.value.as_object());
+        for variable in variables.iter().flat_map(|variables| &variables.properties) {
+            let name = variable.name.as_str();
+            let Some(at) = headers.iter().position(|(_, variable)| *variable == name) else {
+                let why = format!("its variable {name:?} is no header's");
+                return Err(Alone::new(variable.start(), why));
+            };
+            let (header, _) = headers.swap_remove(at);
+            edits.push(Edit::replace(range(&variable.name), quote(header)));
+        }
+        if let Some((header, variable)) = headers.first() {
+            let why = format!("the value of its header {header:?} is elsewhere, in {variable}");
+            return Err(Alone::new(member.start(), why));
+        }
+        edits.extend(env.map(|env| Edit::replace(range(&env.name), quote("headers"))));
+        Ok(edits)
+    }
+}
+
+/// The headers of a server at an address.
+struct Headers {
+    /// The key that they stand at.
+    key: Range<usize>,
+    all: Vec<Header>,
+}
+
+/// One of them.
+struct Header {
+    key: Range<usize>,
+    name: String,
+    /// The variable that holds its value from now on.
+    variable: String,
+    is_secret: bool,
+}
+
+/// Whether an address can stand on a command line, which everybody on the machine can read: its host,
+/// or why not.
+fn may_be_shown(url: &str) -> Result<Host, String> {
+    if url.contains("${") {
+        return Err("its address is filled in by the client, maybe with a secret".to_owned());
+    }
+    let parsed = Url::parse(url).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
+    let Some((url, host)) = parsed.and_then(|url| Some((url.clone(), url.host()?.to_owned())))
+    else {
+        return Err("its address is no http:// or https:// address".to_owned());
+    };
+    let has_secret = !url.username().is_empty()
+        || url.password().is_some()
+        || url.query_pairs().any(|(name, value)| is_secret(&name, &value))
+        || url.path().split('/').any(is_secret_value);
+    if has_secret {
+        let why = "its address holds what looks like a secret, and everybody on the machine can read \
+            command lines";
+        return Err(why.to_owned());
+    }
+    Ok(host)
+}
+
+fn is_loopback(host: &Host) -> bool {
+    match host {
+        Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.is_loopback(),
+    }
+}
+
+/// The values that a flag has among the arguments.
+fn values<'a>(options: &'a [String], flag: &str) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match option.strip_prefix(flag) {
+            Some("") => found.extend(options.next().map(String::as_str)),
+            Some(rest) => found.extend(rest.strip_prefix('=')),
+            None => {}
+        }
+    }
+    found
+}

@@ -1,0 +1,336 @@
+//! One server of a client's file: `milepost wrap` put before it, and taken away again.
+//!
+//! Everything is an edit of the text, so that all else of the entry stays as it is, and what was put
+//! in can be taken out without a trace.
+
+use std::ops::Range;
+
+use clap::Parser;
+use jsonc_parser::ast::{Array, Object, ObjectProp, StringLit, Value};
+use jsonc_parser::common::Ranged;
+
+use super::address::TRANSPORTS;
+use super::document::Edit;
+use crate::commands::args::{Cli, Command};
+
+/// The subcommand that stands in front of a server.
+pub(super) const WRAP: &str = "wrap";
+
+/// Programs that run a package by its name.
+const RUNNERS: [&str; 4] = ["npx", "bunx", "pnpx", "yarn"];
+
+/// What becomes of an entry.
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// It changes.
+    Changes(Vec<Edit>),
+    /// It is as it should be.
+    Stays,
+    /// It cannot be changed, or should not.
+    Alone(Alone),
+}
+
+/// Why an entry is left alone, and where that can be seen.
+#[derive(Debug)]
+pub(super) struct Alone {
+    pub(super) why: String,
+    pub(super) at: usize,
+}
+
+impl Alone {
+    pub(super) fn new(at: usize, why: impl Into<String>) -> Self {
+        Self { why: why.into(), at }
+    }
+}
+
+impl From<Result<Option<Vec<Edit>>, Alone>> for Fate {
+    fn from(edits: Result<Option<Vec<Edit>>, Alone>) -> Self {
+        match edits {
+            Ok(Some(edits)) => Self::Changes(edits),
+            Ok(None) => Self::Stays,
+            Err(alone) => Self::Alone(alone),
+        }
+    }
+}
+
+/// Puts `program` before the server. `is_named`: the user has asked for just this one.
+pub(super) fn wrap(text: &str, object: &Object<'_>, program: &str, is_named: bool) -> Fate {
+    let server = Server { text, object };
+    let edits = match server.is_wrapped() {
+        Ok(Some(_)) => Ok(None),
+        Ok(None) => server.wrap(program, is_named).map(Some),
+        Err(alone) => Err(alone),
+    };
+    edits.into()
+}
+
+/// Takes Milepost away from the server again.
+pub(super) fn unwrap(text: &str, object: &Object<'_>) -> Fate {
+    let server = Server { text, object };
+    let edits = match server.is_wrapped() {
+        Ok(Some(at)) => server.unwrap(at).map(Some),
+        // What is no server of ours needs no word here.
+        Ok(None) | Err(_) => Ok(None),
+    };
+    edits.into()
+}
+
+/// Whether a word is this program's name, with or without its folder, its version or its platform.
+pub(super) fn is_milepost(word: &str) -> bool {
+    file_name(word).starts_with("milepost")
+}
+
+fn file_name(word: &str) -> &str {
+    word.rsplit(['/', '\\']).next().unwrap_or(word)
+}
+
+pub(super) struct Server<'a> {
+    text: &'a str,
+    object: &'a Object<'a>,
+}
+
+impl<'a> Server<'a> {
+    /// The place of a member. One that stands there twice is a mistake that is not ours to sort out.
+    fn place(&self, key: &str) -> Result<Option<usize>, Alone> {
+        let named = |(_, member): &(usize, &ObjectProp<'_>)| member.name.as_str() == key;
+        let mut found = self.object.properties.iter().enumerate().filter(named);
+        match (found.next(), found.next()) {
+            (_, Some((_, twice))) => {
+                Err(Alone::new(twice.start(), format!("\"{key}\" stands there twice")))
+            }
+            (first, None) => Ok(first.map(|(at, _)| at)),
+        }
+    }
+
+    pub(super) fn member(&self, key: &str) -> Result<Option<&'a ObjectProp<'a>>, Alone> {
+        Ok(self.place(key)?.and_then(|at| self.object.properties.get(at)))
+    }
+
+    pub(super) fn string(
+        &self,
+        key: &str,
+    ) -> Result<Option<(&'a ObjectProp<'a>, &'a StringLit<'a>)>, Alone> {
+        let Some(member) = self.member(key)? else { return Ok(None) };
+        let expected = || Alone::new(member.value.start(), format!("\"{key}\" is no string"));
+        Ok(Some((member, member.value.as_string_lit().ok_or_else(expected)?)))
+    }
+
+    fn args(&self) -> Result<Option<&'a Array<'a>>, Alone> {
+        let Some(member) = self.member("args")? else { return Ok(None) };
+        let expected = || Alone::new(member.value.start(), "\"args\" is no list");
+        Ok(Some(member.value.as_array().ok_or_else(expected)?))
+    }
+
+    pub(super) fn raw(&self, part: &impl Ranged) -> &'a str {
+        self.slice(range(part))
+    }
+
+    fn slice(&self, range: Range<usize>) -> &'a str {
+        self.text.get(range).unwrap_or_default()
+    }
+
+    /// Where `wrap` stands in the arguments, if Milepost stands before the server already.
+    fn is_wrapped(&self) -> Result<Option<usize>, Alone> {
+        let (Some((_, command)), Some(args)) = (self.string("command")?, self.args()?) else {
+            return Ok(None);
+        };
+        let word = |at: usize| args.elements.get(at).and_then(word);
+        let is_wrap = |at: &usize| word(*at).is_some_and(|word| word == WRAP);
+        if is_milepost(&command.value) {
+            return Ok(Some(0).filter(is_wrap));
+        }
+        if !RUNNERS.contains(&file_name(&command.value)) {
+            return Ok(None);
+        }
+        // The package is the first word that is no option of the program that runs it.
+        let package = (0..args.elements.len())
+            .find(|at| word(*at).is_none_or(|word| !word.starts_with('-') && word != "dlx"));
+        let ours = package.filter(|at| word(*at).is_some_and(|word| is_milepost(&word)));
+        Ok(ours.map(|at| at + 1).filter(is_wrap))
+    }
+
+    fn wrap(&self, program: &str, is_named: bool) -> Result<Vec<Edit>, Alone> {
+        let kind = self.string("type")?;
+        let kind_is = |known: &[&str]| kind.is_none_or(|(_, kind)| known.contains(&&*kind.value));
+        let unknown = || {
+            let (at, kind) = kind.map_or((0, ""), |(_, kind)| (kind.start(), &kind.value));
+            Alone::new(at, format!("a server of the type {kind:?} cannot be reached"))
+        };
+        match (self.string("command")?, self.string("url")?) {
+            (Some((_, command)), Some(_)) => {
+                Err(Alone::new(command.start(), "it has both a command and an address"))
+            }
+            (Some((_, command)), None) if command.value.trim().is_empty() => {
+                Err(Alone::new(command.start(), "its command is empty"))
+            }
+            (Some((_, command)), None) if command.value.starts_with('-') => {
+                Err(Alone::new(command.start(), "its command begins with `-`"))
+            }
+            (Some((_, command)), None) if is_milepost(&command.value) => {
+                Err(Alone::new(command.start(), "it is Milepost itself"))
+            }
+            (Some(command), None) if kind_is(&["stdio"]) => self.wrap_command(command, program),
+            (None, Some(url)) if kind_is(&TRANSPORTS) => self.wrap_address(url, program, is_named),
+            (None, None) => {
+                Err(Alone::new(self.object.start(), "it has neither a \"command\" nor a \"url\""))
+            }
+            _ => Err(unknown()),
+        }
+    }
+
+    fn wrap_command(
+        &self,
+        (member, command): (&ObjectProp<'_>, &StringLit<'_>),
+        program: &str,
+    ) -> Result<Vec<Edit>, Alone> {
+        let mut edits = vec![Edit::replace(range(command), quote(program))];
+        let words = |separator: &str| [&quote(WRAP), "\"--\"", self.raw(command)].join(separator);
+        edits.push(match self.args()? {
+            Some(args) => match args.elements.first() {
+                Some(first) => {
+                    let separator = self.separator(args, member);
+                    Edit::insert(first.start(), words(&separator) + &separator)
+                }
+                None => Edit::insert(args.start() + 1, words(self.comma(member))),
+            },
+            // Without `--`, which shows that there were no arguments.
+            None => {
+                let words = [&quote(WRAP), self.raw(command)];
+                Edit::insert(command.end(), self.args_member(member, &words))
+            }
+        });
+        Ok(edits)
+    }
+
+    /// Takes away what leads to the server, from `wrap`, which stands at `at`.
+    fn unwrap(&self, at: usize) -> Result<Vec<Edit>, Alone> {
+        let (Some((member, command)), Some(args)) = (self.string("command")?, self.args()?) else {
+            return Ok(Vec::new());
+        };
+        let words: Vec<String> = args.elements.iter().filter_map(word).collect();
+        if words.len() < args.elements.len() {
+            return Err(Alone::new(args.start(), "there is more than words in its arguments"));
+        }
+        let ours = words.get(at + 1..).unwrap_or_default();
+        let arguments = ["milepost", WRAP].into_iter().chain(ours.iter().map(String::as_str));
+        let Ok(Cli { command: Command::Wrap(parsed) }) = Cli::try_parse_from(arguments) else {
+            return Err(Alone::new(args.start(), "`milepost wrap` does not know its arguments"));
+        };
+        if parsed.command.is_empty() {
+            return Err(Alone::new(args.start(), "its server is in a route file"));
+        }
+        let first = words.len().saturating_sub(parsed.command.len());
+        // What is behind our own options is the server's, word by word.
+        let is_command = words.iter().skip(first).zip(&parsed.command).all(|(a, b)| *b == **a);
+        let Some(target) = args.elements.get(first).filter(|_| is_command) else {
+            return Err(Alone::new(args.start(), "its server cannot be told from the arguments"));
+        };
+        let options = words.get(at + 1..first).unwrap_or_default();
+        if parsed.address().ok().flatten().is_some() {
+            return self.unwrap_address(member, command, target, options);
+        }
+        let mut edits = vec![Edit::replace(range(command), self.raw(target))];
+        let start = args.elements.first().map_or_else(|| target.start(), Ranged::start);
+        edits.extend(match args.elements.get(first + 1) {
+            Some(next) => Some(Edit::remove(start..next.start())),
+            None if (at, first) == (0, 1) && self.follows("args", "command")? => {
+                self.without("args")?
+            }
+            None => Some(Edit::remove(start..self.comma_end(target.end()))),
+        });
+        Ok(edits)
+    }
+
+    /// What separates words that come before those of a list that has some.
+    fn separator(&self, args: &Array<'_>, member: &ObjectProp<'_>) -> String {
+        let Some(first) = args.elements.first() else { return self.comma(member).to_owned() };
+        if let Some(line) = own_line(self.slice(args.start() + 1..first.start())) {
+            return format!(",{line}");
+        }
+        let second = args.elements.get(1);
+        let used = second.map(|second| self.slice(first.end()..second.start()));
+        used.filter(|used| is_plain_comma(used)).unwrap_or_else(|| self.comma(member)).to_owned()
+    }
+
+    /// A comma as it is in an object that has this member.
+    fn comma(&self, member: &ObjectProp<'_>) -> &'static str {
+        if self.colon(member) == ":" { "," } else { ", " }
+    }
+
+    /// What stands between the key and the value of a member.
+    fn colon(&self, member: &ObjectProp<'_>) -> &'a str {
+        let colon = self.slice(member.name.end()..member.value.start());
+        let is_plain = colon.chars().all(|c| c == ':' || c.is_ascii_whitespace());
+        if is_plain { colon } else { ": " }
+    }
+
+    /// The text of a member `args` that follows `member`.
+    pub(super) fn args_member(&self, member: &ObjectProp<'_>, words: &[&str]) -> String {
+        let before = self.text.get(self.object.start()..member.start()).unwrap_or_default();
+        let separator = match own_line(before) {
+            Some(line) => format!(",{line}"),
+            None => self.comma(member).to_owned(),
+        };
+        let words = words.join(self.comma(member));
+        format!("{separator}\"args\"{}[{words}]", self.colon(member))
+    }
+
+    /// Whether nothing but a comma stands between two members.
+    fn follows(&self, key: &str, before: &str) -> Result<bool, Alone> {
+        let (Some(before), Some(member)) = (self.member(before)?, self.member(key)?) else {
+            return Ok(false);
+        };
+        let is_behind = before.end() <= member.start();
+        Ok(is_behind && is_plain_comma(self.slice(before.value.end()..member.start())))
+    }
+
+    /// Removes a member, with one comma.
+    pub(super) fn without(&self, key: &str) -> Result<Option<Edit>, Alone> {
+        let members = &self.object.properties;
+        let Some(at) = self.place(key)? else { return Ok(None) };
+        let before = at.checked_sub(1).and_then(|at| members.get(at));
+        let range = match (before, members.get(at), members.get(at + 1)) {
+            (Some(before), Some(member), _) => before.value.end()..member.value.end(),
+            (None, Some(member), Some(next)) => member.start()..next.start(),
+            (None, Some(member), None) => member.start()..self.comma_end(member.value.end()),
+            (_, None, _) => return Ok(None),
+        };
+        Ok(Some(Edit::remove(range)))
+    }
+
+    /// The position behind the comma that follows at `at`, or `at` if there is none.
+    fn comma_end(&self, at: usize) -> usize {
+        let rest = self.slice(at..self.text.len());
+        let space = rest.len() - rest.trim_start().len();
+        if rest.trim_start().starts_with(',') { at + space + 1 } else { at }
+    }
+}
+
+/// The end of a text from its last line break, if only white space follows that.
+fn own_line(before: &str) -> Option<&str> {
+    let at = before.trim_end_matches([' ', '\t']).strip_suffix('\n')?.len();
+    let at = at - usize::from(before[..at].ends_with('\r'));
+    Some(&before[at..])
+}
+
+fn is_plain_comma(gap: &str) -> bool {
+    gap.trim() == ","
+}
+
+/// A value as a word of a command line.
+fn word(value: &Value<'_>) -> Option<String> {
+    match value {
+        Value::StringLit(text) => Some(text.value.to_string()),
+        Value::NumberLit(number) => Some(number.value.to_owned()),
+        Value::BooleanLit(truth) => Some(truth.value.to_string()),
+        _ => None,
+    }
+}
+
+pub(super) fn range(part: &impl Ranged) -> Range<usize> {
+    part.start()..part.end()
+}
+
+pub(super) fn quote(word: &str) -> String {
+    serde_json::Value::from(word).to_string()
+}

@@ -1,0 +1,147 @@
+//! What would change, for a person to read: line by line, without secrets.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use console::Style;
+use jsonc_parser::ast::{Comment, Object, Value};
+use jsonc_parser::common::Ranged;
+use similar::{ChangeTag, TextDiff};
+
+use super::address::HEADER_VARIABLE;
+use super::document::{self, Edit, Entry};
+use crate::protocol::secret::{is_secret, is_secret_value};
+use crate::protocol::terminal;
+
+/// Lines around a change. Only lines of the entry itself are shown.
+const CONTEXT: usize = 3;
+
+/// The longest line that is shown, in characters: a file may have all of its text in one.
+const LINE_MAX: usize = 1000;
+
+/// What stands for a secret.
+const HIDDEN: &str = "***";
+
+/// The changes of one entry, as a diff. A terminal is shown colours.
+pub(super) fn diff(old: (&str, &Entry<'_>), new: (&str, &Entry<'_>)) -> String {
+    let (before, after) = (shown(old.0, old.1), shown(new.0, new.1));
+    let first_line =
+        |(text, entry): (&str, &Entry<'_>)| document::line_and_column(text, entry.at).0;
+    let (old_line, new_line) = (first_line(old), first_line(new));
+    let diff = TextDiff::from_lines(&before, &after);
+    let mut out = String::new();
+    for group in diff.grouped_ops(CONTEXT) {
+        let Some(first) = group.first() else { continue };
+        let old_line = old_line + first.old_range().start;
+        let new_line = new_line + first.new_range().start;
+        let head = format!("@@ -{old_line} +{new_line} @@ {}", plain(&old.1.title()));
+        let _ = writeln!(out, "{}", Style::new().cyan().apply_to(head));
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let (sign, style) = match change.tag() {
+                ChangeTag::Delete => ('-', Style::new().red()),
+                ChangeTag::Insert => ('+', Style::new().green()),
+                ChangeTag::Equal => (' ', Style::new()),
+            };
+            let line = format!("{sign}{}", plain(change.value().trim_end_matches(['\r', '\n'])));
+            let _ = writeln!(out, "{}", style.apply_to(line));
+        }
+    }
+    out
+}
+
+/// Text that a terminal shows as it is, in reasonable length.
+pub(super) fn plain(line: &str) -> String {
+    let mut text = terminal::plain(line);
+    if let Some((end, _)) = text.char_indices().nth(LINE_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// An entry as it stands in its file, from the beginning of its line if nothing else stands there,
+/// without what may be secret.
+fn shown(text: &str, entry: &Entry<'_>) -> String {
+    let range = entry.range();
+    let before = text.get(..range.start).unwrap_or_default();
+    let indent = before.len() - before.trim_end_matches([' ', '\t']).len();
+    let start =
+        range.start - if before[..before.len() - indent].ends_with('\n') { indent } else { 0 };
+    let mut masks = comments(text);
+    masks.retain(|mask| range.start <= mask.range.start && mask.range.end <= range.end);
+    mask_object(entry.object, false, &mut masks);
+    for mask in &mut masks {
+        mask.range = mask.range.start - start..mask.range.end - start;
+    }
+    document::apply(text.get(start..range.end).unwrap_or_default(), masks)
+}
+
+/// Comments without their words: they may be settings that are out of use.
+fn comments(text: &str) -> Vec<Edit> {
+    let mut found = BTreeMap::new();
+    for comment in document::comments(text).iter().flat_map(|comments| comments.iter()) {
+        let hidden = match comment {
+            Comment::Line(_) => "// …".to_owned(),
+            Comment::Block(block) => {
+                format!("/* …{} */", "\n".repeat(block.text.matches('\n').count()))
+            }
+        };
+        found.insert(comment.start(), Edit::replace(comment.start()..comment.end(), hidden));
+    }
+    found.into_values().collect()
+}
+
+fn mask_object(object: &Object<'_>, is_hidden: bool, masks: &mut Vec<Edit>) {
+    for member in &object.properties {
+        let name = member.name.as_str();
+        let is_hidden = is_hidden || ["env", "headers"].contains(&name);
+        mask(name, &member.value, is_hidden, masks);
+    }
+}
+
+/// Masks what may be a secret in a value that goes by `name`. `is_hidden`: all of it may be.
+fn mask(name: &str, value: &Value<'_>, is_hidden: bool, masks: &mut Vec<Edit>) {
+    match value {
+        Value::Object(object) => mask_object(object, is_hidden, masks),
+        Value::Array(array) => {
+            let mut flag = "";
+            for element in &array.elements {
+                mask_word(flag, element, is_hidden, masks);
+                let word = element.as_string_lit().map_or("", |text| &text.value);
+                flag = if word.starts_with('-') { word.trim_start_matches('-') } else { "" };
+            }
+        }
+        Value::StringLit(text) if is_hidden || is_secret(name, &text.value) => {
+            // What the client fills in says nothing yet.
+            let is_reference = text.value.starts_with("${") && text.value.ends_with('}');
+            if !is_reference {
+                masks.push(hide(value, HIDDEN));
+            }
+        }
+        Value::NumberLit(_) | Value::BooleanLit(_) if is_hidden => masks.push(hide(value, HIDDEN)),
+        _ => {}
+    }
+}
+
+/// Masks an argument, which stands behind `flag`.
+fn mask_word(flag: &str, element: &Value<'_>, is_hidden: bool, masks: &mut Vec<Edit>) {
+    let Value::StringLit(text) = element else { return mask(flag, element, is_hidden, masks) };
+    if flag == "header-env" && text.value.contains(HEADER_VARIABLE) {
+        return;
+    }
+    // `--token=…`, `KEY=…`, `Authorization: …`
+    for separator in ["=", ": "] {
+        if let Some((name, value)) = text.value.split_once(separator)
+            && is_secret(name.trim_start_matches('-'), value)
+            && !is_hidden
+        {
+            let name = if is_secret_value(name) { HIDDEN } else { name };
+            return masks.push(hide(element, &format!("{name}{separator}{HIDDEN}")));
+        }
+    }
+    mask(flag, element, is_hidden, masks);
+}
+
+fn hide(value: &Value<'_>, shown: &str) -> Edit {
+    Edit::replace(value.start()..value.end(), serde_json::Value::from(shown).to_string())
+}

@@ -1,0 +1,348 @@
+//! The command line: as typed, then as meant.
+
+mod adopt;
+mod ask;
+mod doctor;
+mod policy;
+mod record;
+mod remote;
+mod tap;
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use tracing::Level;
+use url::Url;
+
+use self::policy::PolicyArgs;
+use self::record::RecordArgs;
+use self::remote::{RemoteArgs, at_address};
+use crate::commands::stats;
+use crate::config::routes::{Route, Routes, RoutesError, StdioUpstream, Upstream};
+use crate::config::settings::{StateDir, time};
+use crate::observe::durations;
+use crate::observe::log::LogFormat;
+use crate::observe::record::Recording;
+use crate::progress::Policy;
+
+pub use self::adopt::{Adopt, Completions, Man};
+pub use self::doctor::Doctor;
+pub use self::record::Replay;
+pub use self::remote::RemoteTransport;
+pub use self::tap::Tap;
+
+/// The route file of a folder.
+const ROUTE_FILE: &str = "proxy.toml";
+
+/// A transparent MCP proxy that adds progress to legacy servers.
+#[derive(Debug, Parser)]
+#[command(name = "milepost", version = crate::observe::otlp::VERSION, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Stand in front of a server, for a stdio client: put `milepost wrap --` before its command, or
+    /// give its address
+    #[command(
+        after_help = "Examples:\n  milepost wrap -- npx -y @modelcontextprotocol/server-everything\n  \
+        milepost wrap --bearer-env TOKEN https://mcp.example.com/mcp\n\n\
+        Standard output belongs to the protocol; what Milepost has to say is on standard error. \
+        The exit code is the server's; with an address 0, or 1 if nobody ever answered there."
+    )]
+    Wrap(Box<Wrap>),
+    /// Serve the routes of a file over HTTP
+    Serve(Serve),
+    /// Say what is wrong with a route file, or what it leads to
+    Check(Check),
+    /// Say what a server's progress gets wrong, and what cures it
+    #[command(
+        after_help = "Examples:\n  milepost doctor --call build --args '{\"target\":\"all\"}' --through -- node server.js\n  \
+        milepost doctor --call report --timeout 5m https://mcp.example.com/mcp\n\n\
+        The exit code is 0 if a plain client would be safe with the server, 1 if it would not, 2 if nothing \
+        can be said."
+    )]
+    Doctor(Box<Doctor>),
+    /// Say how long tools take, as far as that has been learned
+    Stats(stats::Args),
+    /// Play a recorded conversation again, and say what became of each message
+    #[command(
+        after_help = "The settings are those of the recording; flags override them, and with --config \
+        those of the route file hold instead. The exit code is 0 if it comes out as it was recorded, \
+        otherwise 1, and 2 for a file that is no recording."
+    )]
+    Replay(Box<Replay>),
+    /// Show each message that passes through `milepost serve`, and what becomes of it
+    #[command(
+        after_help = "Examples:\n  milepost tap --tool build\n  milepost tap --config proxy.toml --verdict withheld\n\n\
+        It needs the [admin] table in the route file of `milepost serve`, and goes on until Ctrl-C: 0. The \
+        exit code is 1 if the proxy ends first, and 2 if it cannot be asked."
+    )]
+    Tap(Tap),
+    /// Print the JSON Schema of route files
+    Schema,
+    /// See it work: a legacy server, the proxy and a client in this terminal
+    Demo(Demo),
+    /// Put Milepost in front of the servers of a client's file of servers, and take it out again
+    #[command(
+        after_help = "The files of Claude Desktop, Claude Code, Cursor, VS Code and Zed are known: \
+        `mcpServers`, `servers`, `mcp.servers`, `context_servers`, or servers by their names alone. \
+        What changes is shown first; comments, order and spacing stay. The file as it was is kept \
+        beside it, as NAME.milepost-backup."
+    )]
+    Adopt(Adopt),
+    /// Print what completes `milepost` in a shell
+    Completions(Completions),
+    /// Print the manual, or write it as pages
+    Man(Man),
+}
+
+/// `milepost wrap`.
+#[derive(Debug, Args)]
+pub struct Wrap {
+    #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten, next_help_heading = "Server at an address")]
+    remote: RemoteArgs,
+    /// The folder in which is kept how long tools take, or `off` [default: $XDG_STATE_HOME/milepost or
+    /// ~/.local/state/milepost]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<StateDir>,
+    #[command(flatten)]
+    record: RecordArgs,
+    /// What is logged, and how.
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// The server's command and its arguments, or its address (`http://…`, `https://…`): Streamable
+    /// HTTP or HTTP+SSE
+    #[arg(required_unless_present = "config", trailing_var_arg = true, value_name = "CMD|URL")]
+    pub command: Vec<OsString>,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// The least important log lines that are written
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = level)]
+    pub log_level: Level,
+    /// How log lines are written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub log_format: LogFormat,
+}
+
+/// `milepost serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The route file
+    #[arg(value_name = "FILE", default_value = ROUTE_FILE)]
+    pub file: PathBuf,
+    /// Threads that carry connections [default: one for each core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    #[command(flatten)]
+    record: RecordArgs,
+    /// What is logged, and how.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+impl Serve {
+    /// Where conversations are recorded, if they are.
+    pub fn recording(&self) -> Option<Recording> {
+        self.record.recording()
+    }
+}
+
+/// `milepost check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The route file
+    #[arg(value_name = "FILE", default_value = ROUTE_FILE)]
+    pub file: PathBuf,
+    /// Print every setting as it is in effect, secrets as "***"
+    #[arg(long)]
+    pub print: bool,
+    /// Print the routes that a client's `mcpServers` file stands for, instead
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["file", "print"])]
+    pub import: Option<PathBuf>,
+}
+
+/// `milepost demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// How long the silent tool is silent
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time)]
+    pub silence: Duration,
+}
+
+fn level(text: &str) -> Result<Level, String> {
+    text.parse().map_err(|_| "one of error, warn, info, debug, trace is expected".to_owned())
+}
+
+/// What is to be run, and how.
+#[derive(Debug)]
+pub struct Wrapped {
+    /// How progress is treated.
+    pub policy: Policy,
+    /// What stands behind us.
+    pub server: WrappedServer,
+    /// The name under which is remembered how long its tools take.
+    pub label: String,
+    /// Where that is kept; `None`: nowhere.
+    pub state_dir: Option<PathBuf>,
+    /// Where the conversation is recorded, if it is.
+    pub recording: Option<Recording>,
+}
+
+/// What stands behind `milepost wrap`.
+#[derive(Debug)]
+pub enum WrappedServer {
+    /// A child process.
+    Command(StdioUpstream),
+    /// A server that is reached over HTTP.
+    Http {
+        /// Where, and with which headers.
+        route: Box<Route>,
+        /// The file that holds the token to present.
+        bearer_file: Option<PathBuf>,
+    },
+}
+
+/// Why arguments cannot be used, which the command line alone does not show.
+#[derive(Debug, thiserror::Error)]
+pub enum WrapError {
+    /// The route file cannot be used.
+    #[error(transparent)]
+    Routes(#[from] RoutesError),
+    /// A dialect that neither is built in nor in the route file.
+    #[error("--dialect: {0}")]
+    Dialect(String),
+    /// A header that is none.
+    #[error("--header: {0}")]
+    Header(String),
+    /// A token that is none.
+    #[error("--bearer-env: {0}")]
+    Bearer(String),
+    /// A route file without an admin listener.
+    #[error("{}: it has no [admin] table, so there is no admin listener", .0.display())]
+    NoAdmin(PathBuf),
+    /// An address that is none.
+    #[error(
+        "{0} is no address of an admin listener; one such as http://127.0.0.1:7333 is expected"
+    )]
+    Admin(String),
+    /// A file that holds no token.
+    #[error("--bearer-file: {0}")]
+    BearerFile(String),
+    /// An address that is none; it may hold a secret.
+    #[error("what begins with http:// or https:// is no address of a server")]
+    BadAddress,
+    /// Something stands behind the address.
+    #[error("{0:?} stands behind the address of the server; options come before it")]
+    BehindAddress(OsString),
+    /// A header of a variable that is none.
+    #[error("--header-env: {0}")]
+    HeaderEnv(String),
+    /// Headers are of no use to a child process.
+    #[error(
+        "--header, --header-env, --bearer-file, --bearer-env and --transport are for a server at an address"
+    )]
+    NoAddress,
+}
+
+impl Wrap {
+    /// What the arguments and the route file mean together.
+    ///
+    /// # Errors
+    /// If the route file cannot be used, or does not fit the arguments.
+    pub fn resolve(&self) -> Result<Wrapped, WrapError> {
+        let mut policy = Policy::default();
+        let mut own = Vec::new();
+        let mut route = None;
+        let mut kept = None;
+        if let Some(file) = &self.policy.config {
+            let routes = Routes::load(file)?;
+            routes.apply_defaults(&mut policy);
+            let name = self.policy.route.as_deref();
+            // With a server of its own, a file needs no route.
+            route = match routes.find(name) {
+                Err(_) if name.is_none() && !self.command.is_empty() => None,
+                found => Some(found?.clone()),
+            };
+            if let Some(route) = &route {
+                route.apply(&mut policy);
+            }
+            own = routes.dialects().to_vec();
+            kept = routes.state().cloned();
+        }
+        self.policy.settings(&own).map_err(WrapError::Dialect)?.apply(&mut policy);
+        let label = match (self.address()?, &route) {
+            (Some(url), _) => durations::label_of_address(&url),
+            (None, Some(route)) if self.command.is_empty() => route.path.clone(),
+            _ => durations::label_of_command(&self.command),
+        };
+        let server = self.server(route)?;
+        let state_dir = durations::state_dir(self.state_dir.as_ref(), kept.as_ref());
+        let recording = self.record.recording();
+        Ok(Wrapped { policy, server, label, state_dir, recording })
+    }
+
+    fn server(&self, route: Option<Route>) -> Result<WrappedServer, WrapError> {
+        let mut route = match (self.address()?, route) {
+            (Some(url), route) => at_address(url, self.remote.transport(), route),
+            (None, Some(route)) if self.command.is_empty() => route,
+            (None, route) => {
+                let mut stdio = match route.map(|route| route.upstream) {
+                    Some(Upstream::Command(stdio)) => stdio,
+                    _ => StdioUpstream::new(Vec::new()),
+                };
+                stdio.command.clone_from(&self.command);
+                return self.child(stdio);
+            }
+        };
+        if let Upstream::Command(stdio) = route.upstream {
+            return self.child(stdio);
+        }
+        self.remote.apply(&mut route.request_headers)?;
+        let bearer_file = self.remote.bearer_file();
+        Ok(WrappedServer::Http { route: Box::new(route), bearer_file })
+    }
+
+    fn child(&self, stdio: StdioUpstream) -> Result<WrappedServer, WrapError> {
+        if self.remote.is_given() {
+            return Err(WrapError::NoAddress);
+        }
+        Ok(WrappedServer::Command(stdio))
+    }
+
+    /// The server's address, if that is what is given.
+    ///
+    /// # Errors
+    /// If something stands behind it.
+    pub fn address(&self) -> Result<Option<Url>, WrapError> {
+        address(&self.command)
+    }
+}
+
+/// The server's address, if that is what is given.
+fn address(command: &[OsString]) -> Result<Option<Url>, WrapError> {
+    let Some(first) = command.first().and_then(|first| first.to_str()) else {
+        return Ok(None);
+    };
+    let url = Url::parse(first).ok();
+    let url = url.filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
+    if url.is_none() && ["http://", "https://"].iter().any(|scheme| first.starts_with(scheme)) {
+        return Err(WrapError::BadAddress);
+    }
+    match command.get(1) {
+        Some(more) if url.is_some() => Err(WrapError::BehindAddress(more.clone())),
+        _ => Ok(url),
+    }
+}

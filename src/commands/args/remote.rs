@@ -1,0 +1,128 @@
+//! What `milepost wrap` is told of a server at an address.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue};
+use url::Url;
+
+use super::WrapError;
+use crate::config::routes::{Environment, HeaderRules, HttpUpstream, Route, Upstream};
+
+#[derive(Debug, Args)]
+pub(super) struct RemoteArgs {
+    /// A header that every request has, as `Name: value`; repeat for more. `${VAR}` is taken from the
+    /// environment
+    #[arg(long = "header", value_name = "HEADER")]
+    headers: Vec<String>,
+    /// The file that holds the token to present (`Authorization: Bearer`); it is read again when it
+    /// changes
+    #[arg(long, value_name = "FILE", conflicts_with = "bearer_env")]
+    bearer_file: Option<PathBuf>,
+    /// The environment variable that holds it
+    #[arg(long, value_name = "VAR")]
+    bearer_env: Option<String>,
+    /// A header whose value is that of an environment variable, as it is; repeat for more
+    #[arg(long = "header-env", value_name = "NAME=VAR", allow_hyphen_values = true)]
+    header_env: Vec<String>,
+    /// What the server speaks: http (Streamable HTTP) or sse (HTTP+SSE) [default: found out]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "TRANSPORT")]
+    transport: Option<RemoteTransport>,
+}
+
+/// The transports of servers at an address, by the names that clients' files have for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RemoteTransport {
+    /// Streamable HTTP; a server of HTTP+SSE is found out.
+    #[value(alias = "streamable-http", alias = "streamableHttp")]
+    Http,
+    /// HTTP+SSE.
+    Sse,
+}
+
+/// A route to an address. What a route of a file says of its own server holds for this one.
+pub(super) fn at_address(
+    url: Url,
+    transport: Option<RemoteTransport>,
+    route: Option<Route>,
+) -> Route {
+    let (url, sse) = match transport {
+        Some(RemoteTransport::Sse) => (None, Some(url)),
+        _ => (Some(url), None),
+    };
+    let new = |url, sse| HttpUpstream {
+        url,
+        sse,
+        http2: false,
+        ca_file: None,
+        client_certificate: None,
+        lifecycle: None,
+    };
+    match route {
+        Some(mut route) => {
+            route.upstream = match route.upstream {
+                Upstream::Http(http) => Upstream::Http(HttpUpstream { url, sse, ..http }),
+                _ => Upstream::Http(new(url, sse)),
+            };
+            route
+        }
+        None => Route::new("/".to_owned(), Upstream::Http(new(url, sse))),
+    }
+}
+
+impl RemoteArgs {
+    /// Adds the headers to those of a route.
+    pub(super) fn apply(&self, rules: &mut HeaderRules) -> Result<(), WrapError> {
+        let environment = Environment::of_process();
+        let mut set = |name: HeaderName, mut value: HeaderValue| {
+            value.set_sensitive(true);
+            rules.set.retain(|(known, _)| *known != name);
+            rules.set.push((name, value));
+        };
+        for header in &self.headers {
+            // Only the name is shown: the value may be a secret.
+            let name = header.split_once(':').map(|(name, _)| format!("{name:?}: "));
+            let name = name.unwrap_or_default();
+            let wrong = |why: &str| WrapError::Header(format!("{name}{why}"));
+            let filled = environment.fill(header).map_err(|why| wrong(&why))?;
+            let form = "`Name: value` is expected";
+            let (name, value) = filled.split_once(':').ok_or_else(|| wrong(form))?;
+            let name = name.trim().parse().map_err(|_| wrong(form))?;
+            let value = value.trim().parse().map_err(|_| wrong("no header can hold its value"))?;
+            set(name, value);
+        }
+        for pair in &self.header_env {
+            let form = || WrapError::HeaderEnv("`NAME=VAR` is expected".to_owned());
+            let (name, variable) = pair.split_once('=').ok_or_else(form)?;
+            let wrong = |why: &str| WrapError::HeaderEnv(format!("{name}: {why}"));
+            let header = name.trim().parse().map_err(|_| form())?;
+            // Its client has filled it in: what looks like a variable in it is none of ours.
+            let value = environment.get(variable).map_err(|why| wrong(&why))?;
+            let value = value.trim().parse();
+            set(header, value.map_err(|_| wrong("no header can hold its value"))?);
+        }
+        if let Some(name) = &self.bearer_env {
+            let token = environment.get(name).map_err(WrapError::Bearer)?;
+            let value = HeaderValue::try_from(format!("Bearer {}", token.trim()));
+            let no_token = |_| WrapError::Bearer(format!("{name} holds no token"));
+            set(AUTHORIZATION, value.map_err(no_token)?);
+        }
+        Ok(())
+    }
+
+    /// Whether anything is given that only a server at an address has a use for.
+    pub(super) fn is_given(&self) -> bool {
+        let Self { headers, bearer_file, bearer_env, header_env, transport } = self;
+        let has_header = !headers.is_empty() || !header_env.is_empty();
+        has_header || bearer_file.is_some() || bearer_env.is_some() || transport.is_some()
+    }
+
+    pub(super) fn bearer_file(&self) -> Option<PathBuf> {
+        self.bearer_file.clone()
+    }
+
+    pub(super) fn transport(&self) -> Option<RemoteTransport> {
+        self.transport
+    }
+}

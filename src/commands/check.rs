@@ -1,0 +1,22 @@
+//! `milepost check`: what a route file, or a client's file of servers, leads to.
+
+use crate::commands::args::Check;
+use crate::config::routes;
+use crate::config::routes::{Routes, RoutesError};
+
+/// What is to be said about the file.
+///
+/// # Errors
+/// If the file cannot be read or anything in it is not as it should be.
+pub fn run(args: &Check) -> Result<String, RoutesError> {
+    if let Some(file) = &args.import {
+        return routes::import(file);
+    }
+    let routes = Routes::load(&args.file)?;
+    if args.print {
+        return Ok(routes.print());
+    }
+    let list = routes.list();
+    let is_empty = list.is_empty();
+    Ok(if is_empty { format!("{}: no routes\n", args.file.display()) } else { list })
+}

@@ -1,0 +1,202 @@
+//! A client that asks for progress and takes the specification at its word.
+//!
+//! Also used to judge what a client would have made of the server's own lines.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+
+/// Asks, and remembers what it has been told.
+#[derive(Debug, Default)]
+pub(super) struct Client {
+    last_id: i64,
+    /// Its unanswered requests.
+    open: BTreeMap<i64, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    token: String,
+    told: Option<f64>,
+}
+
+/// What the client makes of a line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// One of its requests has come this far.
+    Progress(Progress),
+    /// One of its requests is answered.
+    Answer {
+        /// With a result, and not with an error.
+        ok: bool,
+    },
+    /// What a client of MCP cannot use.
+    Refused(Fault),
+}
+
+/// Progress in the server's, or the proxy's, own spelling.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub(super) figure: String,
+    pub(super) total: Option<String>,
+    pub(super) message: String,
+}
+
+/// Why a client cannot use a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// MCP has no such method.
+    Method,
+    /// There is no progress token, or none of an open request of this client.
+    Token,
+    /// `progress` is no number.
+    Figure,
+    /// `total` is no number.
+    Total,
+    /// `message` is no string.
+    Words,
+    /// The figure does not rise.
+    Falls,
+    /// It answers no open request of this client.
+    Answer,
+}
+
+impl Fault {
+    /// What is wrong, in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Method => "not a method of MCP",
+            Self::Token => "not a token of this client",
+            Self::Figure => "no figure",
+            Self::Total => "a total that is no number",
+            Self::Words => "a message that is no string",
+            Self::Falls => "a figure that does not rise",
+            Self::Answer => "an answer to nothing",
+        }
+    }
+}
+
+impl Client {
+    /// The first line a client says.
+    pub(super) fn initialize(&mut self) -> String {
+        self.request(
+            "initialize",
+            concat!(
+                r#""protocolVersion":"2025-06-18","capabilities":{},"#,
+                r#""clientInfo":{"name":"demo-client","version":"1.0.0"}"#,
+            ),
+        )
+    }
+
+    /// The second.
+    pub(super) const INITIALIZED: &str =
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+
+    /// Asks for a tool.
+    pub(super) fn call(&mut self, tool: &str) -> String {
+        self.request("tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#))
+    }
+
+    fn request(&mut self, method: &str, params: &str) -> String {
+        self.last_id += 1;
+        let id = self.last_id;
+        let token = format!(r#""progress-{id}""#);
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params},"_meta":{{"progressToken":{token}}}}}}}"#
+        );
+        self.open.insert(id, Open { token, told: None });
+        line
+    }
+
+    /// Takes a line.
+    pub(super) fn hear(&mut self, line: &Bytes) -> Heard {
+        let message = Message::parse(line.clone());
+        let heard = match message.kind() {
+            Kind::Response => self.answer(&message),
+            _ => self.progress(&message).map(Heard::Progress),
+        };
+        heard.unwrap_or_else(Heard::Refused)
+    }
+
+    fn answer(&mut self, message: &Message) -> Result<Heard, Fault> {
+        let Some(Key::Integer(id)) = message.id_key() else { return Err(Fault::Answer) };
+        self.open.remove(&id).ok_or(Fault::Answer)?;
+        Ok(Heard::Answer { ok: message.result().is_some() })
+    }
+
+    fn progress(&mut self, message: &Message) -> Result<Progress, Fault> {
+        if message.kind() != Kind::Notification
+            || message.method().as_deref() != Some("notifications/progress")
+        {
+            return Err(Fault::Method);
+        }
+        let params = message.params().unwrap_or_default();
+        let part = |name| json::member(&params, name);
+        let token = part("progressToken").ok_or(Fault::Token)?;
+        let open = self.open.values_mut().find(|open| *open.token.as_bytes() == *token);
+        let open = open.ok_or(Fault::Token)?;
+        let figure = part("progress").ok_or(Fault::Figure)?;
+        let value = json::number(&figure).ok_or(Fault::Figure)?;
+        let total = part("total");
+        if total.as_ref().is_some_and(|total| json::number(total).is_none()) {
+            return Err(Fault::Total);
+        }
+        let message = part("message");
+        if message.as_ref().is_some_and(|message| json::words(message).is_none()) {
+            return Err(Fault::Words);
+        }
+        if open.told.is_some_and(|told| value <= told) {
+            return Err(Fault::Falls);
+        }
+        open.told = Some(value);
+        let text = |raw: Bytes| String::from_utf8_lossy(&raw).into_owned();
+        let message = message.unwrap_or_default();
+        Ok(Progress {
+            figure: text(figure),
+            total: total.map(text),
+            message: json::words(&message).unwrap_or_default().into_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the client makes of progress whose params end like this.
+    #[track_caller]
+    fn check(client: &mut Client, params: &str, fault: Option<Fault>) {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#
+        );
+        let refused = match client.hear(&Bytes::from(line)) {
+            Heard::Refused(fault) => Some(fault),
+            _ => None,
+        };
+        assert_eq!(refused, fault, "{params}");
+    }
+
+    #[test]
+    fn only_what_the_specification_allows_is_heard() {
+        let mut client = Client::default();
+        client.call("t");
+        let own = r#""progressToken":"progress-1","#;
+        check(&mut client, r#""progressToken":"other","progress":1"#, Some(Fault::Token));
+        check(&mut client, r#""token":"progress-1","progress":1"#, Some(Fault::Token));
+        check(&mut client, &format!(r#"{own}"progress":null"#), Some(Fault::Figure));
+        check(&mut client, &format!(r#"{own}"progress":1,"total":null"#), Some(Fault::Total));
+        check(&mut client, &format!(r#"{own}"progress":1,"message":7"#), Some(Fault::Words));
+        check(&mut client, &format!(r#"{own}"progress":1,"total":2,"message":"m""#), None);
+        check(&mut client, &format!(r#"{own}"progress":1"#), Some(Fault::Falls));
+        check(&mut client, &format!(r#"{own}"progress":1.5"#), None);
+        let answer = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        assert_eq!(client.hear(&answer), Heard::Answer { ok: true });
+        assert_eq!(client.hear(&answer), Heard::Refused(Fault::Answer));
+        check(&mut client, &format!(r#"{own}"progress":2"#), Some(Fault::Token));
+        let own_method = Bytes::from_static(br#"{"method":"tools/progress","params":{}}"#);
+        assert_eq!(client.hear(&own_method), Heard::Refused(Fault::Method));
+    }
+}

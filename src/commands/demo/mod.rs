@@ -1,0 +1,353 @@
+//! `milepost demo`: a legacy server, the proxy and a client in one process, and a view of what each
+//! of them said.
+//!
+//! Nothing is played back: the proxy is the one that `milepost wrap` runs, the client checks what
+//! it is told, and what the table says is counted on the wires.
+
+mod client;
+mod pipes;
+mod rows;
+mod tally;
+mod view;
+
+use std::fmt;
+use std::future::pending;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use thiserror::Error;
+use tokio::signal::ctrl_c;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use crate::progress::{Policy, Record, Verdict};
+use client::{Client, Heard, Progress};
+use pipes::{Event, Pipes};
+use rows::{Fate, Row, Rows};
+use view::{Line, Tone};
+
+pub use client::Fault;
+pub use tally::Tally;
+pub use view::View;
+
+/// Time between two calls, to read what the last one came to.
+const PAUSE: Duration = Duration::from_millis(600);
+
+/// How long a tool may take beyond its silence.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often bars move by themselves.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What a shell says of a program that Ctrl-C has ended.
+const INTERRUPTED: u8 = 130;
+
+/// One call, and what its tool says of its work.
+struct Scene {
+    tool: &'static str,
+    speaks: &'static str,
+}
+
+/// One after the other: invented tokens can only be attributed while one call is active.
+const SCENES: [Scene; 3] = [
+    Scene {
+        tool: "pagerank",
+        speaks: "tools/progress instead of MCP's method, the request's id instead of the token, \
+                 figures in JSON in a string",
+    },
+    Scene {
+        tool: "index_files",
+        speaks: "invented tokens, null totals, figures that repeat and fall",
+    },
+    Scene { tool: "quarterly_report", speaks: "nothing until it answers" },
+];
+
+/// Why the demonstration failed.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// It could not be shown.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+    /// The client was told something that it must not be told.
+    #[error("the client was told something it cannot use ({}): {line}", fault.words())]
+    Invalid {
+        /// What is wrong with it.
+        fault: Fault,
+        /// The line.
+        line: String,
+    },
+    /// A call has no answer, or an error for one.
+    #[error("{0} was not answered with a result")]
+    Unanswered(&'static str),
+    /// What the client counted is not what the proxy says it sent.
+    #[error("{tool}: the client got {got} notifications, the proxy says it sent {sent}")]
+    Miscounted {
+        /// The tool.
+        tool: &'static str,
+        /// Counted by the client.
+        got: u64,
+        /// Counted by the proxy.
+        sent: u64,
+    },
+    /// Lines and decisions do not fit each other.
+    #[error("the client got other lines than the proxy decided")]
+    Unsettled,
+}
+
+/// Runs the demonstration on standard output and answers with the exit code. `silence` is how long
+/// the silent tool is silent.
+pub async fn run(silence: Duration) -> Result<u8, Error> {
+    let mut view = View::of_stdout();
+    let ended = tokio::select! {
+        ended = play(Policy::default(), silence, &mut view) => ended,
+        Ok(()) = ctrl_c() => {
+            view.clear()?;
+            return Ok(INTERRUPTED);
+        }
+    };
+    match ended {
+        Ok(_) => Ok(0),
+        // Whoever reads us has seen enough.
+        Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => {
+            let _ = view.clear();
+            Err(error)
+        }
+    }
+}
+
+/// Runs the demonstration and answers with what each call came to.
+pub async fn play(
+    policy: Policy,
+    silence: Duration,
+    view: &mut View<'_>,
+) -> Result<Vec<Tally>, Error> {
+    introduce(view)?;
+    let mut client = Client::default();
+    let mut bare = Client::default();
+    let mut pipes = Pipes::connect(policy, silence);
+    pipes.send(&client.initialize()).await;
+    bare.initialize();
+    let mut show = Show {
+        view,
+        silence,
+        client,
+        bare,
+        pipes,
+        rows: Rows::default(),
+        phase: Phase::Greeting,
+        began: Instant::now(),
+        proxy_sent: 0,
+        tallies: Vec::new(),
+    };
+    show.run().await?;
+    show.view.clear()?;
+    tally::show(&show.tallies, show.view)?;
+    Ok(show.tallies)
+}
+
+fn introduce(view: &mut View<'_>) -> io::Result<()> {
+    let intro = "A legacy MCP server, Milepost in front of it, and a client that asks for progress. \
+                 All three are in this process; nothing is played back.";
+    view.words(Tone::Plain, intro, 0)?;
+    view.words(Tone::Plain, "  ~ repaired   + added   x dropped   = as the server sent it", 2)
+}
+
+/// How far the demonstration is.
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// `initialize` is not answered yet.
+    Greeting,
+    /// A call is not answered yet; until when that is fine, if there is an end.
+    Calling(Option<Instant>),
+    /// The next call begins then.
+    Pausing(Instant),
+    /// The client has said that it says nothing more.
+    Leaving,
+}
+
+struct Show<'a, 'b> {
+    view: &'a mut View<'b>,
+    silence: Duration,
+    client: Client,
+    /// Hears the server's own lines, as a client without a proxy would.
+    bare: Client,
+    pipes: Pipes,
+    rows: Rows,
+    phase: Phase,
+    /// When the last call began.
+    began: Instant,
+    /// What the proxy says of the call that ended last: notifications sent.
+    proxy_sent: u64,
+    /// The last one is that of the call going on.
+    tallies: Vec<Tally>,
+}
+
+impl Show<'_, '_> {
+    async fn run(&mut self) -> Result<(), Error> {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let phase = self.phase;
+            tokio::select! {
+                event = self.pipes.events.recv() => match event {
+                    Some(event) => self.see(event).await?,
+                    None => break,
+                },
+                () = due(phase) => self.go_on().await?,
+                _ = ticks.tick(), if self.view.is_live() => self.view.tick(),
+            }
+        }
+        match self.phase {
+            Phase::Leaving if self.rows.is_settled() => Ok(()),
+            Phase::Leaving => Err(Error::Unsettled),
+            _ => Err(Error::Unanswered(self.tool())),
+        }
+    }
+
+    /// The tool of the call going on.
+    fn tool(&self) -> &'static str {
+        self.tallies.last().map_or("initialize", |tally| tally.tool)
+    }
+
+    /// The time of a phase has come.
+    async fn go_on(&mut self) -> Result<(), Error> {
+        if let Phase::Calling(_) = self.phase {
+            return Err(Error::Unanswered(self.tool()));
+        }
+        if let Some(tally) = self.tallies.last() {
+            let without = tally.without();
+            self.view.words(Tone::Plain, &without, 2)?;
+        }
+        match SCENES.get(self.tallies.len()) {
+            Some(scene) => self.call(scene).await?,
+            None => {
+                self.phase = Phase::Leaving;
+                self.pipes.close().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn call(&mut self, scene: &Scene) -> Result<(), Error> {
+        self.view.line(&[])?;
+        self.view.words(Tone::Strong, &format!("{}: {}", scene.tool, scene.speaks), 2)?;
+        self.view.columns()?;
+        self.view.begin(scene.tool);
+        self.tallies.push(Tally::new(scene.tool));
+        self.began = Instant::now();
+        let enough = self.silence.checked_add(PATIENCE);
+        self.phase = Phase::Calling(enough.and_then(|enough| self.began.checked_add(enough)));
+        self.bare.call(scene.tool);
+        let request = self.client.call(scene.tool);
+        self.pipes.send(&request).await;
+        Ok(())
+    }
+
+    async fn see(&mut self, event: Event) -> Result<(), Error> {
+        match event {
+            Event::Sent(line) => {
+                self.count_without(&line);
+                self.rows.sent(line);
+            }
+            Event::Decided(record) => {
+                if let Record::Call(summary) = &record {
+                    self.proxy_sent = summary.account.sent;
+                }
+                self.rows.decided(&record);
+            }
+            Event::Got(line) => self.rows.got(line),
+        }
+        while let Some(row) = self.rows.next() {
+            self.take(&row).await?;
+        }
+        Ok(())
+    }
+
+    /// Counts what the server says as a client would take it that has no proxy.
+    fn count_without(&mut self, line: &Bytes) {
+        let heard = self.bare.hear(line);
+        let Some(tally) = self.tallies.last_mut() else { return };
+        match heard {
+            Heard::Answer { .. } => return,
+            Heard::Progress(_) => tally.usable += 1,
+            Heard::Refused(fault) => *tally.faults.entry(fault).or_default() += 1,
+        }
+        tally.sent += 1;
+    }
+
+    /// Takes what the server said, or did not say, and what the client got of it.
+    async fn take(&mut self, row: &Row) -> Result<(), Error> {
+        let heard = row.got.as_ref().map(|line| self.client.hear(line));
+        if let Some(Heard::Refused(fault)) = heard {
+            let line = row.got.as_ref().map(|line| String::from_utf8_lossy(line).trim().to_owned());
+            return Err(Error::Invalid { fault, line: line.unwrap_or_default() });
+        }
+        if let Some(Heard::Answer { ok }) = heard {
+            return self.answered(row, ok).await;
+        }
+        let Some(tally) = self.tallies.last_mut() else { return Ok(()) };
+        tally.count(row.fate);
+        let (mark, tone) = match row.fate {
+            Fate::Added => ('+', Tone::Added),
+            Fate::Verdict(Verdict::Repaired(_)) => ('~', Tone::Repaired),
+            Fate::Verdict(Verdict::Forwarded) => ('=', Tone::Plain),
+            Fate::Verdict(Verdict::Withheld(_)) => ('x', Tone::Dropped),
+        };
+        let right = match (&heard, row.fate) {
+            (Some(Heard::Progress(told)), _) => {
+                self.view.told(told);
+                told.to_string()
+            }
+            (_, Fate::Verdict(Verdict::Withheld(reason))) => format!("dropped: {}", reason.name()),
+            _ => String::new(),
+        };
+        Ok(self.show(row, mark, right, tone)?)
+    }
+
+    async fn answered(&mut self, row: &Row, ok: bool) -> Result<(), Error> {
+        if !ok {
+            return Err(Error::Unanswered(self.tool()));
+        }
+        let now = Instant::now();
+        let Some(tally) = self.tallies.last_mut() else {
+            self.pipes.send(Client::INITIALIZED).await;
+            self.phase = Phase::Pausing(now);
+            return Ok(());
+        };
+        tally.took = now - self.began;
+        let (tool, got, sent) = (tally.tool, tally.got, self.proxy_sent);
+        if got != sent {
+            return Err(Error::Miscounted { tool, got, sent });
+        }
+        let right = format!("answered after {:.1} s", tally.took.as_secs_f64());
+        self.view.end(tally.took);
+        let repaired = matches!(row.fate, Fate::Verdict(Verdict::Repaired(_)));
+        self.show(row, if repaired { '~' } else { '=' }, right, Tone::Strong)?;
+        self.phase = Phase::Pausing(now + PAUSE);
+        Ok(())
+    }
+
+    fn show(&mut self, row: &Row, mark: char, right: String, tone: Tone) -> io::Result<()> {
+        let left = row.sent.as_ref().map(view::telling_part).unwrap_or_default();
+        let at = row.at.saturating_duration_since(self.began);
+        self.view.message(&Line { at, left, mark, right, tone })
+    }
+}
+
+async fn due(phase: Phase) {
+    match phase {
+        Phase::Calling(Some(at)) | Phase::Pausing(at) => sleep_until(at).await,
+        Phase::Greeting | Phase::Calling(None) | Phase::Leaving => pending().await,
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figure = match &self.total {
+            Some(total) => format!("{}/{total}", self.figure),
+            None => self.figure.clone(),
+        };
+        write!(f, "{figure:8} {}", self.message)
+    }
+}

@@ -1,0 +1,124 @@
+//! Server, proxy and client joined by pipes in memory, and what passes on them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{
+    AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, WriteHalf, duplex, sink, split,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+use crate::gateway::demo_upstream::server::{self, LineReader};
+use crate::progress::{Policy, Record};
+use crate::relay::{Aside, Pipe, Relay, Step};
+
+/// What a pipe of the operating system holds.
+const PIPE_BYTES: usize = 64 << 10;
+
+/// Something passed.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The server sent this line.
+    Sent(Bytes),
+    /// The proxy has decided something.
+    Decided(Record),
+    /// The client got this line.
+    Got(Bytes),
+}
+
+/// The client's end of the connection, and what is seen of all of it.
+pub(crate) struct Pipes {
+    requests: WriteHalf<DuplexStream>,
+    /// Ends when everything has ended.
+    pub(crate) events: UnboundedReceiver<Event>,
+    /// Kept because they end with it.
+    _tasks: JoinSet<()>,
+}
+
+impl Pipes {
+    /// Starts a server and a proxy. Between the two sits a tap that reports each line of the server
+    /// and passes it on.
+    pub(crate) fn connect(policy: Policy, silence: Duration) -> Self {
+        let (client_end, proxy_front) = duplex(PIPE_BYTES);
+        let (proxy_back, tapped) = duplex(PIPE_BYTES);
+        let (tap, server_end) = duplex(PIPE_BYTES);
+        let (report, events) = unbounded_channel();
+        let mut tasks = JoinSet::new();
+
+        let (requests, answers) = split(server_end);
+        tasks.spawn(async move {
+            // It fails only when nobody reads it any more.
+            let _ = server::serve(requests, answers, silence).await;
+        });
+
+        let (from_proxy, to_proxy) = split(tapped);
+        let (from_server, to_server) = split(tap);
+        tasks.spawn(pump(from_proxy, to_server, |_| {}));
+        tasks.spawn(pump(from_server, to_proxy, tell(report.clone(), Event::Sent)));
+
+        let (client_in, client_out) = split(proxy_front);
+        let (server_in, server_out) = split(proxy_back);
+        let client = Pipe::new(Box::new(client_in), Box::new(client_out));
+        let server = Pipe::new(Box::new(server_in), Box::new(server_out));
+        let aside = Aside::new(Box::new(sink()), None);
+        let proxy = Relay::with_wire(policy, client, server, aside);
+        tasks.spawn(relay(proxy, tell(report.clone(), Event::Decided)));
+
+        let (answers, requests) = split(client_end);
+        tasks.spawn(pump(answers, sink(), tell(report, Event::Got)));
+        Self { requests, events, _tasks: tasks }
+    }
+
+    /// Sends a line of the client. If the proxy is gone, the events have ended and tell so.
+    pub(crate) async fn send(&mut self, line: &str) {
+        let _ = self.requests.write_all(format!("{line}\n").as_bytes()).await;
+    }
+
+    /// The client says nothing more.
+    pub(crate) async fn close(&mut self) {
+        let _ = self.requests.shutdown().await;
+    }
+}
+
+fn tell<T>(to: UnboundedSender<Event>, event: fn(T) -> Event) -> impl FnMut(T) {
+    move |what| {
+        let _ = to.send(event(what));
+    }
+}
+
+/// Passes lines on until their end, and shows each before.
+async fn pump(
+    from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut show: impl FnMut(Bytes),
+) {
+    let mut lines = LineReader::new(from);
+    while let Some(line) = lines.next().await {
+        show(line.clone());
+        if to.write_all(&line).await.is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown().await;
+}
+
+/// Runs a connection to its end, as `milepost wrap` does with a child process.
+async fn relay(mut relay: Relay<Pipe, Pipe>, mut note: impl FnMut(Record)) {
+    loop {
+        let step = relay.step().await;
+        while let Some(record) = relay.poll_record() {
+            note(record);
+        }
+        match step {
+            Step::Moved => {}
+            Step::ClientDone | Step::ClientGone => relay.close_server_input().await,
+            Step::ServerDone => break,
+        }
+    }
+    relay.server_gone("the demonstration is over");
+    relay.finish(Duration::from_secs(1)).await;
+    while let Some(record) = relay.poll_record() {
+        note(record);
+    }
+}

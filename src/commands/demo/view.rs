@@ -1,0 +1,329 @@
+//! What the demonstration shows: lines of two columns, and bars where there is a terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use bytes::Bytes;
+use console::Term;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::client::Progress;
+use crate::protocol::json;
+use crate::protocol::json::Members;
+use crate::protocol::jsonrpc::Message;
+
+/// The width of lines where no terminal says how wide it is.
+const PLAIN_WIDTH: usize = 100;
+
+/// Below this width nothing is readable any more, and lines may as well wrap.
+const WIDTH_MIN: usize = 24;
+
+/// From this width on there is room for the time.
+const TIME_FROM: usize = 90;
+
+/// From this width on there is room for a bar beside its message.
+const BAR_FROM: usize = 60;
+
+/// The right column needs no more.
+const RIGHT_MAX: usize = 44;
+
+/// Parts of a bar.
+const BAR_PARTS: u64 = 1000;
+
+/// Where the demonstration is shown.
+pub struct View<'a>(Out<'a>);
+
+enum Out<'a> {
+    /// Lines, and no control sequences.
+    Plain(Box<dyn Write + 'a>, usize),
+    Live(Live),
+}
+
+struct Live {
+    term: Term,
+    color: bool,
+    bars: MultiProgress,
+    /// One for each call; the last one belongs to the call going on.
+    calls: Vec<ProgressBar>,
+}
+
+/// How a piece of a line looks where there are colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Strong,
+    Dim,
+    Repaired,
+    Added,
+    Dropped,
+}
+
+/// One message, as the server sent it and as the client got it.
+pub(super) struct Line {
+    /// Since the call began.
+    pub(super) at: Duration,
+    pub(super) left: String,
+    pub(super) mark: char,
+    pub(super) right: String,
+    pub(super) tone: Tone,
+}
+
+impl<'a> View<'a> {
+    /// Standard output: live if it is a terminal.
+    pub fn of_stdout() -> Self {
+        if !io::stdout().is_terminal() {
+            return Self::plain(io::stdout());
+        }
+        let term = Term::stdout();
+        if console::is_dumb() {
+            return Self(Out::Plain(Box::new(io::stdout()), width_of(&term)));
+        }
+        let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
+        let color = console::colors_enabled();
+        Self(Out::Live(Live { term, color, bars, calls: Vec::new() }))
+    }
+
+    /// Lines without control sequences.
+    pub fn plain(out: impl Write + 'a) -> Self {
+        Self(Out::Plain(Box::new(out), PLAIN_WIDTH))
+    }
+
+    /// Whether [`View::tick`] is of any use.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.0, Out::Live(_))
+    }
+
+    /// Room in a line.
+    pub(super) fn width(&self) -> usize {
+        let width = match &self.0 {
+            Out::Plain(_, width) => *width,
+            Out::Live(live) => width_of(&live.term),
+        };
+        width.max(WIDTH_MIN)
+    }
+
+    /// Words, broken where the line ends. What follows the first line is indented by `indent`.
+    pub(super) fn words(&mut self, tone: Tone, words: &str, indent: usize) -> io::Result<()> {
+        let width = self.width();
+        let mut line = String::new();
+        for word in words.split(' ') {
+            if length(&line) + 1 + length(word) > width && !line.trim().is_empty() {
+                self.line(&[(tone, &line)])?;
+                line = " ".repeat(indent);
+            } else if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        self.line(&[(tone, &line)])
+    }
+
+    /// The names of the two columns.
+    pub(super) fn columns(&mut self) -> io::Result<()> {
+        let columns = Columns::of(self.width());
+        let (left, right) = (columns.left, columns.right);
+        let left = format!("{}{:left$}  ", columns.indent(None), "server sent");
+        self.line(&[(Tone::Dim, &left), (Tone::Dim, &cut("client got", right))])
+    }
+
+    /// One message.
+    pub(super) fn message(&mut self, line: &Line) -> io::Result<()> {
+        let columns = Columns::of(self.width());
+        let left = cut(&line.left, columns.left);
+        let gap = " ".repeat(columns.left - length(&left) + 2);
+        let right = cut(&format!("{} {}", line.mark, line.right), columns.right);
+        self.line(&[
+            (Tone::Plain, &columns.indent(Some(line.at))),
+            (Tone::Dim, &left),
+            (Tone::Plain, &gap),
+            (line.tone, &right),
+        ])
+    }
+
+    /// One line that fits.
+    pub(super) fn line(&mut self, pieces: &[(Tone, &str)]) -> io::Result<()> {
+        match &mut self.0 {
+            Out::Plain(out, _) => {
+                let line: String = pieces.iter().map(|(_, text)| *text).collect();
+                writeln!(out, "{}", line.trim_end())
+            }
+            Out::Live(live) => {
+                let paint = |(tone, text): &(Tone, &str)| live.paint(*tone, text);
+                live.bars.println(pieces.iter().map(paint).collect::<String>())
+            }
+        }
+    }
+
+    /// A call begins: its bar appears.
+    pub(super) fn begin(&mut self, tool: &'static str) {
+        let Out::Live(live) = &mut self.0 else { return };
+        let bar = ProgressBar::new(BAR_PARTS).with_style(live.style(false)).with_prefix(tool);
+        let bar = live.bars.add(bar.with_message("waiting"));
+        bar.tick();
+        live.calls.push(bar);
+    }
+
+    /// The client was told this.
+    pub(super) fn told(&self, told: &Progress) {
+        let Some((live, bar)) = self.bar() else { return };
+        let number = |text: &str| text.parse::<f64>().ok();
+        let part = told.total.as_deref().and_then(number).zip(number(&told.figure));
+        bar.set_style(live.style(part.is_some()));
+        if let Some((total, figure)) = part.filter(|(total, _)| *total > 0.0) {
+            bar.set_position(parts(figure / total));
+        }
+        bar.set_message(told.to_string());
+        bar.tick();
+    }
+
+    /// The client has its answer: the bar stays where it is.
+    pub(super) fn end(&self, took: Duration) {
+        let Some((_, bar)) = self.bar() else { return };
+        bar.abandon_with_message(format!("answered after {:.1} s", took.as_secs_f64()));
+    }
+
+    /// Time passes.
+    pub(super) fn tick(&self) {
+        if let Some((_, bar)) = self.bar()
+            && !bar.is_finished()
+        {
+            bar.tick();
+        }
+    }
+
+    /// Takes the bars away.
+    pub(super) fn clear(&mut self) -> io::Result<()> {
+        match &mut self.0 {
+            Out::Plain(out, _) => out.flush(),
+            Out::Live(live) => {
+                live.bars.clear()?;
+                live.calls.drain(..).for_each(|bar| live.bars.remove(&bar));
+                Ok(())
+            }
+        }
+    }
+
+    fn bar(&self) -> Option<(&Live, &ProgressBar)> {
+        let Out::Live(live) = &self.0 else { return None };
+        live.calls.last().map(|bar| (live, bar))
+    }
+}
+
+impl Live {
+    fn style(&self, has_total: bool) -> ProgressStyle {
+        let color = if self.color { ".green" } else { "" };
+        let template = if width_of(&self.term) < BAR_FROM {
+            "{prefix:16} {wide_msg}".to_owned()
+        } else if has_total {
+            format!("{{prefix:16}} [{{bar:20{color}}}] {{wide_msg}}")
+        } else {
+            format!("{{prefix:16}} [{{spinner:20{color}}}] {{wide_msg}}")
+        };
+        let style = ProgressStyle::with_template(&template);
+        style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ").tick_strings(
+            &[
+                "=                   ",
+                "   =                ",
+                "      =             ",
+                "         =          ",
+                "            =       ",
+                "               =    ",
+                "                  = ",
+                "               =    ",
+                "            =       ",
+                "         =          ",
+                "      =             ",
+                "   =                ",
+                // Over, and nobody has said of how much.
+                "--------------------",
+            ],
+        )
+    }
+
+    fn paint(&self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            _ if !self.color => return text.to_owned(),
+            Tone::Plain => return text.to_owned(),
+            Tone::Strong => 1,
+            Tone::Dim => 2,
+            Tone::Repaired => 32,
+            Tone::Added => 36,
+            Tone::Dropped => 33,
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    }
+}
+
+/// The last place stays free: some terminals wrap as soon as it is written.
+fn width_of(term: &Term) -> usize {
+    let columns = term.size_checked().map_or(PLAIN_WIDTH, |(_, columns)| columns.into());
+    columns.saturating_sub(1)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
+fn parts(fraction: f64) -> u64 {
+    (fraction.clamp(0.0, 1.0) * BAR_PARTS as f64) as u64
+}
+
+/// How a line is divided.
+struct Columns {
+    time: bool,
+    left: usize,
+    right: usize,
+}
+
+impl Columns {
+    fn of(width: usize) -> Self {
+        let time = width >= TIME_FROM;
+        let room = width - if time { 8 } else { 1 } - 2;
+        let right = (room * 54 / 100).min(RIGHT_MAX);
+        Self { time, left: room - right, right }
+    }
+
+    /// What stands before the left column.
+    fn indent(&self, at: Option<Duration>) -> String {
+        match at {
+            _ if !self.time => " ".to_owned(),
+            Some(at) => format!("{:5.1} s ", at.as_secs_f64()),
+            None => format!("{:8}", ""),
+        }
+    }
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// `text`, or its beginning if it is longer than `room`.
+fn cut(text: &str, room: usize) -> String {
+    if length(text) <= room {
+        return text.to_owned();
+    }
+    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// What tells something in a line of the server, in its own spelling: its parameters or its result,
+/// keys without quotes, of content blocks the text.
+pub(super) fn telling_part(line: &Bytes) -> String {
+    let message = Message::parse(line.clone());
+    match (message.params(), message.result()) {
+        (Some(params), _) => members(&params),
+        (_, Some(result)) => format!("result:{{{}}}", members(&result)),
+        _ => String::from_utf8_lossy(line).trim_end().to_owned(),
+    }
+}
+
+fn members(object: &Bytes) -> String {
+    let members = Members::new(object).map(|member| {
+        let key = json::words(&object[member.key]).unwrap_or_default().into_owned();
+        let value = object.slice(member.value);
+        let block = json::elements(&value).and_then(|(found, _)| {
+            found.into_iter().find_map(|block| json::member(&value.slice(block), "text"))
+        });
+        match block {
+            Some(text) => format!("{key}:[…{}…]", String::from_utf8_lossy(&text)),
+            None => format!("{key}:{}", String::from_utf8_lossy(&value)),
+        }
+    });
+    members.collect::<Vec<_>>().join(" ")
+}

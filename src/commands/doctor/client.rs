@@ -1,0 +1,494 @@
+//! A plain client: begins a session, lists tools, calls them, and keeps what it has seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::link::{Arrival, Arrived, Link};
+use super::traffic::{Entry, Stream, What};
+use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
+use crate::protocol::mcp::{
+    DISCOVER, INITIALIZE, INITIALIZED, META_CAPABILITIES, META_CLIENT, META_REVISION, TOOLS_CALL,
+    TOOLS_LIST,
+};
+
+/// Things that are kept. A chatty tool says thousands; what comes after so many is not judged.
+const ENTRIES_MAX: usize = 100_000;
+
+/// Bytes of messages that are kept.
+const BYTES_MAX: usize = 128 << 20;
+
+/// Pages of a list of tools that are asked for.
+const PAGES_MAX: usize = 100;
+
+/// How long the head of the GET stream is waited for: progress may come there.
+const GET_HEAD: Duration = Duration::from_secs(2);
+
+/// How long the server may take to name the endpoint of HTTP+SSE.
+const ENDPOINT_WAIT: Duration = Duration::from_secs(5);
+
+/// The last words of standard error that are shown of a server that has ended.
+const LAST_WORDS: usize = 3;
+
+/// The first token that is given. Tokens are never ids, which some servers give back in their place.
+const FIRST_TOKEN: u64 = 7001;
+
+/// Why something was not answered.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(super) enum Trouble {
+    /// Nobody said anything.
+    #[error("it does not answer within {0:?}")]
+    Silent(Duration),
+    /// It has ended.
+    #[error("it ended{0}")]
+    Ended(String),
+    /// What came is no MCP, or nothing came.
+    #[error("{0}")]
+    Failed(String),
+    /// It answered with an error.
+    #[error("it answered {method} with {error}", error = super::findings::shown(.answer.raw()))]
+    Refused {
+        /// What was asked.
+        method: String,
+        /// The answer.
+        answer: Refusal,
+    },
+}
+
+/// An answer that is an error.
+#[derive(Debug, Clone)]
+pub(super) struct Refusal(pub(super) Message);
+
+impl Refusal {
+    fn raw(&self) -> &Bytes {
+        self.0.raw()
+    }
+}
+
+impl PartialEq for Refusal {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.raw() == other.0.raw()
+    }
+}
+
+/// A tool call that is to be made.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) tool: String,
+    pub(super) arguments: Map<String, Value>,
+    /// Calls at once.
+    pub(super) at_once: usize,
+    /// One more, later, without a token.
+    pub(super) without_token: bool,
+}
+
+/// A session with a server, and what has been seen of it.
+pub(super) struct Client {
+    link: Link,
+    began: Instant,
+    pub(super) entries: Vec<Entry>,
+    bytes: usize,
+    /// The id of the next request. Clients of the SDKs begin at 0, which is `initialize` then.
+    pub(super) next_id: u64,
+    next_token: u64,
+    /// Who we say we are.
+    name: String,
+    timeout: Duration,
+    /// Answers to requests of ours that nobody has taken yet.
+    answers: BTreeMap<u64, Message>,
+    /// Those that somebody has taken.
+    taken: BTreeSet<u64>,
+    /// What came in place of an answer.
+    failures: BTreeMap<Option<u64>, String>,
+    /// Heads of responses: whether the GET stream has one, and the last session that was named.
+    get_head: bool,
+    session: Option<HeaderValue>,
+    closed: bool,
+    has_endpoint: bool,
+    /// The revision that stands in each request (2026-07-28).
+    modern: Option<&'static str>,
+    last_errors: Vec<String>,
+}
+
+impl Client {
+    pub(super) fn new(link: Link, name: &str, timeout: Duration) -> Self {
+        Self {
+            link,
+            began: Instant::now(),
+            entries: Vec::new(),
+            bytes: 0,
+            next_id: 0,
+            next_token: FIRST_TOKEN,
+            name: name.to_owned(),
+            timeout,
+            answers: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            get_head: false,
+            session: None,
+            closed: false,
+            has_endpoint: false,
+            modern: None,
+            last_errors: Vec::new(),
+        }
+    }
+
+    fn us(&self) -> Value {
+        json!({ "name": self.name, "version": env!("CARGO_PKG_VERSION") })
+    }
+
+    fn keep(&mut self, at: Instant, what: What) {
+        let length = match &what {
+            What::Said(message) | What::Heard { message, .. } => message.raw().len(),
+            What::Noise(text) => text.len(),
+            What::Aside(line) => line.len(),
+            What::Head(_) | What::Over(_) => 0,
+        };
+        if self.entries.len() < ENTRIES_MAX && self.bytes + length <= BYTES_MAX {
+            self.bytes += length;
+            let at = at.saturating_duration_since(self.began);
+            self.entries.push(Entry { at, what });
+        }
+    }
+
+    /// Takes in what arrives, until `deadline` or until something has; whether something has.
+    async fn step(&mut self, deadline: Instant) -> bool {
+        let Some(arrived) = self.link.next(deadline).await else { return false };
+        if self.closed && matches!(arrived.what, Arrival::Closed) {
+            return false;
+        }
+        self.take(arrived).await;
+        true
+    }
+
+    async fn take(&mut self, Arrived { at, what }: Arrived) {
+        match what {
+            Arrival::Heard { event, text, .. } if event.as_deref() == Some("endpoint") => {
+                let web = self.link.web().filter(|web| web.is_sse);
+                self.has_endpoint |= web.is_some_and(|web| web.found(&text));
+            }
+            Arrival::Heard { stream, read, event, text } => {
+                let message = Message::parse(text);
+                if message.kind() == Kind::Noise {
+                    return self.keep(at, What::Noise(message.raw().clone()));
+                }
+                self.hear(&message).await;
+                for element in message.elements() {
+                    self.hear(&element).await;
+                }
+                self.keep(at, What::Heard { stream, read, event, message });
+            }
+            Arrival::Noise(text) => self.keep(at, What::Noise(text)),
+            Arrival::Aside(line) => {
+                if self.last_errors.len() >= LAST_WORDS {
+                    self.last_errors.remove(0);
+                }
+                self.last_errors.push(super::findings::shown(line.as_bytes()));
+                self.keep(at, What::Aside(line));
+            }
+            Arrival::Head(stream, session) => {
+                self.get_head |= stream == Stream::Get;
+                self.session = session.or_else(|| self.session.take());
+                self.keep(at, What::Head(stream));
+            }
+            Arrival::Over(stream) => {
+                if let Stream::Post(Some(id)) = stream
+                    && !self.answers.contains_key(&id)
+                    && !self.taken.contains(&id)
+                {
+                    self.failures.insert(Some(id), self.unanswered(stream));
+                }
+                self.keep(at, What::Over(stream));
+            }
+            Arrival::Failed(stream, why) => {
+                let id = match stream {
+                    Stream::Post(id) => id,
+                    Stream::Get => {
+                        self.get_head = true;
+                        return;
+                    }
+                    Stream::Shared => {
+                        self.closed = true;
+                        None
+                    }
+                };
+                self.failures.insert(id, why);
+            }
+            Arrival::Closed => self.closed = true,
+        }
+    }
+
+    /// What is told of a response that has ended without an answer.
+    fn unanswered(&self, stream: Stream) -> String {
+        let said = self.entries.iter().rev().find_map(|entry| match &entry.what {
+            What::Heard { stream: on, message, .. } if *on == stream => Some(message.raw()),
+            _ => None,
+        });
+        let said = said.map(|text| format!("; it said {}", super::findings::shown(text)));
+        format!("its response ended without the answer{}", said.unwrap_or_default())
+    }
+
+    /// Answers what the server asks, and keeps its answers.
+    async fn hear(&mut self, message: &Message) {
+        match message.kind() {
+            Kind::Response => {
+                let id = match message.id_key() {
+                    Some(Key::Integer(id)) => u64::try_from(id).ok(),
+                    Some(Key::Text(id)) => str::from_utf8(&id).ok().and_then(|id| id.parse().ok()),
+                    _ => None,
+                };
+                // Answers to nobody are judged, and not kept here.
+                if let Some(id) = id.filter(|id| *id < self.next_id) {
+                    self.answers.entry(id).or_insert_with(|| message.clone());
+                }
+            }
+            Kind::Request => {
+                let Some(id) = message.id() else { return };
+                let answer = if message.method().as_deref() == Some("ping") {
+                    [br#"{"jsonrpc":"2.0","id":"#, &id[..], br#","result":{}}"#].concat().into()
+                } else {
+                    error_answer(&id, METHOD_NOT_FOUND, "this client only looks", None)
+                };
+                let _ = self.link.say(&Message::parse(answer)).await;
+            }
+            _ => {}
+        }
+    }
+
+    /// Says a request, and answers with its id.
+    async fn ask(&mut self, method: &str, params: Value) -> Result<u64, Trouble> {
+        let mut params = params;
+        if let Some(revision) = self.modern {
+            let us = self.us();
+            let meta = &mut params["_meta"];
+            meta[META_REVISION] = revision.into();
+            meta[META_CLIENT] = us;
+            meta[META_CAPABILITIES] = json!({});
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        let text = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.say(text).await?;
+        Ok(id)
+    }
+
+    async fn say(&mut self, text: Value) -> Result<(), Trouble> {
+        let message = Message::parse(Bytes::from(text.to_string()));
+        self.keep(Instant::now(), What::Said(message.clone()));
+        match self.link.say(&message).await {
+            Ok(()) => Ok(()),
+            Err(why) => {
+                self.drain(Duration::from_millis(200)).await;
+                Err(self.ended().await.unwrap_or(Trouble::Failed(why)))
+            }
+        }
+    }
+
+    /// How the server has ended, if it has.
+    async fn ended(&mut self) -> Option<Trouble> {
+        if !self.closed {
+            return None;
+        }
+        if let Some(why) = self.failures.get(&None) {
+            return Some(Trouble::Failed(why.clone()));
+        }
+        let exit = self.link.exit().await.map(|exit| format!(" ({exit})")).unwrap_or_default();
+        let words = match &self.last_errors[..] {
+            [] => String::new(),
+            lines => format!("; its last words: {}", lines.join(" | ")),
+        };
+        Some(Trouble::Ended(exit + &words))
+    }
+
+    /// Waits for the answers to these requests; what is missing at the end is an error.
+    async fn wait(&mut self, ids: &[u64], patience: Duration) -> Result<(), Trouble> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if ids.iter().all(|id| self.answers.contains_key(id)) {
+                return Ok(());
+            }
+            let failure = ids.iter().find_map(|id| self.failures.remove(&Some(*id)));
+            if let Some(why) = failure {
+                return Err(Trouble::Failed(why));
+            }
+            if self.closed {
+                // What is still on its way: standard error, for one.
+                self.drain(Duration::from_millis(100)).await;
+                if ids.iter().all(|id| self.answers.contains_key(id)) {
+                    return Ok(());
+                }
+                return Err(self.ended().await.unwrap_or(Trouble::Silent(patience)));
+            }
+            if !self.step(deadline).await || Instant::now() >= deadline {
+                return Err(Trouble::Silent(patience));
+            }
+        }
+    }
+
+    /// Takes in what arrives for a while.
+    async fn drain(&mut self, time: Duration) {
+        let deadline = Instant::now() + time;
+        // A server that never pauses is not listened to for ever.
+        while Instant::now() < deadline && self.step(deadline).await {}
+    }
+
+    /// A request and its result.
+    async fn request(&mut self, method: &str, params: Value) -> Result<Value, Trouble> {
+        let patience = self.timeout;
+        self.request_within(method, params, patience).await
+    }
+
+    async fn request_within(
+        &mut self,
+        method: &str,
+        params: Value,
+        patience: Duration,
+    ) -> Result<Value, Trouble> {
+        let id = self.ask(method, params).await?;
+        self.wait(&[id], patience).await?;
+        let Some(answer) = self.answers.remove(&id) else {
+            return Err(Trouble::Silent(patience));
+        };
+        self.taken.insert(id);
+        match answer.result() {
+            Some(result) => Ok(serde_json::from_slice(&result).unwrap_or_default()),
+            None => {
+                let method = method.to_owned();
+                Err(Trouble::Refused { method, answer: Refusal(answer) })
+            }
+        }
+    }
+
+    /// Waits for the endpoint of HTTP+SSE, where that is spoken.
+    pub(super) async fn attach(&mut self) -> Result<(), Trouble> {
+        if !self.link.web().is_some_and(|web| web.is_sse) {
+            return Ok(());
+        }
+        self.link.listen();
+        let deadline = Instant::now() + ENDPOINT_WAIT;
+        while !self.has_endpoint {
+            if let Some(why) = self.failures.get(&None) {
+                return Err(Trouble::Failed(why.clone()));
+            }
+            if self.closed || Instant::now() >= deadline || !self.step(deadline).await {
+                let why = "it names no endpoint (an `endpoint` event) on its stream";
+                return Err(Trouble::Failed(why.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a session in a revision up to 2025-11-25, and answers with what the server says.
+    pub(super) async fn initialize(&mut self, revision: &str) -> Result<Value, Trouble> {
+        self.attach().await?;
+        let us = self.us();
+        let params = json!({ "protocolVersion": revision, "capabilities": {}, "clientInfo": us });
+        let said = self.request(INITIALIZE, params).await?;
+        let agreed = said["protocolVersion"].as_str().unwrap_or_default().to_owned();
+        let session = self.session.clone();
+        if let Some(web) = self.link.web() {
+            web.session = session;
+            // Older servers know no such header.
+            let knows = *agreed >= *"2025-06-18";
+            web.revision = HeaderValue::try_from(&agreed).ok().filter(|_| knows);
+        }
+        self.say(json!({ "jsonrpc": "2.0", "method": INITIALIZED })).await?;
+        if self.link.web().is_some_and(|web| !web.is_sse) {
+            self.link.listen();
+            let deadline = Instant::now() + GET_HEAD;
+            while !self.get_head && Instant::now() < deadline && self.step(deadline).await {}
+        }
+        Ok(said)
+    }
+
+    /// Asks whether 2026-07-28 is spoken, as a client of that revision begins.
+    pub(super) async fn discover(
+        &mut self,
+        revision: &'static str,
+        patience: Duration,
+    ) -> Result<Value, Trouble> {
+        self.attach().await?;
+        self.modern = Some(revision);
+        if let Some(web) = self.link.web() {
+            web.is_modern = true;
+            web.revision = HeaderValue::try_from(revision).ok();
+        }
+        let params = json!({ "_meta": {} });
+        self.request_within(DISCOVER, params, patience).await
+    }
+
+    /// The names of all tools.
+    pub(super) async fn tools(&mut self) -> Result<Vec<String>, Trouble> {
+        let mut names = Vec::new();
+        let mut cursor = Value::Null;
+        for _ in 0..PAGES_MAX {
+            let mut params = json!({});
+            if !cursor.is_null() {
+                params["cursor"] = cursor;
+            }
+            let page = self.request(TOOLS_LIST, params).await?;
+            names.extend(tool_names(&page));
+            cursor = page["nextCursor"].clone();
+            if !cursor.is_string() {
+                break;
+            }
+        }
+        Ok(names)
+    }
+
+    /// The names of the tools at the address where hand-written servers have them.
+    pub(super) async fn tools_elsewhere(&mut self) -> Option<Vec<String>> {
+        let list = self.link.web()?.clone().fetch("/tools/list").await?;
+        let list: Value = serde_json::from_slice(&list).ok()?;
+        let names: Vec<String> = tool_names(&list).chain(tool_names(&list["result"])).collect();
+        (!names.is_empty()).then_some(names)
+    }
+
+    /// Makes the calls, and waits for their answers and for what comes `after` them.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub(super) async fn call(&mut self, wanted: &Wanted, after: Duration) -> Result<(), Trouble> {
+        let mut ids = Vec::new();
+        for at in 0..wanted.at_once {
+            ids.push(self.begin(wanted, self.token(at)).await?);
+        }
+        let mut came = self.wait(&ids, self.timeout).await;
+        self.drain(after).await;
+        if wanted.without_token && came.is_ok() {
+            let id = self.begin(wanted, None).await?;
+            came = self.wait(&[id], self.timeout).await;
+            self.drain(after).await;
+        }
+        came
+    }
+
+    /// The token of a call: numbers and strings in turn, as there are clients of either kind.
+    fn token(&self, at: usize) -> Option<Value> {
+        let number = self.next_token.saturating_add(at as u64);
+        Some(if at.is_multiple_of(2) { number.into() } else { format!("token-{number}").into() })
+    }
+
+    async fn begin(&mut self, wanted: &Wanted, token: Option<Value>) -> Result<u64, Trouble> {
+        let mut params = json!({ "name": wanted.tool, "arguments": wanted.arguments });
+        if let Some(token) = token {
+            params["_meta"] = json!({ "progressToken": token });
+        }
+        self.ask(TOOLS_CALL, params).await
+    }
+
+    /// Ends the session, and the server if we have started it.
+    pub(super) async fn close(self) -> Vec<Entry> {
+        self.link.close().await;
+        self.entries
+    }
+}
+
+fn tool_names(page: &Value) -> impl Iterator<Item = String> {
+    let tools = page["tools"].as_array().into_iter().flatten();
+    tools.filter_map(|tool| tool["name"].as_str().map(str::to_owned))
+}

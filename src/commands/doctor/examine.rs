@@ -1,0 +1,482 @@
+//! Judges a conversation that was seen: entries in, findings out. Knows no I/O and no clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::findings::{Answer, Call, Examined, Finding, Terms, shown};
+use super::rules::Rule;
+use super::traffic::{Entry, Stream, What, Wire};
+use crate::progress::dialect;
+use crate::progress::extract::Extract;
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::mcp::{PROGRESS, TOOLS_CALL};
+
+/// Progress so close to its answer is lost by clients of the TypeScript SDK: with a busy event loop of 8 ms
+/// they lost 2 of 100 at 20 ms.
+pub const GLUED: Duration = Duration::from_millis(20);
+
+/// A call of this length that says nothing at all is silent. Heartbeats begin after 2 s.
+pub const SILENT_CALL: Duration = Duration::from_secs(3);
+
+/// Names under which servers tell how far they are; a number there makes an unknown method look like
+/// progress.
+pub(super) const FIGURES: [&str; 10] = [
+    "progress",
+    "percent",
+    "percentage",
+    "percentComplete",
+    "pct",
+    "progressPercent",
+    "completed",
+    "current",
+    "step",
+    "done",
+];
+
+/// Says what is wrong in a conversation.
+pub fn examine(entries: &[Entry], terms: Terms) -> Examined {
+    let mut examiner = Examiner {
+        terms,
+        asked: BTreeMap::new(),
+        calls: Vec::new(),
+        found: BTreeMap::new(),
+        over: Vec::new(),
+        presets: Extract::presets(),
+    };
+    for entry in entries {
+        examiner.see(entry);
+    }
+    let end = entries.last().map_or(Duration::ZERO, |entry| entry.at);
+    examiner.finish(end)
+}
+
+struct Examiner {
+    terms: Terms,
+    /// Requests of ours that are not calls, and whether they have been answered.
+    asked: BTreeMap<u64, bool>,
+    calls: Vec<Call>,
+    found: BTreeMap<(Rule, Option<String>), Finding>,
+    /// Streams that have ended.
+    over: Vec<Stream>,
+    presets: Extract,
+}
+
+/// Where and when something was heard.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    at: Duration,
+    stream: Stream,
+    read: u64,
+    event: Option<&'a str>,
+}
+
+impl Examiner {
+    fn found(&mut self, rule: Rule, message: &Message) {
+        self.found_named(rule, None, message);
+    }
+
+    fn found_named(&mut self, rule: Rule, name: Option<String>, message: &Message) {
+        let text = || shown(message.raw());
+        let finding = self.found.entry((rule, name.clone())).or_insert_with(|| Finding {
+            rule,
+            count: 0,
+            example: text(),
+            name,
+            message: Some(message.raw().clone()),
+        });
+        finding.count += 1;
+    }
+
+    fn note(&mut self, rule: Rule, example: String) {
+        let new = || Finding { count: 0, ..Finding::of(rule, example) };
+        self.found.entry((rule, None)).or_insert_with(new).count += 1;
+    }
+
+    fn see(&mut self, entry: &Entry) {
+        match &entry.what {
+            What::Said(message) => self.said(entry.at, message),
+            What::Heard { stream, read, event, message } => {
+                let event = event.as_deref();
+                let place = Place { at: entry.at, stream: *stream, read: *read, event };
+                self.byte(entry.at, *stream);
+                self.heard(place, message);
+            }
+            What::Noise(text) => {
+                self.byte(entry.at, Stream::Shared);
+                self.note(Rule::Noise, shown(text));
+            }
+            What::Aside(line) => {
+                if self.calls.iter().any(|call| call.ended.is_none()) && self.tells_how_far(line) {
+                    self.note(Rule::AsideProgress, shown(line.as_bytes()));
+                }
+            }
+            What::Head(stream) => self.byte(entry.at, *stream),
+            What::Over(stream) => self.over.push(*stream),
+        }
+    }
+
+    /// Whether a line of standard error says how far something is.
+    fn tells_how_far(&self, line: &str) -> bool {
+        let structured = line.trim_start().starts_with('{')
+            && ["\"percent", "\"progress"].iter().any(|name| line.contains(name));
+        structured || self.presets.figure(line).is_some()
+    }
+
+    /// The server has said something for whoever listens on this stream.
+    fn byte(&mut self, at: Duration, stream: Stream) {
+        for call in &mut self.calls {
+            let its = match stream {
+                Stream::Shared => true,
+                Stream::Post(id) => id == Some(call.id),
+                Stream::Get => false,
+            };
+            if its && call.ended.is_none() && call.first_byte.is_none() {
+                call.first_byte = Some(at.saturating_sub(call.begun));
+            }
+        }
+    }
+
+    fn said(&mut self, at: Duration, message: &Message) {
+        let Some(Key::Integer(id)) = message.id_key() else { return };
+        let (Ok(id), Kind::Request) = (u64::try_from(id), message.kind()) else { return };
+        let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
+        if message.method().as_deref() != Some(TOOLS_CALL) {
+            self.asked.insert(id, false);
+            return;
+        }
+        let params = &text["params"];
+        self.calls.push(Call {
+            id,
+            tool: params["name"].as_str().unwrap_or_default().to_owned(),
+            token: params["_meta"].get("progressToken").cloned(),
+            answer: Answer::None,
+            took: Duration::ZERO,
+            first_byte: None,
+            first_progress: None,
+            silence: Duration::ZERO,
+            usable: 0,
+            reports: 0,
+            begun: at,
+            ended: None,
+            told: at,
+            figure: None,
+            last: None,
+        });
+    }
+
+    fn heard(&mut self, place: Place<'_>, message: &Message) {
+        if place.event.is_some_and(|name| name != "message") {
+            self.found(Rule::EventName, message);
+        }
+        match message.kind() {
+            Kind::Batch => {
+                if !self.terms.knows_arrays {
+                    self.found(Rule::Array, message);
+                }
+                for element in message.elements() {
+                    self.heard(Place { event: None, ..place }, &element);
+                }
+            }
+            Kind::Response => self.response(place, message),
+            Kind::Notification => self.notification(place, message),
+            Kind::Request | Kind::Noise => {}
+            Kind::Opaque => self.found(Rule::Envelope, message),
+        }
+    }
+
+    fn notification(&mut self, place: Place<'_>, message: &Message) {
+        let method = message.method().unwrap_or_default().into_owned();
+        let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
+        let params = &text["params"];
+        if method == PROGRESS {
+            return self.progress(place, message, &text);
+        }
+        let dialect = dialect::ALL.iter().find(|dialect| dialect.claims(&method));
+        let own = method.starts_with("notifications/");
+        if let Some(dialect) = dialect {
+            let default = dialect::defaults().any(|one| one.name() == dialect.name());
+            let rule = if default { Rule::Method } else { Rule::MethodOff };
+            self.found_named(rule, Some(dialect.name().to_owned()), message);
+            let names = ["id", "requestId", "token", "progressToken"];
+            let named =
+                names.iter().filter_map(|name| params.get(name)).find_map(|v| self.named(v));
+            self.foreign(place, message, named.map(|(at, _)| at));
+        } else if method == "notifications/message" {
+            if self.calls.iter().any(|call| call.ended.is_none()) {
+                self.found(Rule::LogProgress, message);
+            }
+        } else if method.contains("progress") || (!own && has_figure(params)) {
+            self.found_named(Rule::MethodUnknown, Some(method), message);
+            let named = params.as_object().into_iter().flatten();
+            let named = named.filter_map(|(_, value)| self.named(value)).next();
+            self.foreign(place, message, named.map(|(at, _)| at));
+        }
+    }
+
+    /// Progress under a method that a plain client does not know.
+    fn foreign(&mut self, place: Place<'_>, message: &Message, named: Option<usize>) {
+        if let Some(at) = named.or_else(|| self.supposed(place.stream))
+            && let Some(call) = self.calls.get_mut(at)
+        {
+            call.reports += 1;
+            if call.ended.is_some() {
+                self.found(Rule::AfterAnswer, message);
+            } else if call.token.is_none() {
+                self.found(Rule::Unasked, message);
+            }
+        }
+    }
+
+    /// The call that a value names, and how.
+    fn named(&self, value: &Value) -> Option<(usize, Named)> {
+        let text = Bytes::from(value.to_string());
+        let key = Key::read(&text)?;
+        let by = |named: Named, is: &dyn Fn(&Call) -> bool| {
+            self.calls.iter().rposition(is).map(|at| (at, named))
+        };
+        let token = |call: &Call| {
+            call.token.as_ref().and_then(|token| Key::read(&token.to_string().into()))
+        };
+        by(Named::Token, &|call| token(call).as_ref() == Some(&key))
+            .or_else(|| {
+                by(Named::Respelled, &|call| token(call).is_some_and(|own| own.respelled(&key)))
+            })
+            .or_else(|| {
+                by(Named::Id, &|call| {
+                    let id = i64::try_from(call.id).map(Key::Integer);
+                    id.is_ok_and(|id| id == key || id.respelled(&key))
+                })
+            })
+    }
+
+    /// The call that is meant if nothing names it: that of the stream, or the only one that is open, or
+    /// the last one.
+    fn supposed(&self, stream: Stream) -> Option<usize> {
+        if let Stream::Post(Some(id)) = stream {
+            return self.calls.iter().position(|call| call.id == id);
+        }
+        let open = || self.calls.iter().enumerate().filter(|(_, call)| call.ended.is_none());
+        match open().count() {
+            0 => self.calls.len().checked_sub(1),
+            1 => open().next().map(|(at, _)| at),
+            _ => None,
+        }
+    }
+
+    fn progress(&mut self, place: Place<'_>, message: &Message, text: &Value) {
+        if text.is_null() || !message.is_strict() || message.repeats_a_key() {
+            return self.found(Rule::Envelope, message);
+        }
+        let params = &text["params"];
+        let token = params.get("progressToken").filter(|token| !token.is_null());
+        let named = token.and_then(|token| self.named(token));
+        let Some(at) = named.map(|(at, _)| at).or_else(|| self.supposed(place.stream)) else {
+            let rule = if token.is_some() { Rule::TokenInvented } else { Rule::TokenMissing };
+            return self.found(rule, message);
+        };
+        let Some(call) = self.calls.get(at) else { return };
+        let (over, asked) = (call.ended.is_some(), call.token.is_some());
+        if let Some(call) = self.calls.get_mut(at) {
+            call.reports += 1;
+        }
+        if over {
+            return self.found(Rule::AfterAnswer, message);
+        }
+        if !asked {
+            return self.found(Rule::Unasked, message);
+        }
+        let mut right = true;
+        match named {
+            Some((_, Named::Token)) => {}
+            _ if token.is_none() => right = self.wrong(Rule::TokenMissing, message),
+            Some((_, Named::Respelled)) => right = self.wrong(Rule::TokenSpelling, message),
+            Some((_, Named::Id)) => right = self.wrong(Rule::TokenIsId, message),
+            None => right = self.wrong(Rule::TokenInvented, message),
+        }
+        right &= self.figures(at, message, params);
+        if place.stream == Stream::Get {
+            self.found(Rule::OnGet, message);
+        }
+        let heard = place.event.is_none_or(|name| name == "message");
+        let Some(call) = self.calls.get_mut(at) else { return };
+        call.last = Some((place.at, Some(place.read)));
+        if right && heard {
+            call.usable += 1;
+            let after = place.at.saturating_sub(call.begun);
+            call.first_progress = call.first_progress.or(Some(after));
+            call.silence = call.silence.max(place.at.saturating_sub(call.told));
+            call.told = place.at;
+        }
+    }
+
+    fn wrong(&mut self, rule: Rule, message: &Message) -> bool {
+        self.found(rule, message);
+        false
+    }
+
+    /// Judges the figure, its total and the words; whether clients can read them.
+    fn figures(&mut self, at: usize, message: &Message, params: &Value) -> bool {
+        let mut right = true;
+        let value = params.get("progress");
+        let figure = value.and_then(Value::as_f64);
+        match value {
+            None => right = self.wrong(Rule::FigureMissing, message),
+            Some(Value::Null) => right = self.wrong(Rule::FigureNull, message),
+            Some(_) if figure.is_none() => right = self.wrong(Rule::FigureType, message),
+            Some(_) => {}
+        }
+        let last = self.calls.get(at).and_then(|call| call.figure);
+        if let (Some(figure), Some(last)) = (figure, last) {
+            if figure < last {
+                self.found(Rule::FigureFalls, message);
+            } else if figure <= last {
+                self.found(Rule::FigureRepeats, message);
+            }
+        }
+        if let Some(call) = self.calls.get_mut(at) {
+            call.figure = figure.or(call.figure);
+        }
+        match params.get("total") {
+            None => {}
+            Some(Value::Number(total)) => {
+                let above = |figure| total.as_f64().is_some_and(|total| figure > total);
+                let above = figure.is_some_and(above);
+                if above {
+                    self.found(Rule::AboveTotal, message);
+                }
+            }
+            Some(_) => right = self.wrong(Rule::Total, message),
+        }
+        if params.get("message").is_some_and(|words| !words.is_string()) {
+            right = self.wrong(Rule::Words, message);
+        }
+        right
+    }
+
+    fn response(&mut self, place: Place<'_>, message: &Message) {
+        let text: Value = serde_json::from_slice(message.raw()).unwrap_or_default();
+        let id = text.get("id").filter(|id| !id.is_null()).cloned();
+        if text.is_null() || !message.is_strict() {
+            self.found(Rule::Envelope, message);
+        }
+        if let Some(error) = text.get("error")
+            && (error["code"].as_i64().is_none() || !error["message"].is_string())
+        {
+            self.found(Rule::ErrorShape, message);
+        }
+        let Some(id) = id else {
+            // An error may have none: the server could not read which request it is about.
+            if text.get("result").is_some() {
+                self.found(Rule::AnswerNoId, message);
+            }
+            return;
+        };
+        let exact = id.as_u64();
+        let spelled = id.as_str().and_then(|id| id.parse().ok());
+        let Some(number) = exact.or(spelled) else {
+            return self.found(Rule::AnswerOrphan, message);
+        };
+        if let Some(answered) = self.asked.get_mut(&number) {
+            let twice = std::mem::replace(answered, true);
+            self.spelled(exact, twice, message);
+            return;
+        }
+        let Some(at) = self.calls.iter().position(|call| call.id == number) else {
+            return self.found(Rule::AnswerOrphan, message);
+        };
+        let twice = self.calls.get(at).is_some_and(|call| call.ended.is_some());
+        self.spelled(exact, twice, message);
+        if !twice {
+            self.answered(at, place, &text, message);
+        }
+    }
+
+    fn spelled(&mut self, exact: Option<u64>, twice: bool, message: &Message) {
+        if twice {
+            self.found(Rule::AnswerSecond, message);
+        } else if exact.is_none() {
+            self.found(Rule::AnswerId, message);
+        }
+    }
+
+    fn answered(&mut self, at: usize, place: Place<'_>, text: &Value, message: &Message) {
+        let answer = match text.get("result") {
+            None => Answer::Error,
+            Some(result) if result["isError"] == true => Answer::ToolError,
+            Some(_) => Answer::Result,
+        };
+        let whole = |result: &Value| {
+            result["content"].is_array()
+                || ["structuredContent", "task", "resultType", "inputRequests"]
+                    .iter()
+                    .any(|name| result.get(name).is_some())
+        };
+        if text.get("result").is_some_and(|result| !whole(result)) {
+            self.found(Rule::BareResult, message);
+        }
+        let shared = self.terms.wire.is_shared();
+        let Some(call) = self.calls.get_mut(at) else { return };
+        call.answer = answer;
+        call.ended = Some(place.at);
+        call.took = place.at.saturating_sub(call.begun);
+        call.silence = call.silence.max(place.at.saturating_sub(call.told));
+        if let Some((last, read)) = call.last
+            && shared
+            && (read == Some(place.read) || place.at.saturating_sub(last) < GLUED)
+        {
+            self.found(Rule::Glued, message);
+        }
+    }
+
+    fn finish(mut self, end: Duration) -> Examined {
+        let limit = self.terms.silence_max;
+        for at in 0..self.calls.len() {
+            let Some(call) = self.calls.get_mut(at) else { continue };
+            if call.ended.is_none() {
+                call.took = end.saturating_sub(call.begun);
+                call.silence = call.silence.max(end.saturating_sub(call.told));
+            }
+            let call = call.clone();
+            let (id, tool) = (call.id, &call.tool);
+            if call.ended.is_none() {
+                self.note(Rule::NoAnswer, format!("{tool} (id {id})"));
+            }
+            let mute = call.usable == 0 && call.took >= SILENT_CALL.min(limit);
+            if call.token.is_some() && (mute || call.silence > limit) {
+                let silent = call.silence.as_secs_f64();
+                self.note(Rule::Silence, format!("{tool} said nothing for {silent:.1} s"));
+            }
+            let begun = call.first_byte.unwrap_or(call.took);
+            if self.terms.wire == Wire::Streamable && begun > limit {
+                let late = begun.as_secs_f64();
+                self.note(Rule::FirstByte, format!("{tool} sent no byte for {late:.1} s"));
+            }
+            let open = !self.over.contains(&Stream::Post(Some(id)));
+            if self.terms.wire == Wire::Streamable && call.ended.is_some() && open {
+                self.note(Rule::StaysOpen, format!("the response to {tool} (id {id})"));
+            }
+        }
+        // Where progress is told, text is only text.
+        if self.calls.iter().any(|call| call.reports > 0) {
+            let texts = [Rule::LogProgress, Rule::AsideProgress];
+            self.found.retain(|(rule, _), _| !texts.contains(rule));
+        }
+        Examined { findings: self.found.into_values().collect(), calls: self.calls }
+    }
+}
+
+/// How a call is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    Token,
+    Respelled,
+    Id,
+}
+
+/// Whether an object has a number where servers tell how far they are.
+fn has_figure(params: &Value) -> bool {
+    FIGURES.iter().any(|name| params.get(name).is_some_and(Value::is_number))
+}

@@ -1,0 +1,377 @@
+//! `milepost doctor`: what a server's progress gets wrong, and what cures it.
+//!
+//! ```text
+//! link, web: bytes and times ──> client: entries ──> examine: findings ──> cure ──> through: again
+//!                                                                  └───────────────────> report
+//! ```
+
+mod client;
+pub mod cure;
+pub mod examine;
+pub mod findings;
+mod link;
+mod negotiate;
+mod report;
+pub mod rules;
+mod through;
+pub mod traffic;
+mod web;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+use url::Url;
+
+use crate::config::routes::{HttpUpstream, Route, RoutesError, Upstream};
+use crate::config::settings::nearest;
+use crate::gateway::dispatch::in_full;
+use crate::gateway::listen::StartError;
+use crate::gateway::route_state::SiteError;
+use crate::relay::child_session::Signals;
+use crate::transport::child::{self, Program, SpawnError};
+use crate::transport::mcp_http::raw_client::Visitor;
+use client::{Client, Trouble, Wanted};
+use cure::{Behind, Cure};
+use examine::examine;
+use findings::{Examined, Terms};
+use link::Link;
+use negotiate::{Beginning, Known};
+use rules::Rule;
+use through::Served;
+use traffic::Wire;
+use web::Web;
+
+/// How long is listened behind the answer to a call: late progress comes within milliseconds.
+const AFTER: Duration = Duration::from_millis(300);
+
+/// Who the doctor says it is, unless it is told.
+pub const NAME: &str = "milepost-doctor";
+
+/// What is to be looked at, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The server.
+    pub server: Place,
+    /// The tool to call, if one is to be called.
+    pub call: Option<Ask>,
+    /// The only revision to speak; otherwise all are tried, and the newest is used.
+    pub revision: Option<&'static str>,
+    /// How long any answer is waited for.
+    pub timeout: Duration,
+    /// Do it again through the proxy.
+    pub through: bool,
+    /// Report in JSON.
+    pub json: bool,
+    /// The client whose name is used, `clientInfo.name`.
+    pub client: Option<String>,
+    /// A longer silence during a call is a fault.
+    pub silence: Duration,
+}
+
+/// A server.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// A command.
+    Command(Program),
+    /// An address, with what every request has in its headers.
+    Http(Box<Route>, Url),
+}
+
+/// A call to be made.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// The tool.
+    pub tool: String,
+    /// Its arguments.
+    pub arguments: Map<String, Value>,
+    /// Make it twice at once.
+    pub concurrent: bool,
+    /// Make it once more, without a progress token.
+    pub without_token: bool,
+}
+
+/// What came out.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The report.
+    pub text: String,
+    /// Whether a plain client would be safe.
+    pub is_safe: bool,
+}
+
+/// Why nothing can be said of a server.
+#[derive(Debug, thiserror::Error)]
+pub enum DoctorError {
+    /// It does not start.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// Its address or certificates cannot be used.
+    #[error(transparent)]
+    Site(#[from] SiteError),
+    /// It is no MCP server, or cannot be reached.
+    #[error("cannot talk to the server: {0}")]
+    Server(String),
+    /// It has no such tool.
+    #[error("the server has no tool {asked:?}; {known}")]
+    NoTool {
+        /// What was asked for.
+        asked: String,
+        /// What there is.
+        known: String,
+    },
+    /// It does not speak the revision.
+    #[error("the server does not speak {0}; without --revision the newest that it speaks is used")]
+    Revision(&'static str),
+    /// The proxy does not start.
+    #[error("the proxy does not start")]
+    Proxy(#[from] StartError),
+    /// The suggested file is none.
+    #[error("the suggested lines cannot be used")]
+    Lines(#[from] RoutesError),
+    /// The proxy's address is none.
+    #[error("the proxy has no address")]
+    Address(#[from] url::ParseError),
+    /// A signal came.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Looks at a server, and says what it has seen. Ends with the server and everything that it has started,
+/// also at a signal.
+///
+/// # Errors
+/// If the server cannot be talked to, or not as it was asked for.
+pub async fn run(options: Options) -> Result<Outcome, DoctorError> {
+    child::adopt_orphans();
+    let mut signals = Signals::listen().ok();
+    let (tell, stop) = watch::channel(false);
+    let json = options.json;
+    let doctor = Doctor { options, stop };
+    let mut look = pin!(doctor.look());
+    loop {
+        let signal = async {
+            match &mut signals {
+                Some(signals) => drop(signals.next().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            report = &mut look => return report.map(|report| Outcome {
+                text: if json { report.json() } else { report.text() },
+                is_safe: report.before.is_safe(),
+            }),
+            // The second one ends everything at once.
+            () = signal => if tell.send_replace(true) {
+                return Err(DoctorError::Interrupted);
+            },
+        }
+    }
+}
+
+struct Doctor {
+    options: Options,
+    /// Whether it is to stop.
+    stop: watch::Receiver<bool>,
+}
+
+impl Doctor {
+    async fn look(&self) -> Result<report::Report, DoctorError> {
+        let mut known = self.negotiate().await?;
+        let beginning = self.beginning(&known)?;
+        let link = self.link(&known)?;
+        let wire = self.wire(&known);
+        let mut before = self.session(link, beginning, wire, &mut known).await?;
+        for finding in known.found.drain(..) {
+            before.add(finding);
+        }
+        let behind = self.behind(&known);
+        let lists_tools = known.has_no_lifecycle && !known.tools.is_empty();
+        let cure = cure::cure(&before, &behind, lists_tools);
+        let after = match self.options.through {
+            true => match self.through(&known, beginning, &cure, &behind, &before).await {
+                Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
+                after => Some(after.map_err(|error| in_full(&error))),
+            },
+            false => None,
+        };
+        Ok(report::Report {
+            server: cure::shown(&behind),
+            wire,
+            known,
+            revision: beginning.revision(),
+            called: self.options.call.is_some(),
+            client: self.options.client.clone(),
+            before,
+            cure,
+            after,
+        })
+    }
+
+    /// Does this unless it is to stop, so that what has been started can be ended in good order.
+    async fn unless_stopped<T>(&self, doing: impl Future<Output = T>) -> Result<T, DoctorError> {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            done = doing => Ok(done),
+            _ = stop.wait_for(|stop| *stop) => Err(DoctorError::Interrupted),
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.options.client.as_deref().unwrap_or(NAME)
+    }
+
+    fn client(&self, link: Link) -> Client {
+        Client::new(link, self.name(), self.options.timeout)
+    }
+
+    fn wire(&self, known: &Known) -> Wire {
+        match (&self.options.server, known.is_sse) {
+            (Place::Command(_), _) => Wire::Stdio,
+            (Place::Http(..), false) => Wire::Streamable,
+            (Place::Http(..), true) => Wire::Sse,
+        }
+    }
+
+    fn behind(&self, known: &Known) -> Behind {
+        match &self.options.server {
+            Place::Command(program) => Behind::Command(program.command.clone()),
+            Place::Http(_, url) => Behind::Http(url.clone(), known.is_sse),
+        }
+    }
+
+    /// A fresh connection to the server itself.
+    fn link(&self, known: &Known) -> Result<Link, DoctorError> {
+        match &self.options.server {
+            Place::Command(program) => Ok(Link::start(program)?),
+            Place::Http(route, _) => web_link(route, known.is_sse),
+        }
+    }
+
+    /// One session: tools are listed and called, and what has been seen is judged.
+    async fn session(
+        &self,
+        link: Link,
+        beginning: Beginning,
+        wire: Wire,
+        known: &mut Known,
+    ) -> Result<Examined, DoctorError> {
+        let mut client = self.client(link);
+        let done = self.unless_stopped(self.visit(&mut client, beginning, known)).await;
+        let entries = client.close().await;
+        let unanswered = done??;
+        let knows_arrays = beginning.revision() == Some("2025-03-26");
+        let silence_max = self.options.silence;
+        let mut examined = examine(&entries, Terms { wire, knows_arrays, silence_max });
+        if let Some(why) = unanswered {
+            examined.explain(Rule::NoAnswer, why.to_string());
+        }
+        Ok(examined)
+    }
+
+    /// Begins, lists and calls; answers with why a call has no answer, if one has none.
+    async fn visit(
+        &self,
+        client: &mut Client,
+        beginning: Beginning,
+        known: &mut Known,
+    ) -> Result<Option<Trouble>, DoctorError> {
+        let trouble = |trouble: Trouble| DoctorError::Server(trouble.to_string());
+        match beginning {
+            Beginning::Handshake(date) => drop(client.initialize(date).await.map_err(trouble)?),
+            Beginning::Modern(date) => {
+                drop(client.discover(date, self.options.timeout).await.map_err(trouble)?);
+            }
+            // Servers written by hand may take the id 0 for none.
+            Beginning::None => client.next_id = 1,
+        }
+        known.tools = match beginning {
+            Beginning::None => client.tools_elsewhere().await.unwrap_or_default(),
+            _ => match client.tools().await {
+                Ok(tools) => tools,
+                // A server need not have tools.
+                Err(Trouble::Refused { .. }) => Vec::new(),
+                Err(other) => return Err(trouble(other)),
+            },
+        };
+        let Some(ask) = &self.options.call else { return Ok(None) };
+        if !known.tools.contains(&ask.tool) && !known.has_no_lifecycle {
+            return Err(no_tool(&ask.tool, &known.tools));
+        }
+        let wanted = Wanted {
+            tool: ask.tool.clone(),
+            arguments: ask.arguments.clone(),
+            at_once: if ask.concurrent { 2 } else { 1 },
+            without_token: ask.without_token,
+        };
+        Ok(client.call(&wanted, AFTER).await.err())
+    }
+
+    /// The same session behind the proxy; `before` is what was found without.
+    async fn through(
+        &self,
+        known: &Known,
+        beginning: Beginning,
+        cure: &Cure,
+        behind: &Behind,
+        before: &Examined,
+    ) -> Result<Examined, DoctorError> {
+        let mut routes = cure::routes(cure, behind)?;
+        // With what is answered in its place, a server has a beginning.
+        let beginning = match beginning {
+            Beginning::None => Beginning::Handshake("2025-06-18"),
+            other => other,
+        };
+        let mut again = Known { found: Vec::new(), has_no_lifecycle: false, ..known.clone() };
+        match &self.options.server {
+            Place::Command(program) => {
+                let route = routes.find(None)?;
+                let policy = routes.policy(route);
+                let link = Link::start_proxied(policy.clone(), program)?;
+                let mut after = self.session(link, beginning, Wire::Stdio, &mut again).await?;
+                if before.count(Rule::DiscoverEnds) + before.count(Rule::DiscoverSilent) > 0 {
+                    let link = Link::start_proxied(policy, program)?;
+                    let found = self.asked_anew(link).await?;
+                    found.into_iter().for_each(|finding| after.add(finding));
+                }
+                Ok(after)
+            }
+            Place::Http(route, _) => {
+                routes.set_request_headers(&route.request_headers);
+                let served = Served::start(&routes).await?;
+                let wire = self.wire(known);
+                let done = async {
+                    let url = served.url(known.is_sse)?;
+                    let link = web_link(
+                        &Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url))),
+                        known.is_sse,
+                    )?;
+                    self.session(link, beginning, wire, &mut again).await
+                };
+                let done = done.await;
+                served.end().await;
+                done
+            }
+        }
+    }
+}
+
+fn web_link(route: &Route, is_sse: bool) -> Result<Link, DoctorError> {
+    match Visitor::new(route)? {
+        Some(visitor) => Ok(Link::over_http(Web::new(visitor, is_sse))),
+        None => Err(DoctorError::Server("it has no address".to_owned())),
+    }
+}
+
+fn no_tool(asked: &str, tools: &[String]) -> DoctorError {
+    let names = || tools.iter().map(String::as_str);
+    let known = match nearest(asked, names()) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None if tools.is_empty() => "it has none".to_owned(),
+        None => {
+            format!("it has {}", findings::shown(names().collect::<Vec<_>>().join(", ").as_bytes()))
+        }
+    };
+    DoctorError::NoTool { asked: asked.to_owned(), known }
+}

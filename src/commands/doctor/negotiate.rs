@@ -1,0 +1,242 @@
+//! Which revisions a server speaks: each is asked for in a connection of its own.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::client::Trouble;
+use super::findings::{Finding, shown};
+use super::link::Link;
+use super::rules::Rule;
+use super::{Doctor, DoctorError, Place};
+use crate::config::routes::{Route, Upstream};
+use crate::protocol::jsonrpc::METHOD_NOT_FOUND;
+use crate::protocol::mcp::Revision;
+
+/// How long the answer to `server/discover` is waited for: servers that know it answer at once.
+const DISCOVER_MAX: Duration = Duration::from_secs(5);
+
+/// The same of the proxy, which waits for a slow server itself before it answers in its place.
+const PROXY_ANSWERS: Duration = Duration::from_secs(15);
+
+/// What a server says to a revision.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Spoken {
+    /// It speaks it.
+    Yes,
+    /// It speaks another one.
+    Other(String),
+    /// It does not, in words.
+    No(String),
+}
+
+/// What is known of a server before a tool is called.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    /// Name and version.
+    pub(super) name: Option<String>,
+    pub(super) revisions: Vec<(&'static str, Spoken)>,
+    /// What was found while revisions were asked for.
+    pub(super) found: Vec<Finding>,
+    pub(super) is_sse: bool,
+    pub(super) has_no_lifecycle: bool,
+    pub(super) tools: Vec<String>,
+}
+
+/// How a session begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beginning {
+    Handshake(&'static str),
+    Modern(&'static str),
+    /// No client can begin: calls are made all the same.
+    None,
+}
+
+impl Beginning {
+    pub(super) const fn revision(self) -> Option<&'static str> {
+        match self {
+            Self::Handshake(date) | Self::Modern(date) => Some(date),
+            Self::None => None,
+        }
+    }
+}
+
+impl Known {
+    /// Whether it speaks anything.
+    fn speaks_one(&self) -> bool {
+        self.revisions.iter().any(|(_, spoken)| !matches!(spoken, Spoken::No(_)))
+    }
+}
+
+impl Doctor {
+    /// Asks for every revision, each in a connection of its own.
+    pub(super) async fn negotiate(&self) -> Result<Known, DoctorError> {
+        let is_sse = match &self.options.server {
+            Place::Http(route, _) => is_of_2024(route),
+            Place::Command(_) => false,
+        };
+        let mut known = Known { is_sse, ..Known::default() };
+        let wanted = |date: &str| self.options.revision.is_none_or(|only| only == date);
+        let dates = Revision::ALL.iter().rev().map(|(_, date)| *date).filter(|date| wanted(date));
+        let (modern, old): (Vec<_>, Vec<_>) =
+            dates.partition(|date| Revision::from_date(date) >= Some(Revision::V2026_07_28));
+        let mut first = None;
+        for date in old {
+            match self.ask_for(date, &mut known).await? {
+                Ok(spoken) => known.revisions.push((date, spoken)),
+                Err(trouble) => {
+                    // Who says nothing, or is no MCP server, says nothing to another date either; some may
+                    // end over a date that they do not know.
+                    let goes_on = match &trouble {
+                        Trouble::Refused { .. } => true,
+                        Trouble::Ended(_) => known.revisions.is_empty(),
+                        Trouble::Silent(_) | Trouble::Failed(_) => false,
+                    };
+                    if !goes_on && !known.speaks_one() {
+                        return Err(DoctorError::Server(first.unwrap_or(trouble).to_string()));
+                    }
+                    known.revisions.push((date, Spoken::No(trouble.to_string())));
+                    first.get_or_insert(trouble);
+                }
+            }
+        }
+        for date in modern {
+            self.ask_modern(date, &mut known).await?;
+        }
+        if !known.speaks_one() {
+            let is_http = matches!(self.options.server, Place::Http(..));
+            match first {
+                Some(trouble @ Trouble::Refused { .. }) if is_http && is_unknown(&trouble) => {
+                    known.has_no_lifecycle = true;
+                    known.found.retain(|finding| finding.rule != Rule::DiscoverSilent);
+                    known.found.push(Finding::of(Rule::NoLifecycle, trouble.to_string()));
+                }
+                Some(trouble) => return Err(DoctorError::Server(trouble.to_string())),
+                None => {}
+            }
+        }
+        known.revisions.sort();
+        Ok(known)
+    }
+
+    /// Begins a session in a revision up to 2025-11-25.
+    async fn ask_for(
+        &self,
+        date: &'static str,
+        known: &mut Known,
+    ) -> Result<Result<Spoken, Trouble>, DoctorError> {
+        let mut client = self.client(self.link(known)?);
+        let said = self.unless_stopped(client.initialize(date)).await;
+        client.close().await;
+        let mut said = said?;
+        let is_http = matches!(self.options.server, Place::Http(..));
+        if is_http
+            && !known.is_sse
+            && known.revisions.is_empty()
+            && matches!(said, Err(Trouble::Failed(_)))
+        {
+            // It may be older than Streamable HTTP.
+            known.is_sse = true;
+            let mut client = self.client(self.link(known)?);
+            let again = self.unless_stopped(client.initialize(date)).await;
+            client.close().await;
+            match again? {
+                Ok(again) => said = Ok(again),
+                Err(_) => known.is_sse = false,
+            }
+        }
+        Ok(said.map(|said| {
+            let server = &said["serverInfo"];
+            let words = [&server["name"], &server["version"]];
+            let words: Vec<&str> = words.iter().filter_map(|word| word.as_str()).collect();
+            known.name.get_or_insert_with(|| shown(words.join(" ").as_bytes()));
+            match said["protocolVersion"].as_str() {
+                Some(agreed) if agreed == date => Spoken::Yes,
+                Some(other) => Spoken::Other(shown(other.as_bytes())),
+                None => Spoken::No("it names no protocolVersion".to_owned()),
+            }
+        }))
+    }
+
+    /// Asks as a client of 2026-07-28 begins.
+    async fn ask_modern(&self, date: &'static str, known: &mut Known) -> Result<(), DoctorError> {
+        let mut client = self.client(self.link(known)?);
+        let patience = DISCOVER_MAX.min(self.options.timeout);
+        let said = self.unless_stopped(client.discover(date, patience)).await;
+        client.close().await;
+        let said = said?;
+        let is_stdio = matches!(self.options.server, Place::Command(_));
+        let spoken = match said {
+            Ok(said) => {
+                let known = said["supportedVersions"].as_array().into_iter().flatten();
+                match known.filter_map(Value::as_str).any(|known| known == date) {
+                    true => Spoken::Yes,
+                    false => Spoken::No("it does not list it".to_owned()),
+                }
+            }
+            Err(trouble) => {
+                known.found.extend(fault(&trouble).filter(|_| is_stdio));
+                match &trouble {
+                    Trouble::Refused { .. } if is_unknown(&trouble) => {
+                        Spoken::No("it does not know `server/discover`".to_owned())
+                    }
+                    trouble => Spoken::No(trouble.to_string()),
+                }
+            }
+        };
+        known.revisions.push((date, spoken));
+        Ok(())
+    }
+
+    /// Asks so through the proxy, and answers with what is wrong with that.
+    pub(super) async fn asked_anew(&self, link: Link) -> Result<Option<Finding>, DoctorError> {
+        let mut client = self.client(link);
+        let said = self.unless_stopped(client.discover("2026-07-28", PROXY_ANSWERS)).await;
+        client.close().await;
+        Ok(said?.err().as_ref().and_then(fault))
+    }
+
+    /// How the session with the calls begins: in the newest revision that has a handshake, as most clients
+    /// have one.
+    pub(super) fn beginning(&self, known: &Known) -> Result<Beginning, DoctorError> {
+        if known.has_no_lifecycle {
+            return Ok(Beginning::None);
+        }
+        let is_modern = |date: &str| Revision::from_date(date) >= Some(Revision::V2026_07_28);
+        let agreed = known.revisions.iter().rev().filter(|(_, spoken)| *spoken == Spoken::Yes);
+        let agreed: Vec<&'static str> = agreed.map(|(date, _)| *date).collect();
+        if let Some(date) = agreed.iter().find(|date| !is_modern(date)) {
+            return Ok(Beginning::Handshake(date));
+        }
+        if let Some(date) = agreed.first() {
+            return Ok(Beginning::Modern(date));
+        }
+        let other = known.revisions.iter().find(|(_, spoken)| matches!(spoken, Spoken::Other(_)));
+        match (other, self.options.revision) {
+            (_, Some(only)) => Err(DoctorError::Revision(only)),
+            (Some((date, _)), None) => Ok(Beginning::Handshake(date)),
+            (None, None) => Err(DoctorError::Server("it speaks no known revision".to_owned())),
+        }
+    }
+}
+
+/// Whether the route says that HTTP+SSE is spoken.
+fn is_of_2024(route: &Route) -> bool {
+    matches!(&route.upstream, Upstream::Http(http) if http.url.is_none())
+}
+
+/// What is wrong with a server that does not answer its first question.
+fn fault(trouble: &Trouble) -> Option<Finding> {
+    let rule = match trouble {
+        Trouble::Ended(_) => Rule::DiscoverEnds,
+        Trouble::Silent(_) => Rule::DiscoverSilent,
+        Trouble::Refused { .. } | Trouble::Failed(_) => return None,
+    };
+    Some(Finding::of(rule, trouble.to_string()))
+}
+
+/// Whether the method is not known to the server.
+fn is_unknown(trouble: &Trouble) -> bool {
+    matches!(trouble, Trouble::Refused { answer, .. }
+        if answer.0.error_code() == Some(METHOD_NOT_FOUND))
+}

@@ -1,0 +1,65 @@
+//! The same server behind the proxy's own filter, inside this process.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use url::Url;
+
+use super::cure::PATH;
+use crate::config::routes::{Admin, Route, Routes, Server};
+use crate::gateway::dispatch::Proxy;
+use crate::gateway::listen::{Routed, Site, StartError};
+use crate::observe::durations::Memory;
+use crate::transport::http::via::Via;
+
+/// How long what is served may take to end.
+const ENDS: Duration = Duration::from_secs(10);
+
+/// Routes that are served on a port of their own.
+pub(super) struct Served {
+    address: SocketAddr,
+    stop: mpsc::Sender<()>,
+    running: JoinHandle<u8>,
+    proxy: Arc<Proxy>,
+}
+
+impl Served {
+    /// Serves routes on the loopback interface.
+    pub(super) async fn start(routes: &Routes) -> Result<Self, StartError> {
+        let via = Via::random()?;
+        // What is seen here is learned by nobody.
+        let proxy = Proxy::new(routes, via.clone(), None, &Memory::default(), &[])?;
+        let handler = Arc::new(Routed(Arc::clone(&proxy), None));
+        let listed: Vec<&Route> = routes.iter().collect();
+        let server = Server {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            drain: Duration::ZERO,
+            ..Server::default()
+        };
+        let site = Site::bind(&server, &Admin { listen: None, bearer: None }, listed, via, handler)
+            .await?;
+        let address = site.address().unwrap_or(server.listen);
+        let (stop, stopped) = mpsc::channel(2);
+        let running = tokio::spawn(site.serve(stopped));
+        Ok(Self { address, stop, running, proxy })
+    }
+
+    /// Where a client of this transport finds the route.
+    pub(super) fn url(&self, is_sse: bool) -> Result<Url, url::ParseError> {
+        let end = if is_sse { "/sse" } else { "" };
+        Url::parse(&format!("http://{}{PATH}{end}", self.address))
+    }
+
+    /// Ends it.
+    pub(super) async fn end(mut self) {
+        let _ = self.stop.try_send(());
+        self.proxy.end_streams();
+        if timeout(ENDS, &mut self.running).await.is_err() {
+            self.running.abort();
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What was seen of a conversation with a server, in the order and at the times in which it was seen.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::protocol::jsonrpc::Message;
+
+/// How the server is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// Lines of a child process.
+    Stdio,
+    /// Streamable HTTP: each request has a response of its own.
+    Streamable,
+    /// HTTP+SSE of 2024-11-05: everything comes on one stream.
+    Sse,
+}
+
+impl Wire {
+    /// Its name for people and machines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stdio => "stdio",
+            Self::Streamable => "Streamable HTTP",
+            Self::Sse => "HTTP+SSE",
+        }
+    }
+
+    /// Whether a client reads notifications and answers from one stream, where those that come
+    /// together can be taken in the wrong order.
+    pub const fn is_shared(self) -> bool {
+        !matches!(self, Self::Streamable)
+    }
+}
+
+/// Where the server says something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stream {
+    /// Its standard output, or the one stream of HTTP+SSE.
+    Shared,
+    /// The response to the POST of the request with this id; `None`: of a notification.
+    Post(Option<u64>),
+    /// The GET stream of Streamable HTTP.
+    Get,
+}
+
+/// One thing that was seen.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// When, since the conversation began.
+    pub at: Duration,
+    /// What.
+    pub what: What,
+}
+
+/// What was seen.
+#[derive(Debug, Clone)]
+pub enum What {
+    /// We said this.
+    Said(Message),
+    /// The server said this.
+    Heard {
+        /// Where.
+        stream: Stream,
+        /// In which read; what has the same number came together.
+        read: u64,
+        /// The name of its event, if it came in an event that has one.
+        event: Option<String>,
+        /// The message.
+        message: Message,
+    },
+    /// A line on standard output, or an event, that is no message.
+    Noise(Bytes),
+    /// A line on standard error.
+    Aside(String),
+    /// The head of a response has come.
+    Head(Stream),
+    /// A stream has ended.
+    Over(Stream),
+}

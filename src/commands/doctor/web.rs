@@ -1,0 +1,300 @@
+//! A server over HTTP, as a plain client speaks to it: Streamable HTTP, or HTTP+SSE.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue, Method};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::link::{Arrival, HELD_MAX, Reporter};
+use super::traffic::Stream;
+use crate::gateway::dispatch::in_full;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::sse::{Events, Frame};
+use crate::transport::http::client::UpstreamError;
+use crate::transport::mcp_http::raw_client::{Reply, Visitor};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+
+/// How often a stream is gone on with that ends before its answer, as servers of 2025-11-25 may have it.
+const RESUMED_MAX: usize = 1000;
+
+/// How long is waited before that unless the server says so, and at most.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// How long the server may take to hear that its session is over.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Bytes of a page that are shown where an answer was expected.
+const PAGE_MAX: usize = 64 << 10;
+
+/// How long a plain GET for something beside MCP may take.
+const FETCH_MAX: Duration = Duration::from_secs(5);
+
+/// A server over HTTP.
+#[derive(Clone)]
+pub(super) struct Web {
+    visitor: Visitor,
+    /// Where messages go in HTTP+SSE, once the server has said so.
+    endpoint: Option<Visitor>,
+    /// Everything comes on the GET stream.
+    pub(super) is_sse: bool,
+    pub(super) session: Option<HeaderValue>,
+    pub(super) revision: Option<HeaderValue>,
+    /// Requests name their method in headers (2026-07-28).
+    pub(super) is_modern: bool,
+}
+
+impl Web {
+    pub(super) fn new(visitor: Visitor, is_sse: bool) -> Self {
+        let (endpoint, session, revision) = (None, None, None);
+        Self { visitor, endpoint, is_sse, session, revision, is_modern: false }
+    }
+
+    fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        let session = self.session.clone().map(|id| (SESSION, id));
+        let revision = self.revision.clone().map(|date| (REVISION, date));
+        session.into_iter().chain(revision).collect()
+    }
+
+    /// The endpoint of HTTP+SSE is known now; whether it can be used. It has to be on the same server.
+    pub(super) fn found(&mut self, endpoint: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(endpoint);
+        let text = text.trim();
+        let path = match text.split_once("://") {
+            Some((_, rest)) => rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/"),
+            None => text,
+        };
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        let path = PathAndQuery::try_from(path).ok();
+        self.endpoint = path.map(|path| self.visitor.at(path));
+        self.endpoint.is_some()
+    }
+
+    /// Sends a message; to be run as a task.
+    pub(super) fn post(
+        &self,
+        message: &Message,
+        reporter: Reporter,
+    ) -> impl Future<Output = ()> + use<> {
+        let visitor = self.endpoint.clone().unwrap_or_else(|| self.visitor.clone());
+        let mut headers = self.headers();
+        headers.extend([(ACCEPT, BOTH), (CONTENT_TYPE, JSON)]);
+        if self.is_modern {
+            headers.extend(mirrored(message));
+        }
+        let id = match message.id_key().filter(|_| message.kind() == Kind::Request) {
+            Some(Key::Integer(id)) => u64::try_from(id).ok(),
+            _ => None,
+        };
+        let stream = Stream::Post(id);
+        let (body, is_sse) = (message.raw().clone(), self.is_sse);
+        let mut again = self.headers();
+        again.push((ACCEPT, EVENTS));
+        async move {
+            match visitor.send(Method::POST, headers, body).await {
+                Err(error) => {
+                    let why = in_full(&error);
+                    reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
+                }
+                // The answer comes on the GET stream.
+                Ok(reply) if is_sse && reply.status.is_success() => {}
+                Ok(reply) => {
+                    let mut left = receive(reply, stream, &reporter).await;
+                    for _ in 0..RESUMED_MAX {
+                        let Some(Left { event, retry }) = left else { return };
+                        sleep(retry).await;
+                        let headers = again.iter().cloned().chain([(LAST_EVENT, event)]);
+                        match visitor.send(Method::GET, headers, Bytes::new()).await {
+                            Ok(reply) => left = receive(reply, stream, &reporter).await,
+                            Err(error) => {
+                                let what = Arrival::Failed(stream, in_full(&error));
+                                reporter.tell(Instant::now(), what).await;
+                                return;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens the GET stream; to be run as a task.
+    pub(super) fn get(&self, reporter: Reporter) -> impl Future<Output = ()> + use<> {
+        let (visitor, is_sse) = (self.visitor.clone(), self.is_sse);
+        let mut headers = self.headers();
+        headers.push((ACCEPT, EVENTS));
+        async move {
+            let stream = if is_sse { Stream::Shared } else { Stream::Get };
+            match visitor.send(Method::GET, headers, Bytes::new()).await {
+                Ok(reply) => {
+                    receive(reply, stream, &reporter).await;
+                    if is_sse {
+                        reporter.tell(Instant::now(), Arrival::Closed).await;
+                    }
+                }
+                Err(error) => {
+                    let why = in_full(&error);
+                    reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
+                }
+            }
+        }
+    }
+
+    /// The JSON at another path of this server, if there is some.
+    pub(super) async fn fetch(&self, path: &'static str) -> Option<Bytes> {
+        let visitor = self.visitor.at(PathAndQuery::from_static(path));
+        let fetch = async {
+            let mut reply = visitor.send(Method::GET, [(ACCEPT, JSON)], Bytes::new()).await.ok()?;
+            if !reply.status.is_success() || reply.content_type() != "application/json" {
+                return None;
+            }
+            whole(&mut reply, HELD_MAX).await.ok()
+        };
+        timeout(FETCH_MAX, fetch).await.ok().flatten()
+    }
+
+    /// The session is over.
+    pub(super) async fn farewell(&self) {
+        if self.session.is_some() && !self.is_sse {
+            let send = self.visitor.send(Method::DELETE, self.headers(), Bytes::new());
+            let _ = timeout(FAREWELL, send).await;
+        }
+    }
+}
+
+/// What 2026-07-28 wants in headers.
+fn mirrored(message: &Message) -> Vec<(HeaderName, HeaderValue)> {
+    let method = message.method().and_then(|method| HeaderValue::try_from(&*method).ok());
+    let name = message.params().and_then(|params| json::member(&params, "name"));
+    let name = name.and_then(|name| HeaderValue::try_from(json::words(&name)?.as_ref()).ok());
+    let method = method.map(|value| (HeaderName::from_static("mcp-method"), value));
+    let name = name.map(|value| (HeaderName::from_static("mcp-name"), value));
+    method.into_iter().chain(name).collect()
+}
+
+/// All of a body, up to `max` bytes.
+async fn whole(reply: &mut Reply, max: usize) -> Result<Bytes, UpstreamError> {
+    let mut body = BytesMut::new();
+    while body.len() < max {
+        match reply.chunk().await {
+            None => break,
+            Some(chunk) => body.extend_from_slice(&chunk?),
+        }
+    }
+    Ok(body.freeze())
+}
+
+/// What a stream has left behind that ended without an answer, to be gone on with.
+struct Left {
+    /// The id of its last event.
+    event: HeaderValue,
+    /// How long to wait before.
+    retry: Duration,
+}
+
+/// Tells of what a response says, to its end.
+async fn receive(mut reply: Reply, stream: Stream, reporter: &Reporter) -> Option<Left> {
+    let (status, kind) = (reply.status.as_u16(), reply.content_type());
+    let session = reply.headers.get(SESSION).cloned();
+    reporter.tell(Instant::now(), Arrival::Head(stream, session)).await;
+    if kind == "text/event-stream" {
+        return receive_events(reply, stream, reporter).await;
+    }
+    let limit = if kind == "application/json" { HELD_MAX } else { PAGE_MAX };
+    let what = match whole(&mut reply, limit).await {
+        Err(error) => Arrival::Failed(stream, in_full(&error)),
+        Ok(body) => {
+            let is_message = Message::parse(body.clone()).kind() != Kind::Noise;
+            if kind == "application/json" && is_message {
+                let read = reporter.read();
+                Arrival::Heard { stream, read, event: None, text: body }
+            } else if (200..300).contains(&status) && body.iter().all(u8::is_ascii_whitespace) {
+                Arrival::Over(stream)
+            } else {
+                Arrival::Failed(stream, refused(status, &kind, &body))
+            }
+        }
+    };
+    let said = matches!(what, Arrival::Heard { .. });
+    reporter.tell(Instant::now(), what).await;
+    if said {
+        reporter.tell(Instant::now(), Arrival::Over(stream)).await;
+    }
+    None
+}
+
+/// What came in place of MCP, in words.
+fn refused(status: u16, kind: &str, body: &[u8]) -> String {
+    match (status, kind) {
+        (401 | 403, _) => {
+            format!("it wants to know who asks (status {status}): give --header or --bearer-env")
+        }
+        (_, "text/html") => {
+            format!(
+                "it answers with a web page (status {status}, text/html): that is no MCP endpoint"
+            )
+        }
+        _ => {
+            let text = super::findings::shown(body);
+            let kind = if kind.is_empty() { "no content type" } else { kind };
+            format!("it answers with status {status} and {kind}: {text}")
+        }
+    }
+}
+
+async fn receive_events(mut reply: Reply, stream: Stream, reporter: &Reporter) -> Option<Left> {
+    let mut events = Events::new(HELD_MAX);
+    let (mut last, mut retry, mut answered) = (None, RETRY, false);
+    while let Some(chunk) = reply.chunk().await {
+        let chunk = match chunk {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                let why = in_full(&error);
+                reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
+                return None;
+            }
+        };
+        let (at, read) = (Instant::now(), reporter.read());
+        events.push(chunk);
+        while let Some(frame) = events.next() {
+            let Frame::Event(event) = frame else { continue };
+            if event.has_id() {
+                last = event.id().and_then(|id| HeaderValue::from_bytes(id).ok());
+            }
+            if let Some(line) = event.retry() {
+                retry = milliseconds(&line).unwrap_or(retry).min(RETRY_MAX);
+            }
+            let Some(text) = event.data().filter(|text| !text.is_empty()) else { continue };
+            answered |= Message::parse(text.clone()).kind() == Kind::Response;
+            let name = event.name().filter(|name| !name.is_empty());
+            let name = name.map(|name| String::from_utf8_lossy(name).into_owned());
+            if !reporter.tell(at, Arrival::Heard { stream, read, event: name, text }).await {
+                return None;
+            }
+        }
+    }
+    let event =
+        last.filter(|id| !answered && !id.is_empty() && matches!(stream, Stream::Post(Some(_))));
+    if event.is_none() {
+        reporter.tell(Instant::now(), Arrival::Over(stream)).await;
+    }
+    event.map(|event| Left { event, retry })
+}
+
+/// The time that a `retry` line tells.
+fn milliseconds(line: &[u8]) -> Option<Duration> {
+    let (_, digits) = str::from_utf8(line).ok()?.split_once(':')?;
+    digits.trim().parse().ok().map(Duration::from_millis)
+}

@@ -1,0 +1,11 @@
+//! The commands of the program, and their arguments.
+pub mod adopt;
+pub mod args;
+pub mod check;
+pub mod demo;
+pub mod doctor;
+pub mod man;
+pub mod replay;
+pub mod stats;
+pub mod tap;
+pub mod wrap;

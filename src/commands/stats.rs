@@ -1,0 +1,229 @@
+//! `milepost stats`: what is known of how long tools take.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use crate::config::settings::{StateDir, nearest};
+use crate::observe::durations;
+use crate::observe::durations::{Entry, FILE, Store, StoreError, state_dir};
+
+/// The arguments.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only this route: its path, or the name that stands for a command or an address
+    #[arg(long, value_name = "ROUTE")]
+    route: Option<String>,
+    /// Only this tool
+    #[arg(long, value_name = "TOOL")]
+    tool: Option<String>,
+    /// Print JSON: an array of objects, times in milliseconds, `last_seen` in seconds since 1970
+    #[arg(long, conflicts_with = "forget")]
+    json: bool,
+    /// Forget what is known of the route, or of that tool of it
+    #[arg(long, requires = "route")]
+    forget: bool,
+    /// The folder of what is kept [default: $MILEPOST_STATE_DIR, $XDG_STATE_HOME/milepost or
+    /// ~/.local/state/milepost]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<StateDir>,
+}
+
+/// Why nothing can be told.
+#[derive(Debug, thiserror::Error)]
+pub enum StatsError {
+    /// The file cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Nothing is kept.
+    #[error("nothing is kept: there is no folder for it; name one with --state-dir")]
+    Nowhere,
+    /// There is no such route or tool.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+/// What is to be said.
+///
+/// # Errors
+/// If what is kept cannot be read, or nothing of what was asked for is.
+pub fn run(args: &Args) -> Result<String, StatsError> {
+    let folder = state_dir(args.state_dir.as_ref(), None).ok_or(StatsError::Nowhere)?;
+    let mut store = Store::new(&folder);
+    let all = store.read()?;
+    let mut rows: Vec<&Entry> = all.iter().filter(|entry| is_meant(args, entry)).collect();
+    rows.sort_by(|a, b| (&a.route, &a.tool).cmp(&(&b.route, &b.tool)));
+    if rows.is_empty() && (args.route.is_some() || args.tool.is_some()) {
+        return Err(StatsError::Unknown(unknown(args, &all)));
+    }
+    if let (true, Some(route)) = (args.forget, &args.route) {
+        let gone = store.forget(route, args.tool.as_deref())?;
+        let tools = if gone == 1 { "tool" } else { "tools" };
+        return Ok(format!("{gone} {tools} forgotten\n"));
+    }
+    if args.json {
+        return Ok(json(&rows));
+    }
+    if rows.is_empty() {
+        return Ok(nothing_yet(folder.join(FILE)));
+    }
+    let now = durations::now();
+    Ok(table(&rows, now))
+}
+
+fn is_meant(args: &Args, entry: &Entry) -> bool {
+    args.route.as_ref().is_none_or(|route| *route == entry.route)
+        && args.tool.as_ref().is_none_or(|tool| *tool == entry.tool)
+}
+
+fn nothing_yet(file: PathBuf) -> String {
+    format!(
+        "nothing is known yet: no call of a tool has succeeded since there is {}\n",
+        file.display()
+    )
+}
+
+fn unknown(args: &Args, all: &[Entry]) -> String {
+    let routes: BTreeSet<&str> = all.iter().map(|entry| &*entry.route).collect();
+    if let Some(route) = args.route.as_deref().filter(|route| !routes.contains(route)) {
+        return missing("route", route, routes);
+    }
+    let on_route = |entry: &&Entry| args.route.as_ref().is_none_or(|route| *route == entry.route);
+    let tools: BTreeSet<&str> = all.iter().filter(on_route).map(|entry| &*entry.tool).collect();
+    missing("tool", args.tool.as_deref().unwrap_or_default(), tools)
+}
+
+fn missing(what: &str, name: &str, known: BTreeSet<&str>) -> String {
+    let hint = match nearest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean {:?}?", printable(near)),
+        None if known.is_empty() => format!("no {what} is"),
+        None => {
+            let known: Vec<String> = known.into_iter().map(printable).collect();
+            format!("known are {}", known.join(", "))
+        }
+    };
+    format!("the {what} {name:?} is not known; {hint}")
+}
+
+fn json(rows: &[&Entry]) -> String {
+    let rows: Vec<serde_json::Value> = rows
+        .iter()
+        .map(|Entry { route, tool, durations, seen }| {
+            serde_json::json!({
+                "route": route,
+                "tool": tool,
+                "calls": durations.samples().len(),
+                "median_ms": durations.quantile(0.5),
+                "p90_ms": durations.quantile(0.9),
+                "longest_ms": durations.quantile(1.0),
+                "errors": durations.errors,
+                "cancelled": durations.given_up,
+                "last_seen": seen,
+                "reports_figures": durations.are_figured(),
+            })
+        })
+        .collect();
+    let text = serde_json::to_string_pretty(&rows).unwrap_or_else(|error| error.to_string());
+    text + "\n"
+}
+
+/// The columns; the first two are words, the others figures.
+const HEAD: [&str; 10] = [
+    "ROUTE",
+    "TOOL",
+    "CALLS",
+    "MEDIAN",
+    "P90",
+    "LONGEST",
+    "ERRORS",
+    "CANCELLED",
+    "SEEN",
+    "FIGURES",
+];
+
+fn table(rows: &[&Entry], now: u64) -> String {
+    let cells = rows.iter().map(|Entry { route, tool, durations, seen }| {
+        let time = |share| durations.quantile(share).map_or_else(|| "-".to_owned(), spell);
+        [
+            printable(route),
+            printable(tool),
+            durations.samples().len().to_string(),
+            time(0.5),
+            time(0.9),
+            time(1.0),
+            durations.errors.to_string(),
+            durations.given_up.to_string(),
+            ago(now.saturating_sub(*seen)),
+            if durations.are_figured() { "its own" } else { "none" }.to_owned(),
+        ]
+    });
+    let lines: Vec<[String; 10]> = std::iter::once(HEAD.map(str::to_owned)).chain(cells).collect();
+    let mut widths = [0; 10];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let line = |cells: &[String; 10]| {
+        let padded = cells.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
+            if column < 2 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    lines.iter().map(line).collect()
+}
+
+/// A name that a terminal shows and does not obey.
+fn printable(name: &str) -> String {
+    name.replace(char::is_control, "\u{fffd}")
+}
+
+fn spell(millis: u32) -> String {
+    match millis {
+        0..1000 => format!("{millis}ms"),
+        1000..60_000 => format!("{}.{}s", millis / 1000, millis / 100 % 10),
+        60_000..3_600_000 => format!("{}m{:02}s", millis / 60_000, millis / 1000 % 60),
+        _ => format!("{}h{:02}m", millis / 3_600_000, millis / 60_000 % 60),
+    }
+}
+
+fn ago(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s ago"),
+        60..3600 => format!("{}m ago", seconds / 60),
+        3600..172_800 => format!("{}h ago", seconds / 3600),
+        _ => format!("{}d ago", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::durations::{Durations, Sample};
+
+    fn entry(route: &str, tool: &str, millis: &[u32], figured: bool) -> Entry {
+        let samples = millis.iter().map(|millis| Sample { millis: *millis, figured });
+        let durations = Durations::new(samples, 2, 1);
+        Entry { route: route.to_owned(), tool: tool.to_owned(), durations, seen: 1000 }
+    }
+
+    #[test]
+    fn a_line_says_what_is_known_of_a_tool() {
+        let rows = [
+            entry("/reports", "run_report", &[38_000, 42_500, 3_700_000], false),
+            entry("npx#3fa2b1c0", "e\u{1b}[2Jcho", &[4, 8], true),
+        ];
+        let rows: Vec<&Entry> = rows.iter().collect();
+        let expected = "\
+ROUTE         TOOL        CALLS  MEDIAN    P90  LONGEST  ERRORS  CANCELLED    SEEN  FIGURES
+/reports      run_report      3   42.5s  1h01m    1h01m       2          1  5m ago     none
+npx#3fa2b1c0  e\u{fffd}[2Jcho        2     4ms    8ms      8ms       2          1  5m ago  its own
+";
+        assert_eq!(table(&rows, 1300), expected);
+    }
+
+    #[test]
+    fn times_are_spelled_shortly() {
+        let told = [0, 999, 1000, 59_999, 60_000, 3_599_999, 3_600_000].map(spell);
+        assert_eq!(told, ["0ms", "999ms", "1.0s", "59.9s", "1m00s", "59m59s", "1h00m"]);
+    }
+}

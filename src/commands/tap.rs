@@ -1,0 +1,202 @@
+//! `milepost tap`: what passes through `milepost serve`, in this terminal.
+
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+
+use bytes::Bytes;
+use console::Style;
+use http::{Method, StatusCode};
+use tokio::io::{AsyncWriteExt, Stdout, stdout};
+use tokio::signal::ctrl_c;
+
+use crate::commands::args::{Tap, WrapError};
+use crate::gateway::route_state::SiteError;
+use crate::progress::clients::is_unprintable;
+use crate::transport::http::client::UpstreamError;
+use crate::transport::mcp_http::raw_client::{Reply, Visitor};
+
+/// The longest line that is held, in bytes: more than any of the proxy's.
+const LINE_MAX: usize = 64 << 10;
+
+/// Bytes of a refusal that are shown.
+const REFUSAL_MAX: usize = 1 << 10;
+
+/// Why nothing is shown, or nothing more.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// The arguments cannot be used.
+    #[error(transparent)]
+    Arguments(#[from] WrapError),
+    /// Its certificates cannot be used, or its address is none.
+    #[error(transparent)]
+    Address(#[from] SiteError),
+    /// Nobody is there.
+    #[error(
+        "{0} cannot be asked; is `milepost serve` running, with an [admin] table in its route file?"
+    )]
+    Nobody(String, #[source] UpstreamError),
+    /// The token is missing or wrong.
+    #[error(
+        "{0} wants the token that is `bearer` in [admin]: give --config FILE, or --bearer-file FILE"
+    )]
+    Unauthorized(String),
+    /// It does not let us in.
+    #[error("{0} refuses: {1}")]
+    Refused(String, String),
+    /// It is something else.
+    #[error("{0} is not the admin listener of `milepost serve`: it answers with {1}")]
+    Stranger(String, String),
+    /// It does not answer any more.
+    #[error("{0} has ended")]
+    Ended(String),
+    /// The connection is lost.
+    #[error("{0} is lost")]
+    Lost(String, #[source] UpstreamError),
+    /// Nothing can be written.
+    #[error("standard output")]
+    Output(#[from] io::Error),
+}
+
+impl TapError {
+    /// Whether something has been shown before.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::Ended(_) | Self::Lost(..) | Self::Output(_))
+    }
+}
+
+/// Shows what passes until Ctrl-C.
+///
+/// # Errors
+/// If the proxy cannot be asked, or ends.
+pub async fn run(args: &Tap) -> Result<(), TapError> {
+    let (route, url) = args.resolve()?;
+    let admin = url.origin().ascii_serialization();
+    let shown = async {
+        let stranger = |what: &str| TapError::Stranger(admin.clone(), what.to_owned());
+        let visitor = Visitor::new(&route)?.ok_or_else(|| stranger("nothing"))?;
+        let sent = visitor.send(Method::GET, [], Bytes::new()).await;
+        let mut reply = sent.map_err(|error| TapError::Nobody(admin.clone(), error))?;
+        let kind = if args.json { "application/x-ndjson" } else { "text/plain" };
+        match reply.status {
+            StatusCode::OK if reply.content_type() == kind => {}
+            StatusCode::UNAUTHORIZED => return Err(TapError::Unauthorized(admin.clone())),
+            status => {
+                let said = refusal(&mut reply).await;
+                return Err(match said.strip_prefix("milepost: ") {
+                    Some(why) if status != StatusCode::NOT_FOUND => {
+                        TapError::Refused(admin.clone(), why.to_owned())
+                    }
+                    _ => stranger(&format!("{status} ({})", reply.content_type())),
+                });
+            }
+        }
+        let mut page = Page::new(args.json);
+        while let Some(chunk) = reply.chunk().await {
+            page.take(&chunk.map_err(|error| TapError::Lost(admin.clone(), error))?).await?;
+        }
+        Err(TapError::Ended(admin.clone()))
+    };
+    let shown: Result<(), TapError> = tokio::select! {
+        shown = shown => shown,
+        _ = ctrl_c() => Ok(()),
+    };
+    match shown {
+        // Who has seen enough is no fault.
+        Err(TapError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        shown => shown,
+    }
+}
+
+/// What a refusal says.
+async fn refusal(reply: &mut Reply) -> String {
+    let mut said = Vec::new();
+    while said.len() < REFUSAL_MAX
+        && let Some(Ok(chunk)) = reply.chunk().await
+    {
+        said.extend_from_slice(&chunk);
+    }
+    said.truncate(REFUSAL_MAX);
+    let said = String::from_utf8_lossy(&said);
+    said.trim().chars().filter(|sign| !is_unprintable(*sign)).collect()
+}
+
+/// Standard output.
+struct Page {
+    out: Stdout,
+    is_json: bool,
+    has_colours: bool,
+    /// What has come of a line.
+    line: Vec<u8>,
+}
+
+impl Page {
+    fn new(is_json: bool) -> Self {
+        let has_colours = io::stdout().is_terminal() && console::colors_enabled() && !is_json;
+        Self { out: stdout(), is_json, has_colours, line: Vec::new() }
+    }
+
+    async fn take(&mut self, chunk: &[u8]) -> io::Result<()> {
+        let mut text = String::new();
+        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(piece);
+            if piece.ends_with(b"\n") || self.line.len() > LINE_MAX {
+                let line = std::mem::take(&mut self.line);
+                self.put(String::from_utf8_lossy(&line).trim_end_matches('\n'), &mut text);
+            }
+        }
+        self.out.write_all(text.as_bytes()).await?;
+        self.out.flush().await
+    }
+
+    fn put(&self, line: &str, text: &mut String) {
+        let line = printable(line, self.is_json);
+        let style = match () {
+            () if !self.has_colours => None,
+            () if line.starts_with('#') || line.starts_with("    forwarded") => {
+                Some(Style::new().dim())
+            }
+            () if line.starts_with("    repaired") => Some(Style::new().yellow()),
+            () if line.starts_with("    withheld") => Some(Style::new().red()),
+            () if line.starts_with("    added") => Some(Style::new().cyan()),
+            () => None,
+        };
+        let _ = match style {
+            Some(style) => writeln!(text, "{}", style.force_styling(true).apply_to(line)),
+            None => writeln!(text, "{line}"),
+        };
+    }
+}
+
+/// A line in which nothing moves or hides other text. JSON stays JSON.
+fn printable(line: &str, is_json: bool) -> String {
+    let mut out = String::with_capacity(line.len());
+    for sign in line.chars() {
+        if !is_unprintable(sign) {
+            out.push(sign);
+        } else if is_json {
+            for unit in sign.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            for byte in sign.encode_utf8(&mut [0; 4]).bytes() {
+                let _ = write!(out, "\\x{byte:02X}");
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_moves_or_hides_other_text() {
+        let line = "a\u{1b}[2J\u{9b}1m\u{202e}b\tc\u{e0041}";
+        let text = printable(line, false);
+        assert_eq!(text, r"a\x1B[2J\xC2\x9B1m\xE2\x80\xAEb\x09c\xF3\xA0\x81\x81");
+        let json = printable(&format!("\"{line}\""), true);
+        assert!(!json.chars().any(is_unprintable));
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), line);
+    }
+}

@@ -1,0 +1,118 @@
+//! `milepost wrap`: a child process, or a server at an address, behind our own standard streams.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::config::routes::Route;
+use crate::gateway::route_state::SiteError;
+use crate::observe::events::Witness;
+use crate::observe::log::Connection;
+use crate::progress::Policy;
+use crate::protocol::jsonrpc::{Kind, Message, own_error};
+use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
+use crate::relay::child_session::{Host, OPEN_CALLS_GRACE, Signals};
+use crate::relay::http_upstream::{Bearer, Towards, Way};
+use crate::relay::remote_session;
+use crate::relay::{Aside, Pipe, Relay};
+use crate::transport::child::{self, Program};
+use crate::transport::http::via::Via;
+use crate::transport::stdio;
+
+/// How long a client's first request is waited for to tell it that the server does not start.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// Runs a server behind the filter until it ends, and answers with its exit code.
+pub async fn run(
+    policy: Arc<Policy>,
+    program: Program,
+    witness: Option<Witness>,
+) -> Result<u8, child::SpawnError> {
+    child::adopt_orphans();
+    let client = Pipe::new(stdio::input(), stdio::output());
+    let relay = |server, aside| {
+        let mut relay = Relay::with_wire(policy, client, server, aside);
+        relay.watched_by(witness);
+        relay
+    };
+    match Host::start(program, None, Arc::default(), stdio::error(), Connection::default(), relay) {
+        Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
+        Err(error) => {
+            tell_that_it_does_not_start(&error.to_string()).await;
+            Err(error)
+        }
+    }
+}
+
+/// Why a server at an address cannot be stood in front of.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// Its address or its certificates cannot be used.
+    #[error(transparent)]
+    Site(#[from] SiteError),
+    /// The system has no random bytes.
+    #[error("the system has no random bytes")]
+    Random(#[from] getrandom::Error),
+}
+
+/// Stands in front of the server of `route` until the client has said its last word, or a signal comes.
+/// Nothing is connected before the client's first message. Answers with the exit code: 1 if nobody ever
+/// answered, otherwise 0.
+///
+/// # Errors
+/// If the route cannot be used.
+pub async fn run_remote(
+    policy: Arc<Policy>,
+    route: &Route,
+    bearer_file: Option<PathBuf>,
+    witness: Option<Witness>,
+) -> Result<u8, RemoteError> {
+    let way = Way::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
+    let server = Towards::new(way);
+    let reach = server.reach();
+    let client = Pipe::new(stdio::input(), stdio::output());
+    let aside = Aside::new(stdio::error(), None);
+    let mut relay = Relay::with_wire(policy, client, server, aside);
+    relay.watched_by(witness);
+    let mut signals = Signals::listen().ok();
+    remote_session::run(relay, OPEN_CALLS_GRACE, Connection::default(), async {
+        match &mut signals {
+            Some(signals) => drop(signals.next().await),
+            None => std::future::pending().await,
+        }
+    })
+    .await;
+    Ok(u8::from(reach.has_failed()))
+}
+
+/// Answers the client's first request, so that a person reads the reason where they look, and not
+/// only that the connection has closed.
+async fn tell_that_it_does_not_start(why: &str) {
+    let mut input = stdio::input();
+    let mut output = stdio::output();
+    let mut lines = Lines::new(INSPECT_MAX);
+    let mut buffer = BytesMut::new();
+    let first = async {
+        loop {
+            match input.read_buf(&mut buffer).await {
+                Ok(1..) => {}
+                _ => return None,
+            }
+            while let Some(frame) = lines.decode(&mut buffer) {
+                let Frame::Line(line) = frame else { continue };
+                let message = Message::parse(line);
+                if message.kind() == Kind::Request {
+                    return message.id();
+                }
+            }
+        }
+    };
+    let Ok(Some(id)) = timeout(FIRST_REQUEST, first).await else { return };
+    let answer = [&own_error(&id, why, None)[..], b"\n"].concat();
+    let _ = output.write_all(&answer).await;
+    let _ = output.flush().await;
+}

@@ -1,0 +1,3 @@
+//! Settings and the route file.
+pub mod routes;
+pub mod settings;

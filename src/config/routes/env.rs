@@ -1,0 +1,179 @@
+//! `${NAME}` in the strings of a route file: what the environment puts there.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use crate::config::routes::diagnostics::Wrong;
+use crate::config::settings::nearest;
+
+/// The variables that a route file can name.
+#[derive(Debug, Clone, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// Those of this process. A variable that is no Unicode cannot stand in a file that is.
+    pub fn of_process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self(std::env::vars_os().filter_map(text).collect())
+    }
+
+    /// `text` with the variables that it names.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words: a variable that is not set, or something that is none.
+    pub fn fill(&self, text: &str) -> Result<String, String> {
+        fill(text, self).map(|filled| filled.text).map_err(|fault| fault.what)
+    }
+
+    /// The value of a variable.
+    ///
+    /// # Errors
+    /// That it is not set, in words.
+    pub fn get(&self, name: &str) -> Result<&str, String> {
+        look_up(name, self)
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
+        Self(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+/// The strings that hold something of the environment, each with the text that it was written as:
+/// what is shown of them.
+#[derive(Clone, Default)]
+pub(super) struct Taken {
+    written: BTreeMap<String, String>,
+    /// Where in the file each of them begins.
+    places: BTreeMap<usize, String>,
+}
+
+impl Taken {
+    /// How `text` is shown, if it holds something of the environment.
+    pub(super) fn written(&self, text: &str) -> Option<&str> {
+        self.written.get(text).map(String::as_str)
+    }
+
+    /// `other` is another spelling of `text`.
+    pub(super) fn respelled(&mut self, text: &str, other: &str) {
+        if let Some(written) = self.written.get(text).cloned() {
+            self.written.insert(other.to_owned(), written);
+        }
+    }
+
+    /// Says what is wrong without what was taken.
+    pub(super) fn hide(&self, wrong: Wrong) -> Wrong {
+        let Some(text) = self.places.get(&wrong.at) else { return wrong };
+        let written = self.written.get(text).map_or("", String::as_str);
+        let what = wrong.what.replace(&format!("{text:?}"), &format!("{written:?}"));
+        Wrong { what, ..wrong }
+    }
+}
+
+/// Shows which strings were taken, and not what they hold.
+impl std::fmt::Debug for Taken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.written.values()).finish()
+    }
+}
+
+/// Puts variables of the environment into every string of `table`, which was read from `text`.
+pub(super) fn expand(
+    table: &mut DeTable<'_>,
+    text: &str,
+    environment: &Environment,
+) -> Result<Taken, Wrong> {
+    let mut taken = Taken::default();
+    let mut left: Vec<_> = table.iter_mut().map(|(_, value)| value).collect();
+    while let Some(value) = left.pop() {
+        let span = value.span();
+        match value.get_mut() {
+            DeValue::Table(table) => left.extend(table.iter_mut().map(|(_, value)| value)),
+            DeValue::Array(elements) => left.extend(elements.iter_mut()),
+            DeValue::String(written) if written.contains("${") => {
+                let meant =
+                    fill(written, environment).map_err(|fault| fault.at(text, span.clone()))?;
+                // Nothing is hidden of an empty value, and every empty string looks like it.
+                if meant.has_variables && !meant.text.is_empty() {
+                    taken.written.insert(meant.text.clone(), written.clone().into_owned());
+                    taken.places.insert(span.start, meant.text.clone());
+                }
+                *written = Cow::Owned(meant.text);
+            }
+            _ => {}
+        }
+    }
+    Ok(taken)
+}
+
+/// A string with its variables filled in.
+struct Filled {
+    text: String,
+    has_variables: bool,
+}
+
+/// What is wrong with a string, and the part of it that is.
+struct Fault {
+    part: String,
+    what: String,
+}
+
+impl Fault {
+    /// Where the part is in the file.
+    fn at(self, text: &str, span: Range<usize>) -> Wrong {
+        let within = text.get(span.clone()).and_then(|raw| raw.find(&self.part)).unwrap_or(0);
+        Wrong { at: span.start + within, what: self.what }
+    }
+}
+
+fn fill(written: &str, environment: &Environment) -> Result<Filled, Fault> {
+    let mut filled = Filled { text: String::new(), has_variables: false };
+    let mut rest = written;
+    while let Some(at) = rest.find("${") {
+        let (before, reference) = rest.split_at(at);
+        if let Some(before) = before.strip_suffix('$') {
+            filled.text += before;
+            filled.text += "${";
+            rest = &reference[2..];
+            continue;
+        }
+        filled.text += before;
+        let fault = |what| Fault { part: reference.to_owned(), what };
+        let Some((name, after)) = reference[2..].split_once('}') else {
+            let what = "`${` without its `}`; what is not a variable is written `$${`";
+            return Err(fault(what.to_owned()));
+        };
+        let value = look_up(name, environment)
+            .map_err(|what| Fault { part: format!("${{{name}}}"), what })?;
+        filled.text += value;
+        filled.has_variables = true;
+        rest = after;
+    }
+    filled.text += rest;
+    Ok(filled)
+}
+
+fn look_up<'a>(name: &str, environment: &'a Environment) -> Result<&'a str, String> {
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if !is_name {
+        return Err(format!(
+            "{name:?} is no name of a variable; what is not one is written `$${{`"
+        ));
+    }
+    if let Some(value) = environment.0.get(name) {
+        return Ok(value);
+    }
+    Err(match nearest(name, environment.0.keys().map(String::as_str)) {
+        Some(near) => {
+            format!("the environment variable `{name}` is not set; did you mean `{near}`?")
+        }
+        None => format!("the environment variable `{name}` is not set"),
+    })
+}

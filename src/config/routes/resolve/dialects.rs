@@ -1,0 +1,151 @@
+//! `[[dialect]]`, and the dialects that a route names.
+
+use std::sync::Arc;
+
+use toml::Spanned;
+
+use crate::config::routes::diagnostics::Wrong;
+use crate::config::routes::file::DialectTable;
+use crate::config::routes::keys::said;
+use crate::config::routes::several::{OneOrMore, Sources};
+use crate::config::settings::{DEFAULT_DIALECTS, Settings, dialects};
+use crate::progress::dialect::{self, Dialect, Final, Own, Source};
+
+/// The dialects that a file describes.
+pub(super) fn read(tables: &[Spanned<DialectTable>]) -> Result<Vec<Dialect>, Wrong> {
+    let mut own: Vec<Dialect> = Vec::new();
+    for table in tables {
+        let dialect = describe(table)?;
+        let name = &table.get_ref().name;
+        let is_taken = dialect.name == DEFAULT_DIALECTS
+            || dialect::ALL.iter().chain(&own).any(|known| known.name() == dialect.name);
+        if is_taken {
+            let what =
+                format!("a dialect {:?} is there already; another name is expected", dialect.name);
+            return Err(Wrong::new(name.span(), what));
+        }
+        own.push(Dialect::Own(Arc::new(dialect)));
+    }
+    Ok(own)
+}
+
+fn describe(table: &Spanned<DialectTable>) -> Result<Own, Wrong> {
+    let said_here = table.get_ref();
+    let name = &said_here.name;
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.get_ref().is_empty() || !name.get_ref().chars().all(is_part) {
+        let what = format!("{:?} is no name; one such as \"acme\" is expected", name.get_ref());
+        return Err(Wrong::new(name.span(), what));
+    }
+    let methods = said_here.method.as_ref().map(methods).transpose()?;
+    let sources = said_here.source.as_ref().map(sources).transpose()?;
+    if let (Some(_), Some(source)) = (&methods, &said_here.source) {
+        let what = "`source` beside `method`; a dialect is of one or the other";
+        return Err(Wrong::new(source.span(), what));
+    }
+    if let (Some(source), Some(_)) = (&said_here.source, &said_here.last) {
+        let what = "`source` beside `final`; text has no last line";
+        return Err(Wrong::new(source.span(), what));
+    }
+    if methods.is_none() && sources.is_none() {
+        let what = "`method` or `source` is expected, such as method = \"acme/status\"";
+        return Err(Wrong::new(table.span(), what));
+    }
+    let dialect = Own {
+        name: name.get_ref().clone(),
+        methods: methods.unwrap_or_default(),
+        sources: sources.unwrap_or_default(),
+        request_id: said(&said_here.request_id),
+        token: said(&said_here.token),
+        progress: said(&said_here.progress),
+        total: said(&said_here.total),
+        message: said(&said_here.message),
+        last: said_here
+            .last
+            .as_ref()
+            .map(|last| Final { pointer: last.pointer.0.clone(), equals: last.equals.clone() }),
+        scale: said(&said_here.scale).unwrap_or_default(),
+    };
+    let pointers = [&dialect.request_id, &dialect.token, &dialect.progress, &dialect.message];
+    if pointers.iter().all(|pointer| pointer.is_none()) && dialect.last.is_none() {
+        let what = "at least one of `request_id`, `token`, `progress`, `message` and `final` is \
+            expected, such as progress = \"/params/percent\"";
+        return Err(Wrong::new(table.span(), what));
+    }
+    Ok(dialect)
+}
+
+/// `settings` with the dialects that are named for all tools and for single ones.
+pub(super) fn choose<'a>(
+    mut settings: Settings,
+    named: impl Iterator<Item = (Option<&'a str>, &'a [Spanned<String>])>,
+    own: &[Dialect],
+) -> Result<Settings, Wrong> {
+    for (tool, names) in named {
+        let chosen = Some(chosen(names, own)?);
+        match tool {
+            None => settings.call.dialects = chosen,
+            Some(tool) => {
+                let known = settings.tools.iter_mut().find(|(name, _)| name == tool);
+                known.into_iter().for_each(|(_, call)| call.dialects.clone_from(&chosen));
+            }
+        }
+    }
+    Ok(settings)
+}
+
+/// The methods of a dialect.
+fn methods(said: &Spanned<OneOrMore>) -> Result<Vec<String>, Wrong> {
+    let methods = &said.get_ref().0;
+    if methods.is_empty() {
+        return Err(Wrong::new(said.span(), "at least one method is expected"));
+    }
+    for (at, method) in methods.iter().enumerate() {
+        if method.is_empty() {
+            return Err(Wrong::new(said.span(), "a method such as \"acme/status\" is expected"));
+        }
+        if methods[..at].contains(method) {
+            return Err(Wrong::new(said.span(), format!("{method:?} is there twice")));
+        }
+    }
+    Ok(methods.clone())
+}
+
+/// The sources of a dialect.
+fn sources(said: &Spanned<Sources>) -> Result<Vec<Source>, Wrong> {
+    let sources = &said.get_ref().0;
+    if sources.is_empty() {
+        return Err(Wrong::new(said.span(), "at least one source is expected"));
+    }
+    let twice = sources.iter().enumerate().any(|(at, source)| sources[..at].contains(source));
+    if twice {
+        return Err(Wrong::new(said.span(), "a source is there twice"));
+    }
+    Ok(sources.clone())
+}
+
+/// The dialects of some names.
+fn chosen(names: &[Spanned<String>], own: &[Dialect]) -> Result<Vec<Dialect>, Wrong> {
+    let mut chosen: Vec<Dialect> = Vec::new();
+    for name in names {
+        let named = dialects([&**name.get_ref()], own);
+        for dialect in named.map_err(|what| Wrong::new(name.span(), what))? {
+            if chosen.iter().any(|known| known.name() == dialect.name()) {
+                continue;
+            }
+            let twice = chosen.iter().find_map(|known| {
+                dialect.methods().find(|method| known.claims(method)).map(|m| (m, known.name()))
+            });
+            if let Some((method, other)) = twice {
+                let what = format!(
+                    "{:?} claims the method {method:?}, which {other:?} claims already; one of both \
+                     is expected",
+                    dialect.name()
+                );
+                return Err(Wrong::new(name.span(), what));
+            }
+            chosen.push(dialect);
+        }
+    }
+    Ok(chosen)
+}

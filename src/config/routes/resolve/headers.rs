@@ -1,0 +1,89 @@
+//! `headers`: what is set and what is taken out.
+
+use http::{HeaderName, HeaderValue};
+use toml::Spanned;
+
+use crate::config::routes::HeaderRules;
+use crate::config::routes::diagnostics::Wrong;
+use crate::config::routes::env::Taken;
+use crate::config::routes::file;
+use crate::config::settings::nearest;
+
+/// Headers that speak of one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message:
+/// each side has its own.
+const OF_A_CONNECTION: [&str; 12] = [
+    "connection",
+    "content-length",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Headers whose value is a secret wherever it comes from.
+const SECRETS: [&str; 3] = ["authorization", "cookie", "set-cookie"];
+
+/// Names that are often meant.
+const COMMON: [&str; 8] = [
+    "authorization",
+    "cookie",
+    "origin",
+    "set-cookie",
+    "user-agent",
+    "x-api-key",
+    "x-forwarded-for",
+    "x-request-id",
+];
+
+pub(super) fn read(rules: &file::HeaderRules, taken: &Taken) -> Result<HeaderRules, Wrong> {
+    let mut meant = HeaderRules::default();
+    for (name, text) in &rules.set {
+        let header = header(name)?;
+        if meant.set.iter().any(|(known, _)| *known == header) {
+            return Err(Wrong::new(name.span(), format!("`{header}` is set twice")));
+        }
+        // What the value is is not said: it may be a secret.
+        let value = HeaderValue::from_str(text.get_ref());
+        let mut value = value.map_err(|_| {
+            Wrong::new(
+                text.span(),
+                "a value without line breaks and other control signs is expected",
+            )
+        })?;
+        let is_secret =
+            taken.written(text.get_ref()).is_some() || SECRETS.contains(&header.as_str());
+        value.set_sensitive(is_secret);
+        meant.set.push((header, value));
+    }
+    for name in &rules.remove {
+        let header = header(name)?;
+        if meant.set.iter().any(|(known, _)| *known == header) {
+            let what = format!("`{header}` is set as well; one of both is expected");
+            return Err(Wrong::new(name.span(), what));
+        }
+        if !meant.remove.contains(&header) {
+            meant.remove.push(header);
+        }
+    }
+    Ok(meant)
+}
+
+fn header(name: &Spanned<String>) -> Result<HeaderName, Wrong> {
+    let text = name.get_ref();
+    let header: HeaderName = text.parse().map_err(|_| {
+        let near = nearest(&text.replace([' ', '_'], "-").to_lowercase(), COMMON);
+        let near = near.unwrap_or("x-api-key");
+        Wrong::new(name.span(), format!("{text:?} is no header; one such as {near:?} is expected"))
+    })?;
+    if OF_A_CONNECTION.contains(&header.as_str()) {
+        let what = format!("`{header}` belongs to one connection and never passes");
+        return Err(Wrong::new(name.span(), what));
+    }
+    Ok(header)
+}

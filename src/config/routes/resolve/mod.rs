@@ -1,0 +1,104 @@
+//! A route file as it is meant: everything resolved and checked.
+
+mod dialects;
+mod headers;
+mod listeners;
+mod paths;
+mod pem;
+mod upstream;
+
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, Deserializer};
+
+use super::env::{Environment, Taken, expand};
+use super::file::File;
+use super::keys::RouteTable;
+use super::{Admin, Route, Server, Upstream};
+use crate::config::routes::diagnostics::Wrong;
+use crate::config::settings::{OFF, Settings, StateDir, nearest};
+use crate::progress::dialect::Dialect;
+
+/// What a route file means.
+#[derive(Debug)]
+pub(super) struct Meant {
+    pub(super) server: Server,
+    pub(super) admin: Admin,
+    pub(super) state: Option<StateDir>,
+    pub(super) defaults: Settings,
+    pub(super) routes: Vec<Route>,
+    pub(super) dialects: Vec<Dialect>,
+    pub(super) taken: Taken,
+}
+
+/// Reads the text of a file whose relative paths begin at `folder`.
+pub(super) fn read(text: &str, folder: &Path, environment: &Environment) -> Result<Meant, Wrong> {
+    let mut table = DeTable::parse(text)?;
+    let mut taken = expand(table.get_mut(), text, environment)?;
+    let file = File::deserialize(Deserializer::from(table)).map_err(Wrong::from);
+    file.and_then(|file| meant(&file, folder, &mut taken))
+        .map_err(|wrong| taken.hide(wrong))
+        .map(|meant| Meant { taken, ..meant })
+}
+
+fn meant(file: &File, folder: &Path, taken: &mut Taken) -> Result<Meant, Wrong> {
+    let (server, admin) = listeners::read(file, folder)?;
+    let state = state(file, folder)?;
+    let own = dialects::read(&file.dialect)?;
+    let mut routes: Vec<Route> = Vec::new();
+    for table in &file.route {
+        let route = route(file, table, &own, folder, taken)?;
+        paths::admit(table, &route, &routes)?;
+        routes.push(route);
+    }
+    let defaults = dialects::choose(file.defaults.settings(), file.defaults.dialects(), &own)?;
+    Ok(Meant { server, admin, state, defaults, routes, dialects: own, taken: Taken::default() })
+}
+
+fn state(file: &File, folder: &Path) -> Result<Option<StateDir>, Wrong> {
+    let Some(said) = &file.state.dir else { return Ok(None) };
+    let text = said.get_ref();
+    let what = match nearest(text, [OFF]) {
+        _ if text == OFF => return Ok(Some(StateDir::Off)),
+        _ if text.is_empty() => "a folder is expected, or \"off\"".to_owned(),
+        Some(off) => format!("did you mean {off:?}? A folder of this name is \"./{text}\""),
+        None => return Ok(Some(StateDir::At(folder.join(text)))),
+    };
+    Err(Wrong::new(said.span(), what))
+}
+
+fn route(
+    file: &File,
+    table: &Spanned<RouteTable>,
+    own: &[Dialect],
+    folder: &Path,
+    taken: &mut Taken,
+) -> Result<Route, Wrong> {
+    let said = table.get_ref();
+    let missing = |what| Wrong::new(table.span(), format!("{what} is missing"));
+    let path = said.path.as_ref().ok_or_else(|| missing("`path`, such as path = \"/reports\","))?;
+    let upstream = said.upstream.as_ref().ok_or_else(|| {
+        missing("`upstream`, such as upstream.command = [\"node\", \"server.js\"],")
+    })?;
+    let upstream = upstream::read(upstream, folder, taken)?;
+    let mut route = Route::new(path.get_ref().0.clone(), upstream);
+    file.defaults.lay_over(&mut route);
+    said.lay_over(&mut route);
+    if let Some(opaque) = &said.opaque {
+        if *opaque.get_ref() && !matches!(route.upstream, Upstream::Http(_)) {
+            let what = "only a route to `upstream.url` or `upstream.sse` can be piped";
+            return Err(Wrong::new(opaque.span(), what));
+        }
+        if *opaque.get_ref() && route.lifecycle().is_some() {
+            let what = "a route that is only piped answers nothing, and this one has `lifecycle`";
+            return Err(Wrong::new(opaque.span(), what));
+        }
+        route.opaque = *opaque.get_ref();
+    }
+    route.request_headers = headers::read(&said.headers.request, taken)?;
+    route.response_headers = headers::read(&said.headers.response, taken)?;
+    route.settings = dialects::choose(said.settings(), said.dialects(), own)?;
+    Ok(route)
+}

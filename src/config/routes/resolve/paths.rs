@@ -1,0 +1,48 @@
+//! Paths of routes that would answer for each other.
+
+use toml::Spanned;
+
+use crate::config::routes::Route;
+use crate::config::routes::diagnostics::Wrong;
+use crate::config::routes::keys::RouteTable;
+
+/// What discovery of authorization looks for below the root (RFC 8615).
+const RESERVED: &str = "/.well-known";
+
+/// Where a route answers clients of HTTP+SSE, below its path.
+const OF_SSE: [&str; 2] = ["/sse", "/messages"];
+
+/// Refuses a route whose path belongs to one of those before it, or one of those to it.
+pub(super) fn admit(
+    table: &Spanned<RouteTable>,
+    route: &Route,
+    before: &[Route],
+) -> Result<(), Wrong> {
+    let span = table.get_ref().path.as_ref().map_or_else(|| table.span(), Spanned::span);
+    let path = &*route.path;
+    if is_below(path, RESERVED) {
+        let what = format!("{path:?} is reserved for discovery ({RESERVED}); another is expected");
+        return Err(Wrong::new(span, what));
+    }
+    for other in before {
+        let other = &*other.path;
+        if path == other {
+            let what = format!("a route with the path {path:?} is there already");
+            return Err(Wrong::new(span, what));
+        }
+        for (path, other) in [(path, other), (other, path)] {
+            let taken = OF_SSE.iter().find(|end| is_below(path, &format!("{other}{end}")));
+            if taken.is_some() {
+                let what = format!(
+                    "{path:?} is where the route {other:?} answers HTTP+SSE; another path is expected"
+                );
+                return Err(Wrong::new(span, what));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

@@ -1,0 +1,344 @@
+//! Routes and listeners as meant: everything resolved, nothing optional that has a default.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use url::Url;
+
+use crate::config::settings::Settings;
+use crate::progress::{Mode, Policy};
+
+/// A secret: it is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text` from being shown.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The secret itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// `[server]`: where clients are listened to, and whom.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Server {
+    /// The address clients connect to.
+    pub listen: SocketAddr,
+    /// Host names that are answered, besides the listener's own and loopback's.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of browsers that are answered, besides loopback's.
+    pub allowed_origins: Vec<String>,
+    /// Every host name is answered: `allowed_hosts` is not asked.
+    pub insecure: bool,
+    /// The certificate and key of the listener (PEM files); without them it speaks plain HTTP.
+    pub tls: Option<ServerTls>,
+    /// What clients have to present as `Authorization: Bearer`; nothing by default.
+    pub bearer: Option<Secret>,
+    /// How long open calls may go on after SIGTERM.
+    pub drain: Duration,
+    /// Client connections that may be open at once; more are refused with 503.
+    pub max_connections: usize,
+    /// Bytes of a request's head; more is refused with 431.
+    pub max_header_bytes: usize,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7332)),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            insecure: false,
+            tls: None,
+            bearer: None,
+            drain: Duration::from_secs(30),
+            max_connections: 10_000,
+            max_header_bytes: 64 << 10,
+        }
+    }
+}
+
+/// The certificate chain and private key of a listener.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerTls {
+    /// PEM file with the certificate and those that lead to its root.
+    pub certificate: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+}
+
+/// `[admin]`: where operators look.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Admin {
+    /// The address; `None` if there is no admin listener.
+    pub listen: Option<SocketAddr>,
+    /// What operators present to see or change anything.
+    pub bearer: Option<Secret>,
+}
+
+/// What stands behind a route.
+#[derive(Clone, PartialEq)]
+pub enum Upstream {
+    /// The embedded legacy server.
+    Demo,
+    /// A stdio server.
+    Command(StdioUpstream),
+    /// A server reached over HTTP.
+    Http(HttpUpstream),
+}
+
+impl Upstream {
+    /// Whether it is the same server: the same command in the same place, or the same addresses. How many
+    /// there may be, for how long, and what they are told on the way may be another.
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Demo, Self::Demo) => true,
+            (Self::Command(one), Self::Command(other)) => {
+                one.command == other.command && one.env == other.env && one.cwd == other.cwd
+            }
+            (Self::Http(one), Self::Http(other)) => one.url == other.url && one.sse == other.sse,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Demo => f.write_str("Demo"),
+            Self::Command(stdio) => stdio.fmt(f),
+            Self::Http(http) => http.fmt(f),
+        }
+    }
+}
+
+/// A stdio server: how a child is started, and how many there may be for how long.
+#[derive(Clone, PartialEq)]
+pub struct StdioUpstream {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// What its environment has besides ours.
+    pub env: Vec<(OsString, OsString)>,
+    /// The folder that it runs in; `None`: ours.
+    pub cwd: Option<PathBuf>,
+    /// Whether clients of 2026-07-28 share one child per `Authorization`; otherwise they are refused.
+    pub share: bool,
+    /// Children that may run at once; more sessions are refused with 503.
+    pub max_children: usize,
+    /// How long after its start a child may take to answer its first request.
+    pub start_timeout: Duration,
+    /// Time without use after which a session or a shared child is ended; `None`: never.
+    pub idle_timeout: Option<Duration>,
+    /// Whether a shared child that has died is started again; otherwise its clients get errors.
+    pub restart: bool,
+    /// Bytes of the longest message of a shared child that is held in memory; a longer one goes to a
+    /// temporary file.
+    pub max_frame: usize,
+    /// Bytes of the longest message of a shared child that goes to such a file; for a longer one its
+    /// caller gets an error.
+    pub max_spill: u64,
+}
+
+impl StdioUpstream {
+    /// A server with nothing but defaults.
+    pub fn new(command: Vec<OsString>) -> Self {
+        Self {
+            command,
+            env: Vec::new(),
+            cwd: None,
+            share: true,
+            max_children: 100,
+            start_timeout: Duration::from_secs(60),
+            idle_timeout: Some(Duration::from_secs(30 * 60)),
+            restart: true,
+            max_frame: 16 << 20,
+            max_spill: 1 << 30,
+        }
+    }
+}
+
+/// Arguments and variables may be secrets: only what is run is shown.
+impl fmt::Debug for StdioUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Command").field(&self.command.first()).finish()
+    }
+}
+
+/// A server reached over HTTP.
+#[derive(Clone, PartialEq)]
+pub struct HttpUpstream {
+    /// Its Streamable HTTP endpoint, if it has one.
+    pub url: Option<Url>,
+    /// Its HTTP+SSE endpoint (2024-11-05), if it has one. One of both there always is.
+    pub sse: Option<Url>,
+    /// Whether it is spoken to in HTTP/2; with TLS that is negotiated, without only if this is set.
+    pub http2: bool,
+    /// PEM file with certificate authorities that are trusted besides the system's.
+    pub ca_file: Option<PathBuf>,
+    /// PEM files with the certificate chain and the key that we present.
+    pub client_certificate: Option<ServerTls>,
+    /// What is answered in its place at `url`, if it does not know how a client begins.
+    pub lifecycle: Option<Box<Lifecycle>>,
+}
+
+impl HttpUpstream {
+    /// A Streamable HTTP endpoint, and nothing else about it.
+    pub fn new(url: Url) -> Self {
+        Self {
+            url: Some(url),
+            sse: None,
+            http2: false,
+            ca_file: None,
+            client_certificate: None,
+            lifecycle: None,
+        }
+    }
+}
+
+/// What is answered in the place of a server that knows `tools/call` and no more.
+#[derive(Clone, PartialEq)]
+pub struct Lifecycle {
+    /// Where its list of tools is read, with a GET; `None`: it is asked for as usual. Of the same
+    /// origin as the endpoint.
+    pub tools: Option<Url>,
+    /// Where it is told of a client, with a POST, and says who it is; `None`: it is not. Of the same
+    /// origin.
+    pub initialize: Option<Url>,
+    /// Who it is; `None`: what it says itself, or its address.
+    pub server: Option<ServerInfo>,
+    /// Bare results of tools are wrapped.
+    pub wrap_results: bool,
+    /// A stream is over with the last answer.
+    pub end_with_answer: bool,
+}
+
+/// Who a server is, as clients are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// A query may hold a secret: only what is called is shown.
+impl fmt::Debug for HttpUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = |url: &Option<Url>| {
+            url.as_ref().map(|url| format!("{}{}", url.origin().ascii_serialization(), url.path()))
+        };
+        f.debug_struct("Http")
+            .field("url", &place(&self.url))
+            .field("sse", &place(&self.sse))
+            .field("http2", &self.http2)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is done to the headers of one direction. Hop-by-hop headers never pass.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HeaderRules {
+    /// Headers that are set, whatever they were.
+    pub set: Vec<(HeaderName, HeaderValue)>,
+    /// Headers that are taken out.
+    pub remove: Vec<HeaderName>,
+}
+
+/// CORS answered by the proxy in the place of the upstream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cors {
+    /// The origins that may read answers; `*` stands for each that is admitted.
+    pub origins: Vec<String>,
+}
+
+/// One route: a server and how its progress is treated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Route {
+    /// Where clients find it; its name.
+    pub path: String,
+    /// What stands behind it.
+    pub upstream: Upstream,
+    /// It is only piped: nothing of it is read or changed.
+    pub opaque: bool,
+    /// Headers of requests.
+    pub request_headers: HeaderRules,
+    /// Headers of responses.
+    pub response_headers: HeaderRules,
+    /// How long connecting to the upstream may take.
+    pub connect_timeout: Duration,
+    /// Silence of an upstream, in bytes, after which its stream is given up; off by default.
+    pub idle_timeout: Option<Duration>,
+    /// Time without an answer after which a POST is answered with a stream (rule A4); `None`: never.
+    pub upgrade_after: Option<Duration>,
+    /// Methods besides `tools/call` whose POST may be answered so.
+    pub upgrade_methods: Vec<String>,
+    /// Silence of a stream after which a comment is written (rule A3); `None`: never.
+    pub keep_alive: Option<Duration>,
+    /// Whether a GET stream is held for sessions whose client opens none.
+    pub own_get: bool,
+    /// Whether the proxy answers for CORS; otherwise the upstream does.
+    pub cors: Option<Cors>,
+    /// Bytes of a request's body; more is refused with 413.
+    pub max_request_bytes: usize,
+    /// Streams that may be open at once; more are refused with 503.
+    pub max_streams: usize,
+    /// Sessions that are kept in mind; the one unused for longest is forgotten for a new one.
+    pub max_sessions: usize,
+    pub(super) settings: Settings,
+}
+
+impl Route {
+    /// A route with nothing but defaults.
+    pub fn new(path: String, upstream: Upstream) -> Self {
+        Self {
+            path,
+            upstream,
+            opaque: false,
+            request_headers: HeaderRules::default(),
+            response_headers: HeaderRules::default(),
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: None,
+            upgrade_after: Some(Duration::from_secs(5)),
+            upgrade_methods: Vec::new(),
+            keep_alive: Some(Duration::from_secs(15)),
+            own_get: false,
+            cors: None,
+            max_request_bytes: 64 << 20,
+            max_streams: 10_000,
+            max_sessions: 10_000,
+            settings: Settings::default(),
+        }
+    }
+
+    /// What is answered in the place of its server, if anything is.
+    pub fn lifecycle(&self) -> Option<&Lifecycle> {
+        match &self.upstream {
+            Upstream::Http(upstream) => upstream.lifecycle.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Lays what the route says over `policy`.
+    pub fn apply(&self, policy: &mut Policy) {
+        self.settings.apply(policy);
+        policy.bare_results |= self.lifecycle().is_some_and(|lifecycle| lifecycle.wrap_results);
+        if self.opaque {
+            policy.mode = Mode::Observe;
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! The leg of a relay towards the clients of one session: each POST with requests is a stream, and there
+//! is one for what belongs to no request.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::StatusCode;
+use tokio::sync::futures::OwnedNotified;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::large::Large;
+use super::session::{Command, ENDED, Session, Sessions, Whose, requests};
+use crate::gateway::bridge::idle::idle;
+use crate::gateway::bridge::replay_buffer::{Broken, Store};
+use crate::gateway::route_state::Following;
+use crate::progress::{Pacing, Part, StreamId, StreamKind, Transmit};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::mcp;
+use crate::relay::discover_probe::Era;
+use crate::relay::{Clients, FromClient, Headers, WIRE};
+use crate::transport::http::in_flight::OpenCall;
+use crate::transport::http::shutdown::Ending;
+use crate::transport::http::shutdown::SHUTTING_DOWN;
+
+/// A client that takes nothing for so long, although there is something for it, is taken for gone: what
+/// waits for it would keep the server from being read.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// Bytes that a client which shares a server may leave lying; then it is cut off.
+const UNTAKEN_MAX: usize = 32 << 20;
+
+/// The clients of one session.
+pub(crate) struct Streams {
+    pub(crate) session: Arc<Session>,
+    sessions: Arc<Sessions>,
+    commands: mpsc::Receiver<Command>,
+    /// What clients have said and the relay has not heard.
+    heard: VecDeque<FromClient>,
+    pub(crate) open: BTreeMap<StreamId, Arc<Store>>,
+    /// Streams that have ended for the filter, and whose requests have no answer here.
+    unanswered: BTreeSet<StreamId>,
+    /// Streams whose client has something to take, and since when.
+    writing: BTreeMap<StreamId, Instant>,
+    stuck: Pin<Box<Sleep>>,
+    pub(crate) large: BTreeMap<StreamId, Large>,
+    /// Requests without an answer.
+    pub(crate) waiting: usize,
+    call: Option<OpenCall>,
+    /// What holds for its route.
+    pub(crate) following: Following,
+    /// When it is looked whether the session is used.
+    pub(crate) timer: Pin<Box<Sleep>>,
+    ending: Pin<Box<OwnedNotified>>,
+    /// What is known of the server that is shared.
+    pub(crate) era: Option<Arc<Era>>,
+    stopped: bool,
+}
+
+impl Streams {
+    /// The leg of a session whose clients say `commands`. `pacing`: of the stream that belongs to no
+    /// request.
+    pub(crate) fn new(
+        session: Arc<Session>,
+        sessions: Arc<Sessions>,
+        commands: mpsc::Receiver<Command>,
+        pacing: Pacing,
+        era: Option<Arc<Era>>,
+        following: Following,
+        ending: &Ending,
+    ) -> Self {
+        let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
+        if ending.has_ended() {
+            session.end(shutting_down());
+        }
+        let home = Arc::clone(&session.home);
+        home.expect([]);
+        Self {
+            sessions,
+            commands,
+            heard: VecDeque::from([FromClient::Opened(WIRE, StreamKind::Shared, pacing)]),
+            open: BTreeMap::from([(WIRE, home)]),
+            unanswered: BTreeSet::new(),
+            writing: BTreeMap::new(),
+            stuck: Box::pin(sleep_until(Instant::now() + STUCK)),
+            large: BTreeMap::new(),
+            waiting: 0,
+            call: None,
+            timer: Box::pin(sleep_until(
+                Instant::now() + idle(following.site()).unwrap_or_default(),
+            )),
+            following,
+            ending: notified,
+            era,
+            stopped: false,
+            session,
+        }
+    }
+
+    /// What a command comes to; `None` if that is nothing.
+    fn take(&mut self, command: Command) -> Option<FromClient> {
+        match command {
+            Command::Ask(store, ..) if store.is_given_up() => return None,
+            Command::Ask(store, message, headers) => {
+                let stream = self.opened(store, &message);
+                self.heard.push_back(FromClient::Message(stream, message, headers));
+            }
+            Command::Tell(message, headers) => return Some(self.told(message, headers)),
+            Command::Start(store, piece, headers) => {
+                return Some(FromClient::Start(store.id, piece, headers));
+            }
+            Command::Piece(piece) => return Some(FromClient::Piece(piece)),
+            Command::End(store, scan) => {
+                let request = scan.id().filter(|_| scan.kind() == Kind::Request);
+                let request: Vec<_> =
+                    request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
+                if self.session.whose == Whose::Wire {
+                    self.wait_for(request.len());
+                    store.expect(request);
+                } else {
+                    self.enter(store, request);
+                }
+                self.heard.push_back(FromClient::End);
+            }
+        }
+        // Its stream is open before it is heard.
+        self.heard.pop_front()
+    }
+
+    /// A message that opens no stream. On a wire it may have requests all the same.
+    fn told(&mut self, message: Message, headers: Headers) -> FromClient {
+        if self.session.whose == Whose::Wire {
+            let requests = requests(&message);
+            self.wait_for(requests.len());
+            self.session.home.expect(requests);
+        }
+        if message.method().as_deref() == Some(mcp::CANCELLED) {
+            let id = json::member(&message.params().unwrap_or_default(), "requestId");
+            let id = id.and_then(|id| Key::read(&id));
+            if let Some((stream, id)) = id.and_then(|id| Some((self.awaiting(&id)?, id))) {
+                self.settle(stream, &id);
+            }
+        }
+        FromClient::Message(WIRE, message, headers)
+    }
+
+    fn opened(&mut self, store: Arc<Store>, message: &Message) -> StreamId {
+        let stream = store.id;
+        self.enter(store, requests(message));
+        stream
+    }
+
+    fn enter(&mut self, store: Arc<Store>, requests: Vec<(Key, Bytes)>) {
+        let stream = store.id;
+        self.wait_for(requests.len());
+        store.expect(requests);
+        self.open.insert(stream, store);
+        let opened = FromClient::Opened(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
+        self.heard.push_back(opened);
+    }
+
+    fn wait_for(&mut self, requests: usize) {
+        self.waiting += requests;
+        if self.waiting > 0 && self.call.is_none() {
+            self.call = Some(self.following.site().calls.open());
+        }
+    }
+
+    fn wait_no_more(&mut self, requests: usize) {
+        self.waiting -= requests;
+        if self.waiting == 0 {
+            self.call = None;
+            self.session.touch();
+        }
+    }
+
+    /// A request has its answer, or needs none any more.
+    pub(crate) fn settle(&mut self, stream: StreamId, id: &Key) {
+        let Some(store) = self.open.get(&stream) else { return };
+        let settled = store.settle(id);
+        let answered = store.open() == 0;
+        self.wait_no_more(usize::from(settled));
+        if answered && self.unanswered.remove(&stream) {
+            self.close(stream);
+        }
+    }
+
+    /// The stream of the request that has this id; clients that share a session may each have one.
+    pub(crate) fn awaiting(&self, id: &Key) -> Option<StreamId> {
+        if self.session.whose == Whose::Shared {
+            return None;
+        }
+        self.open.iter().find(|(_, store)| store.awaits(id)).map(|(stream, _)| *stream)
+    }
+
+    /// The stream of the request that is answered on `stream`: this one if it has a request of that id.
+    pub(crate) fn asked_on(&self, stream: StreamId, id: &Key) -> StreamId {
+        let is_here = self.open.get(&stream).is_some_and(|store| store.awaits(id));
+        let elsewhere = if is_here { None } else { self.awaiting(id) };
+        elsewhere.unwrap_or(stream)
+    }
+
+    fn close(&mut self, stream: StreamId) {
+        if let Some(store) = self.open.remove(&stream) {
+            store.end();
+        }
+    }
+
+    /// Where something for `stream` goes; `None` if its client does not want it.
+    fn place_of(&self, stream: StreamId, message: &Message) -> Option<StreamId> {
+        if message.kind() == Kind::Response {
+            // The filter may not know whose it is.
+            let meant =
+                message.id_key().filter(|_| stream == WIRE).and_then(|id| self.awaiting(&id));
+            return Some(meant.unwrap_or(stream));
+        }
+        let refuses = self.open.get(&stream).is_none_or(|store| store.only_answers);
+        match message.method() {
+            _ if !refuses || message.kind() == Kind::Batch => Some(stream),
+            Some(method) if method == mcp::PROGRESS => None,
+            _ => Some(WIRE),
+        }
+    }
+
+    /// Something was given to a stream. Where no client has to take it, it has been written.
+    pub(crate) fn given(&mut self, stream: StreamId, attached: bool) {
+        self.writing.entry(stream).or_insert_with(Instant::now);
+        if !attached {
+            self.session.bell.taken(stream);
+        }
+    }
+
+    /// A stream whose client has taken nothing for too long, and goes on without it.
+    fn poll_stuck(&mut self, cx: &mut Context<'_>) -> Poll<StreamId> {
+        loop {
+            let oldest = self.writing.iter().min_by_key(|(_, since)| **since);
+            let Some((stream, since)) = oldest.map(|(stream, since)| (*stream, *since)) else {
+                return Poll::Pending;
+            };
+            if since.elapsed() >= STUCK {
+                tracing::info!(stream = stream.0, "a client takes nothing; its stream is cut");
+                self.writing.remove(&stream);
+                if let Some(store) = self.open.get(&stream) {
+                    store.evict();
+                }
+                return Poll::Ready(stream);
+            }
+            if self.stuck.deadline() < since + STUCK {
+                self.stuck.as_mut().reset(since + STUCK);
+            }
+            ready!(self.stuck.as_mut().poll(cx));
+        }
+    }
+
+    /// The client of a stream has left, and gives up its requests with that.
+    fn leave(&mut self, stream: StreamId) -> Option<FromClient> {
+        let store = self.open.remove(&stream)?;
+        store.end();
+        self.wait_no_more(store.open());
+        self.writing.remove(&stream);
+        self.large.remove(&stream);
+        self.unanswered.remove(&stream);
+        Some(FromClient::Closed(stream, true))
+    }
+
+    /// A client that shares a server and leaves too much lying must not keep others waiting.
+    pub(crate) fn cut_off(&self, stream: StreamId) {
+        let store = self.open.get(&stream).filter(|store| store.cancels);
+        if let Some(store) = store.filter(|store| store.untaken() > UNTAKEN_MAX) {
+            tracing::warn!(stream = stream.0, "a client takes too little; its stream is cut");
+            store.evict();
+        }
+    }
+
+    /// Ends everything that is still open.
+    fn end_all(&mut self, why: &Broken) {
+        self.writing.clear();
+        self.unanswered.clear();
+        for store in std::mem::take(&mut self.open).into_values() {
+            store.break_off(why);
+        }
+        self.waiting = 0;
+        self.call = None;
+    }
+}
+
+/// The requests that a message answers.
+fn answered(message: &Message) -> Vec<Key> {
+    let of = |one: &Message| one.id_key().filter(|_| one.kind() == Kind::Response);
+    match message.kind() {
+        Kind::Batch => message.elements().filter_map(|one| of(&one)).collect(),
+        _ => of(message).into_iter().collect(),
+    }
+}
+
+fn shutting_down() -> Broken {
+    Broken { status: StatusCode::SERVICE_UNAVAILABLE, why: SHUTTING_DOWN }
+}
+
+impl Clients for Streams {
+    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
+        if let Some(heard) = self.heard.pop_front() {
+            return Poll::Ready(heard);
+        }
+        self.session.bell.register(cx);
+        if self.ending.poll_unpin(cx).is_ready() {
+            self.session.end(shutting_down());
+        }
+        if self.is_of_no_use() {
+            self.session.end(ENDED);
+        }
+        if self.session.bell.ended().is_some() {
+            return Poll::Ready(FromClient::Gone);
+        }
+        if let Some(settings) = self.settled() {
+            return Poll::Ready(settings);
+        }
+        while let Some(stream) = self.session.bell.next_left() {
+            if let Some(left) = self.leave(stream) {
+                return Poll::Ready(left);
+            }
+        }
+        while let Poll::Ready(command) = self.commands.poll_recv(cx) {
+            let Some(command) = command else { return Poll::Ready(FromClient::Gone) };
+            if let Some(heard) = self.take(command) {
+                return Poll::Ready(heard);
+            }
+        }
+        if self.has_been_left() {
+            self.session.end(ENDED);
+            return Poll::Ready(FromClient::Gone);
+        }
+        ready!(self.poll_idle(cx));
+        tracing::info!("the session was not used for a while and ends");
+        self.session.end(ENDED);
+        Poll::Ready(FromClient::Gone)
+    }
+
+    fn heard(&mut self) -> Option<FromClient> {
+        if let Some(heard) = self.heard.pop_front() {
+            return Some(heard);
+        }
+        if let Some(settings) = self.settled() {
+            return Some(settings);
+        }
+        let command = self.commands.try_recv().ok()?;
+        self.take(command)
+    }
+
+    fn takers(&mut self, streams: &mut Vec<StreamId>) {
+        streams.extend(self.open.keys().filter(|stream| !self.writing.contains_key(stream)));
+    }
+
+    fn is_full(&self, stream: StreamId) -> bool {
+        self.open.get(&stream).is_some_and(|store| store.is_full())
+    }
+
+    fn give(&mut self, stream: StreamId, Transmit { payload, part }: Transmit) {
+        match part {
+            Part::Piece | Part::End => {
+                let last = part == Part::End;
+                let piece = payload.to_bytes();
+                if last || !piece.is_empty() {
+                    self.piece(stream, &piece, last);
+                }
+            }
+            Part::Whole => {
+                let message = Message::parse(payload.to_bytes());
+                let to = self.place_of(stream, &message);
+                if to != Some(stream) {
+                    self.given(stream, false);
+                }
+                let Some(to) = to else { return };
+                let attached = self.open.get(&to).is_some_and(|store| store.put(&message));
+                self.given(to, attached);
+                for id in answered(&message) {
+                    self.settle(self.asked_on(to, &id), &id);
+                }
+                self.cut_off(to);
+            }
+        }
+    }
+
+    fn pass(&mut self, _: Bytes) {}
+
+    fn finish(&mut self, stream: StreamId) {
+        if self.open.get(&stream).is_some_and(|store| store.open() > 0) {
+            // Its answer comes on the stream that belongs to no request.
+            self.unanswered.insert(stream);
+        } else {
+            self.close(stream);
+        }
+    }
+
+    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
+        self.session.bell.register(cx);
+        while let Some(stream) = self.session.bell.next_taken() {
+            // What it has been given since then is still to be taken, and will be told of again.
+            let more = self.open.get(&stream).is_some_and(|store| store.is_untaken());
+            if !more && self.writing.remove(&stream).is_some() {
+                return Poll::Ready((stream, true));
+            }
+        }
+        self.poll_stuck(cx).map(|stream| (stream, true))
+    }
+
+    fn is_writing(&self) -> bool {
+        !self.writing.is_empty()
+    }
+
+    fn is_behind(&self) -> bool {
+        // What streams wait for stays with the filter, which says so.
+        false
+    }
+
+    fn stop_reading(&mut self) {
+        if !std::mem::replace(&mut self.stopped, true) {
+            self.sessions.forget(&self.session.id);
+        }
+        self.heard.clear();
+        self.commands.close();
+        while let Ok(command) = self.commands.try_recv() {
+            if let Command::Ask(store, ..) | Command::End(store, _) = command {
+                store.break_off(&ENDED);
+            }
+        }
+    }
+
+    fn discard(&mut self) {
+        let why = self.session.bell.ended().unwrap_or(ENDED);
+        self.end_all(&why);
+    }
+
+    fn is_slow(&self) -> bool {
+        // Others must not be told less for it.
+        self.session.whose != Whose::Shared && self.session.bell.is_slow()
+    }
+
+    fn are_strangers(&self) -> bool {
+        self.session.whose == Whose::Shared
+    }
+
+    fn end(&mut self) {
+        self.end_all(&ENDED);
+    }
+}
+
+/// Whatever has ended the relay, a panic too: nobody waits for it.
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.stop_reading();
+        self.end_all(&Broken { status: StatusCode::BAD_GATEWAY, why: "the session broke off" });
+    }
+}

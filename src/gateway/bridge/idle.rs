@@ -1,0 +1,70 @@
+//! Whether a session of ours is still used, and by which settings.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::session::Whose;
+use crate::config::routes::Upstream;
+use crate::gateway::bridge::client_leg::Streams;
+use crate::gateway::route_state::Site;
+use crate::relay::FromClient;
+
+/// Without use for so long a session ends that has no server of its own.
+const IDLE: Duration = Duration::from_secs(30 * 60);
+
+impl Streams {
+    /// Whether the server has turned out to be too old to be shared.
+    pub(crate) fn is_of_no_use(&self) -> bool {
+        self.waiting == 0 && self.era.as_ref().is_some_and(|era| era.is_old())
+    }
+
+    /// Other settings hold for requests from now on.
+    pub(crate) fn settled(&mut self) -> Option<FromClient> {
+        if !self.following.has_changed() {
+            return None;
+        }
+        // It may have to end sooner than it was looked for.
+        self.timer.as_mut().reset(Instant::now());
+        let site = self.following.site();
+        let shared = self.session.whose == Whose::Shared;
+        let policy = if shared { &site.shared_policy } else { &site.policy };
+        Some(FromClient::Settings(Arc::clone(policy)))
+    }
+
+    /// Whether its route has another server now, and no request waits here for its answer.
+    pub(crate) fn has_been_left(&self) -> bool {
+        self.waiting == 0 && self.following.site().has_left()
+    }
+
+    /// Whether somebody uses the session: a call whose client has gone may never have an answer.
+    fn is_in_use(&self) -> bool {
+        let awaited = || self.open.values().any(|store| store.is_awaited());
+        self.waiting > 0 && awaited() || self.session.listening.load(Ordering::Relaxed) > 0
+    }
+
+    /// Ready when the session has been without use for too long.
+    pub(crate) fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(idle) = idle(self.following.site()) else { return Poll::Pending };
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let unused = if self.is_in_use() { Duration::ZERO } else { self.session.unused_for() };
+            if unused >= idle {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(Instant::now() + (idle - unused));
+        }
+    }
+}
+
+/// Without use for so long a session of a route ends.
+pub(crate) fn idle(site: &Site) -> Option<Duration> {
+    match &site.route.upstream {
+        Upstream::Command(stdio) => stdio.idle_timeout,
+        _ => Some(IDLE),
+    }
+}

@@ -1,0 +1,61 @@
+//! Messages of the server that are too large to be held, on their way to a stream.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::gateway::bridge::client_leg::Streams;
+use crate::gateway::bridge::replay_buffer::Store;
+use crate::progress::StreamId;
+use crate::protocol::jsonrpc::{Kind, Scan};
+use crate::relay::WIRE;
+
+/// A large message that is given in pieces.
+pub(crate) struct Large {
+    to: StreamId,
+    scan: Scan,
+}
+
+impl Streams {
+    pub(crate) fn piece(&mut self, stream: StreamId, piece: &Bytes, last: bool) {
+        if let Some(large) = self.large.get_mut(&stream) {
+            let known = large.scan.kind() == Kind::Response && large.scan.id().is_some();
+            if !known {
+                large.scan.feed(piece);
+            }
+            let to = large.to;
+            let over = last.then_some(&large.scan);
+            let attached = self.open.get(&to).is_some_and(|store| store.more(piece, over));
+            self.given(to, attached);
+        } else {
+            let mut scan = Scan::default();
+            scan.feed(piece);
+            let (kind, id) = (scan.kind(), scan.id());
+            let meant = id.as_ref().filter(|_| kind == Kind::Response && stream == WIRE);
+            let to = meant.and_then(|id| self.awaiting(id)).unwrap_or(stream);
+            let takes = |store: &Arc<Store>| kind == Kind::Response || !store.only_answers;
+            let to = if self.open.get(&to).is_some_and(takes) { to } else { WIRE };
+            if to != stream {
+                self.given(stream, false);
+            }
+            let id = id.map(|id| id.to_json());
+            let attached = self.open.get(&to).is_some_and(|store| {
+                let attached = store.begin(kind, id, piece);
+                if last {
+                    store.more(&Bytes::new(), Some(&scan));
+                }
+                attached
+            });
+            self.given(to, attached);
+            self.large.insert(stream, Large { to, scan });
+        }
+        if last
+            && let Some(large) = self.large.remove(&stream)
+            && large.scan.kind() == Kind::Response
+            && let Some(id) = large.scan.id()
+        {
+            self.settle(self.asked_on(large.to, &id), &id);
+        }
+        self.cut_off(stream);
+    }
+}

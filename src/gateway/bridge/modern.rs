@@ -1,0 +1,160 @@
+//! Clients of 2026-07-28 before a stdio server: no sessions; each request has a stream of its own, and
+//! the server is shared. What the client is told by status comes from the server's answer (rule H-12).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode};
+
+use super::post::Said;
+use super::{REVISION, json_head, refusal};
+use crate::config::routes::Upstream;
+use crate::gateway::dispatch::Proxy;
+use crate::gateway::route_state::Site;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Kind, METHOD_NOT_FOUND, Message, error_answer};
+use crate::protocol::mcp;
+use crate::protocol::mcp::Revision;
+use crate::relay::discover_probe;
+use crate::transport::http::body::Body;
+use crate::transport::http::write_state::Outlet;
+use crate::transport::mcp_http::header_mirror;
+
+/// The specification's code for a revision that a server does not speak (26:basic §Error Codes).
+const UNSUPPORTED_REVISION: i32 = -32022;
+
+/// JSON-RPC's code for parameters that are not as they should be.
+const INVALID_PARAMS: i32 = -32602;
+
+/// Codes that go with status 400: invalid parameters, and those of the specification for headers that do
+/// not match, capabilities that are missing, and revisions.
+const BAD_REQUEST: [i32; 4] = [INVALID_PARAMS, -32020, -32021, UNSUPPORTED_REVISION];
+
+/// The revision that a request names, in its body or in its header, if it is one of 2026-07-28 or later.
+/// No earlier one is named in a body: whatever is named there, known or not, is for the server to judge.
+pub(crate) fn date_of(headers: &HeaderMap, message: Option<&Message>) -> Option<String> {
+    message.and_then(header_mirror::date_in).or_else(|| {
+        let date = headers.get(REVISION)?.to_str().ok()?;
+        (Revision::from_date(date) >= Some(Revision::V2026_07_28)).then(|| date.to_owned())
+    })
+}
+
+/// The status that goes with an answer.
+pub(crate) fn status_of(answer: &Bytes) -> StatusCode {
+    match Message::parse(answer.clone()).error_code() {
+        Some(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        Some(code) if BAD_REQUEST.contains(&code) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}
+
+impl Proxy {
+    /// Answers a POST of a client that speaks the revision of this date.
+    pub(crate) async fn bridge_modern(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        parts: &Parts,
+        said: Said,
+        date: &str,
+        outlet: Outlet,
+    ) -> Response<Body> {
+        let Said::Whole(message) = said else {
+            let why = "the body of this request is too large to be read";
+            return refusal(StatusCode::PAYLOAD_TOO_LARGE, why, None);
+        };
+        if let Err(refusal) = header_mirror::check(&parts.headers, &message) {
+            return *refusal;
+        }
+        match message.kind() {
+            Kind::Request => {}
+            Kind::Notification => {
+                // A request is given up by leaving its stream; nothing else is for all who share a server.
+                return self.said(site, StatusCode::ACCEPTED, HeaderMap::new(), Body::empty());
+            }
+            _ => {
+                let why = "a request or a notification is expected";
+                return refusal(StatusCode::BAD_REQUEST, why, None);
+            }
+        }
+        let id = message.id();
+        if !is_complete(&message) {
+            let why = "_meta must say protocolVersion and clientCapabilities";
+            let text = error_answer(id.as_deref().unwrap_or(b"null"), INVALID_PARAMS, why, None);
+            return with_error(StatusCode::BAD_REQUEST, text);
+        }
+        if let Some(refusal) = too_old(site, &message, date) {
+            return refusal;
+        }
+        match self.shared_session(site, &parts.headers, id.as_deref()).await {
+            Ok(session) => self.ask_shared(site, parts, message, session, outlet).await,
+            Err(refusal) => *refusal,
+        }
+    }
+}
+
+/// What the client is told of a server that it cannot share: it is to fall back to `initialize`.
+fn too_old(site: &Site, message: &Message, date: &str) -> Option<Response<Body>> {
+    let shares = match &site.route.upstream {
+        Upstream::Command(stdio) => stdio.share && !site.era.is_old(),
+        _ => false,
+    };
+    if shares {
+        return None;
+    }
+    let id = message.id().unwrap_or_default();
+    let (status, text) = if message.method().as_deref() == Some(mcp::DISCOVER) {
+        (StatusCode::NOT_FOUND, discover_probe::unknown(&id).raw().clone())
+    } else {
+        let known = Revision::ALL.iter().rev().map(|(_, date)| *date).skip(1);
+        let known: Vec<String> = known.map(|date| format!("\"{date}\"")).collect();
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{UNSUPPORTED_REVISION},"message":"this server speaks earlier revisions; begin with initialize","data":{{"supported":[{known}],"requested":{date}}}}}}}"#,
+            id = String::from_utf8_lossy(&id),
+            known = known.join(","),
+            date = String::from_utf8_lossy(&json::quote(date)),
+        );
+        (StatusCode::BAD_REQUEST, Bytes::from(text))
+    };
+    Some(with_error(status, text))
+}
+
+fn with_error(status: StatusCode, text: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    *response.headers_mut() = json_head();
+    response
+}
+
+/// Whether a request says of its client what each must (rule N-08). A server that speaks older revisions
+/// as well takes its first request for one of those if it does not, and speaks nothing else from then on
+/// to all who share it.
+fn is_complete(message: &Message) -> bool {
+    let params = message.params().unwrap_or_default();
+    let meta = json::member(&params, "_meta").unwrap_or_default();
+    let says =
+        |name, first| json::member(&meta, name).is_some_and(|value| value.first() == Some(first));
+    says(mcp::META_REVISION, &b'"') && says(mcp::META_CAPABILITIES, &b'{')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(answer: &'static str, status: u16) {
+        assert_eq!(status_of(&Bytes::from_static(answer.as_bytes())), status, "{answer}");
+    }
+
+    #[test]
+    fn an_answer_has_its_status() {
+        check(r#"{"id":1,"result":{"code":-32601}}"#, 200);
+        check(r#"{"id":1,"error":{"code":-32601,"message":"?"}}"#, 404);
+        check(r#"{"id":1,"error":{"code":-32602,"message":"?"}}"#, 400);
+        check(r#"{"id":1,"error":{"code":-32020}}"#, 400);
+        check(r#"{"id":1,"error":{"code":-32021}}"#, 400);
+        check(r#"{"id":1,"error":{"code": -32022 }}"#, 400);
+        check(r#"{"id":1,"error":{"code":-32000}}"#, 200);
+        check(r#"{"id":1,"error":{}}"#, 200);
+    }
+}

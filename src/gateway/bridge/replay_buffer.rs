@@ -1,0 +1,437 @@
+//! What is said on one client stream: kept until its client has taken it, and a while longer for one that
+//! comes back for what it has missed.
+//!
+//! The relay gives, a response takes; whichever comes later finds what the other has left. A stream
+//! without a client goes on: that its client is gone does not mean that its requests are given up.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures::task::AtomicWaker;
+use http::StatusCode;
+
+use crate::gateway::bridge::signals::Bell;
+use crate::gateway::bridge::subscription::Attached;
+use crate::progress::StreamId;
+use crate::protocol::jsonrpc::{Key, Kind, Message, Scan, own_error};
+use crate::transport::http::body::BATCH_BYTES;
+
+/// Messages of one stream that are kept; a client that comes back later than this has missed
+/// notifications.
+const EVENTS_MAX: usize = 1000;
+
+/// The same in bytes.
+const BYTES_MAX: usize = 1 << 20;
+
+/// Answers and requests of a server are kept up to this, in bytes: a client waits for them. In the
+/// place of a longer answer it finds an error.
+const ANSWERS_MAX: usize = 16 << 20;
+
+/// A message up to this length is copied: it must not keep the buffer that it came in.
+const COPY_MAX: usize = 4 << 10;
+
+/// What a message is to those who keep it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// An answer: of the only request, of one of several, or of several.
+    Answer,
+    /// A request of the server.
+    Request,
+    /// Anything else.
+    Other,
+}
+
+/// One message.
+pub(crate) struct Kept {
+    /// It is the so-manieth of its stream.
+    pub(crate) number: u64,
+    pub(crate) what: What,
+    /// Whose answer it is, if that is one request.
+    pub(crate) id: Option<Bytes>,
+    pub(crate) pieces: VecDeque<Bytes>,
+    /// Pieces ahead of these that are not kept any more.
+    pub(crate) lost: usize,
+    pub(crate) bytes: usize,
+    /// All of it has come.
+    pub(crate) whole: bool,
+}
+
+/// How a stream ended before its requests were answered.
+#[derive(Debug, Clone)]
+pub(crate) struct Broken {
+    pub(crate) status: StatusCode,
+    pub(crate) why: &'static str,
+}
+
+/// How far a client has got: all up to a message, and pieces of the next.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Place {
+    pub(crate) number: u64,
+    pub(crate) pieces: usize,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) kept: VecDeque<Kept>,
+    pub(crate) bytes: usize,
+    /// The number of the last message.
+    pub(crate) last: u64,
+    /// Up to where the client was given it.
+    pub(crate) given: Place,
+    /// Up to where it has taken it.
+    pub(crate) taken: u64,
+    /// Bytes that it has not taken.
+    pub(crate) untaken: usize,
+    /// Who reads: the newest.
+    pub(crate) reader: u64,
+    pub(crate) attached: bool,
+    /// The relay waits to hear that all has been taken.
+    pub(crate) awaited: bool,
+    /// Requests without an answer: how they are compared, and the text of their ids.
+    pub(crate) open: Vec<(Key, Bytes)>,
+    /// The relay knows of it.
+    pub(crate) heard: bool,
+    pub(crate) over: bool,
+    pub(crate) broken: Option<Broken>,
+    /// The client was given event ids.
+    pub(crate) resumable: bool,
+}
+
+/// What is kept of one client stream.
+pub(crate) struct Store {
+    pub(crate) id: StreamId,
+    /// Its client takes nothing but answers.
+    pub(crate) only_answers: bool,
+    /// A client that leaves gives up its requests (2026-07-28).
+    pub(crate) cancels: bool,
+    state: Mutex<State>,
+    pub(crate) client: AtomicWaker,
+    pub(crate) bell: Arc<Bell>,
+}
+
+/// What an answer to a POST begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// There is nothing yet that decides it.
+    Wait,
+    /// Answers, and nothing else came.
+    Answers,
+    /// A large answer, of which the rest is to come.
+    Large,
+    /// Something else: only a stream can carry it.
+    Events,
+}
+
+impl Store {
+    pub(crate) fn new(
+        id: StreamId,
+        only_answers: bool,
+        cancels: bool,
+        bell: Arc<Bell>,
+    ) -> Arc<Self> {
+        let (state, client) = (Mutex::default(), AtomicWaker::new());
+        Arc::new(Self { id, only_answers, cancels, state, client, bell })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client reads from here on: from behind the message of this number, or from where the last one
+    /// stopped, which reads no more.
+    pub(crate) fn attach(self: &Arc<Self>, from: Option<u64>) -> Attached {
+        let mut state = self.lock();
+        state.reader += 1;
+        state.attached = true;
+        state.taken = from.unwrap_or(state.taken).min(state.last);
+        state.given = Place { number: state.taken, pieces: 0 };
+        let reader = state.reader;
+        drop(state);
+        self.client.wake();
+        Attached::new(self, reader)
+    }
+
+    // ---- the relay's side ----
+
+    /// A whole message. Says whether a client is there that has to take it.
+    pub(crate) fn put(&self, message: &Message) -> bool {
+        let text = message.raw().trim_ascii_end();
+        let text = match text.len() {
+            0..COPY_MAX => Bytes::copy_from_slice(text),
+            length => message.raw().slice(..length),
+        };
+        let what = what(message.kind(), || message.elements().all(|one| is_answer(&one)));
+        let id = message.id().filter(|_| what == What::Answer);
+        self.push(what, id, text, true)
+    }
+
+    /// The first piece of a message that is too large to be held.
+    pub(crate) fn begin(&self, kind: Kind, id: Option<Bytes>, piece: &Bytes) -> bool {
+        self.push(what(kind, || false), id, piece.clone(), false)
+    }
+
+    /// More of it; `last`: it is over, and what it was.
+    pub(crate) fn more(&self, piece: &Bytes, last: Option<&Scan>) -> bool {
+        let mut state = self.lock();
+        let (attached, bytes) = (state.attached, piece.len());
+        let Some(large) = state.kept.back_mut().filter(|large| !large.whole) else {
+            return false;
+        };
+        if let Some(scan) = last {
+            large.whole = true;
+            if scan.kind() == Kind::Response {
+                large.what = What::Answer;
+                large.id = scan.id().map(|id| id.to_json()).or_else(|| large.id.take());
+            }
+        }
+        if !piece.is_empty() {
+            large.pieces.push_back(piece.clone());
+            large.bytes += bytes;
+        }
+        state.bytes += bytes;
+        self.pushed(state, bytes);
+        attached
+    }
+
+    fn push(&self, what: What, id: Option<Bytes>, text: Bytes, whole: bool) -> bool {
+        let mut state = self.lock();
+        state.last += 1;
+        let (number, bytes, attached) = (state.last, text.len(), state.attached);
+        let pieces = VecDeque::from([text]);
+        state.kept.push_back(Kept { number, what, id, pieces, lost: 0, bytes, whole });
+        state.bytes += bytes;
+        self.pushed(state, bytes);
+        attached
+    }
+
+    fn pushed(&self, mut state: MutexGuard<'_, State>, bytes: usize) {
+        state.awaited = state.attached;
+        state.untaken += bytes;
+        state.make_room();
+        drop(state);
+        self.client.wake();
+    }
+
+    /// Whether its client has been given enough for one write.
+    pub(crate) fn is_full(&self) -> bool {
+        let state = self.lock();
+        state.attached && state.untaken >= BATCH_BYTES
+    }
+
+    /// Whether its client has still to take something, and tells when it has.
+    pub(crate) fn is_untaken(&self) -> bool {
+        self.lock().awaited
+    }
+
+    /// These requests are answered here. The relay knows of the stream now.
+    pub(crate) fn expect(&self, requests: impl IntoIterator<Item = (Key, Bytes)>) {
+        let mut state = self.lock();
+        state.heard = true;
+        state.open.extend(requests);
+    }
+
+    /// A request has its answer, or needs none. False if there is no such request.
+    pub(crate) fn settle(&self, id: &Key) -> bool {
+        let mut state = self.lock();
+        let found = state.open.iter().position(|(open, _)| open == id);
+        found.map(|place| state.open.swap_remove(place)).is_some()
+    }
+
+    /// Requests without an answer.
+    pub(crate) fn open(&self) -> usize {
+        self.lock().open.len()
+    }
+
+    /// Whether a client is there that waits for an answer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let state = self.lock();
+        state.attached && !state.open.is_empty()
+    }
+
+    pub(crate) fn awaits(&self, id: &Key) -> bool {
+        self.lock().open.iter().any(|(open, _)| open == id)
+    }
+
+    /// Whether its client has left and gave up its requests with that.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.cancels && !self.lock().attached
+    }
+
+    /// Bytes that its client has not taken.
+    pub(crate) fn untaken(&self) -> usize {
+        self.lock().untaken
+    }
+
+    /// Its client reads no more, whatever it thinks: it has taken nothing for too long.
+    pub(crate) fn evict(&self) {
+        let mut state = self.lock();
+        state.reader += 1;
+        state.detach();
+        drop(state);
+        self.client.wake();
+        if self.cancels {
+            self.bell.left(self.id);
+        }
+    }
+
+    /// Nothing more comes.
+    pub(crate) fn end(&self) {
+        self.lock().over = true;
+        self.client.wake();
+    }
+
+    /// Nothing more comes, although something should have.
+    pub(crate) fn break_off(&self, broken: &Broken) {
+        let mut state = self.lock();
+        if !state.over {
+            state.over = true;
+            state.broken = Some(broken.clone());
+        }
+        drop(state);
+        self.client.wake();
+    }
+
+    // ---- the session's side ----
+
+    /// Whether nothing more comes.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().over
+    }
+
+    /// Whether a client may come back for it, and how many bytes are kept for that.
+    pub(crate) fn resumable(&self) -> Option<usize> {
+        let state = self.lock();
+        (state.resumable || !state.over).then_some(state.bytes)
+    }
+
+    /// Whether there is anything for a client that has all up to this message.
+    pub(crate) fn has_more(&self, from: u64) -> bool {
+        let state = self.lock();
+        !state.over || state.last > from || !state.open.is_empty()
+    }
+}
+
+fn is_answer(message: &Message) -> bool {
+    message.kind() == Kind::Response
+}
+
+fn what(kind: Kind, all_answers: impl FnOnce() -> bool) -> What {
+    match kind {
+        Kind::Response => What::Answer,
+        Kind::Batch if all_answers() => What::Answer,
+        Kind::Request => What::Request,
+        _ => What::Other,
+    }
+}
+
+impl State {
+    pub(crate) fn detach(&mut self) {
+        self.attached = false;
+        self.given = Place { number: self.taken, pieces: 0 };
+        self.untaken = 0;
+        self.make_room();
+    }
+
+    /// Notifications go first, the oldest; those that a client is about to take stay. What has been taken
+    /// where nobody comes back goes at once.
+    pub(crate) fn make_room(&mut self) {
+        let taken = self.taken;
+        let is_done = |one: &Kept| one.whole && one.number <= taken;
+        while self.kept.front().is_some_and(is_done)
+            && (!self.resumable || self.kept.len() > EVENTS_MAX)
+            && let Some(gone) = self.kept.pop_front()
+        {
+            self.bytes -= gone.bytes;
+        }
+        while self.kept.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
+            let (taken, attached) = (self.taken, self.attached);
+            let goes = |one: &Kept| one.what == What::Other && one.whole;
+            let place =
+                self.kept.iter().position(|one| goes(one) && (one.number <= taken || !attached));
+            let Some(gone) = place.and_then(|place| self.kept.remove(place)) else { break };
+            self.bytes -= gone.bytes;
+        }
+        if self.bytes <= ANSWERS_MAX {
+            return;
+        }
+        let (given, attached) = (self.given, self.attached);
+        for one in &mut self.kept {
+            let done = match one.number.cmp(&(given.number + 1)) {
+                _ if !attached => usize::MAX,
+                std::cmp::Ordering::Less => usize::MAX,
+                std::cmp::Ordering::Equal => given.pieces,
+                std::cmp::Ordering::Greater => 0,
+            };
+            while self.bytes > ANSWERS_MAX
+                && one.lost < done
+                && let Some(piece) = one.pieces.pop_front()
+            {
+                one.lost += 1;
+                one.bytes -= piece.len();
+                self.bytes -= piece.len();
+            }
+        }
+    }
+
+    /// The next message that the client was not given all of.
+    pub(crate) fn next(&self) -> Option<&Kept> {
+        let place = self.kept.partition_point(|one| one.number <= self.given.number);
+        self.kept.get(place)
+    }
+}
+
+impl State {
+    /// `only_answers`: the client takes nothing else, and waits for all of them.
+    pub(crate) fn look(&self, only_answers: bool) -> Look {
+        let large = self.kept.front().is_some_and(|first| {
+            first.what == What::Answer && !first.whole && self.kept.len() == 1
+        });
+        let answers = || self.kept.iter().all(|one| one.what == What::Answer && one.whole);
+        match (large, self.over) {
+            (true, _) if self.open.len() <= 1 => Look::Large,
+            _ if !only_answers && !answers() => Look::Events,
+            (_, true) => Look::Answers,
+            (_, false) => Look::Wait,
+        }
+    }
+}
+
+impl Kept {
+    /// The message, or what stands for one that was too large to be kept.
+    pub(crate) fn text(&self, broken: &Option<Broken>) -> Bytes {
+        if self.lost == 0 && self.whole {
+            return match self.pieces.len() {
+                1 => self.pieces.front().cloned().unwrap_or_default(),
+                _ => self.pieces.iter().flatten().copied().collect(),
+            };
+        }
+        let why = broken.as_ref().map_or("the answer is too large to be kept", |broken| broken.why);
+        own_error(self.id.as_deref().unwrap_or(b"null"), why, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::http::body::Batch;
+
+    #[test]
+    fn what_was_taken_where_nobody_comes_back_is_not_kept() {
+        let read = |ids: bool, rounds: u64| {
+            let store = Store::new(StreamId(1), false, false, Arc::default());
+            let client = store.attach(None);
+            for number in 0..rounds {
+                let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);
+                store.put(&Message::parse(text.into()));
+                client.events(ids, &mut Batch::default());
+                client.taken();
+            }
+            let state = store.lock();
+            (state.kept.len(), state.bytes > 0)
+        };
+        assert_eq!(read(false, 5000), (0, false));
+        assert_eq!(read(true, 3), (3, true));
+        assert_eq!(read(true, 5000), (EVENTS_MAX, true));
+    }
+}

@@ -1,0 +1,103 @@
+//! What a server writes on its standard error, line by line in our log.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::AsyncWrite;
+
+/// A line longer than this is cut, in bytes: it is read by people.
+const LINE_MAX: usize = 4 << 10;
+
+/// Logs the lines that are written to it.
+#[derive(Default)]
+pub(crate) struct Said {
+    line: Vec<u8>,
+    /// The line goes on beyond what is kept.
+    cut: bool,
+}
+
+impl Said {
+    fn take(&mut self, text: &[u8]) {
+        let mut lines = text.split(|byte| *byte == b'\n');
+        if let Some(first) = lines.next() {
+            self.more(first);
+        }
+        for line in lines {
+            self.tell();
+            self.more(line);
+        }
+    }
+
+    fn more(&mut self, text: &[u8]) {
+        let room = LINE_MAX - self.line.len();
+        self.cut |= text.len() > room;
+        self.line.extend_from_slice(&text[..text.len().min(room)]);
+    }
+
+    fn tell(&mut self) {
+        let line = readable(&self.line, std::mem::take(&mut self.cut));
+        self.line.clear();
+        if !line.is_empty() {
+            tracing::info!(target: "server", line, "server");
+        }
+    }
+}
+
+/// A line as text. What steers terminals is left to the log.
+fn readable(line: &[u8], cut: bool) -> String {
+    let mut shown = String::from_utf8_lossy(line.trim_ascii_end()).replace('\t', " ");
+    if cut {
+        shown.push('…');
+    }
+    shown
+}
+
+impl AsyncWrite for Said {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        text: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().take(text);
+        Poll::Ready(Ok(text.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Said {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_text_without_its_end() {
+        assert_eq!(readable(b"plain\r", false), "plain");
+        assert_eq!(readable(b"one\ttwo", false), "one two");
+        assert_eq!(readable(b"a\xffb", true), "a\u{fffd}b…");
+    }
+
+    #[test]
+    fn lines_are_put_together_and_cut_at_their_limit() {
+        let mut said = Said::default();
+        said.take(b"one ");
+        said.take(b"line\nand ");
+        assert_eq!(said.line, b"and ");
+        said.take(&vec![b'x'; 2 * LINE_MAX]);
+        assert_eq!((said.line.len(), said.cut), (LINE_MAX, true));
+        said.take(b"\n");
+        assert_eq!((said.line.len(), said.cut), (0, false));
+    }
+}

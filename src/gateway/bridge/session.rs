@@ -1,0 +1,285 @@
+//! Sessions that are ours: their ids, and how those who answer requests find them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use tokio::sync::mpsc;
+
+use crate::gateway::bridge::replay_buffer::{Broken, Store};
+use crate::gateway::bridge::signals::Bell;
+use crate::progress::StreamId;
+use crate::protocol::jsonrpc::{Key, Message, Scan};
+use crate::protocol::mcp::Revision;
+use crate::relay::{Headers, WIRE};
+use crate::transport::http::in_flight::{Calls, OpenCall};
+
+/// Messages of clients that wait for the relay of their session.
+const COMMANDS_MAX: usize = 64;
+
+/// Streams that have ended and are kept for clients that come back.
+const ENDED_MAX: usize = 64;
+
+/// What these may hold together, in bytes.
+const ENDED_BYTES_MAX: usize = 16 << 20;
+
+/// Why a session ends that its client has ended, or does not use.
+pub(crate) const ENDED: Broken =
+    Broken { status: StatusCode::NOT_FOUND, why: "the session has ended" };
+
+/// What a client says, on its way to the relay.
+pub(crate) enum Command {
+    /// A message, and the stream that it opens for its answers.
+    Ask(Arc<Store>, Message, Headers),
+    /// A message that opens none.
+    Tell(Message, Headers),
+    /// The first piece of a message that is too large to be held.
+    Start(Arc<Store>, Bytes, Headers),
+    /// More of it.
+    Piece(Bytes),
+    /// It is over, and opens this stream for its answer; what it was.
+    End(Arc<Store>, Scan),
+}
+
+/// What a session has agreed on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Agreed {
+    pub(crate) date: String,
+    pub(crate) revision: Option<Revision>,
+}
+
+#[derive(Default)]
+struct Table {
+    last: u64,
+    stores: BTreeMap<u64, Arc<Store>>,
+    agreed: Agreed,
+}
+
+/// Whose a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// One client's of Streamable HTTP.
+    Own,
+    /// One client's of HTTP+SSE, which has one stream for everything.
+    Wire,
+    /// Shared by clients of 2026-07-28, which know of no session.
+    Shared,
+}
+
+/// A session as those see it who answer requests.
+pub(crate) struct Session {
+    pub(crate) id: String,
+    pub(crate) whose: Whose,
+    pub(crate) bell: Arc<Bell>,
+    commands: mpsc::Sender<Command>,
+    /// What belongs to no request goes here, and waits for a GET.
+    pub(crate) home: Arc<Store>,
+    /// Held by who sends a message in pieces.
+    pub(crate) speaking: tokio::sync::Mutex<()>,
+    table: Mutex<Table>,
+    /// Clients that listen and cannot be asked whether they are there.
+    pub(crate) listening: AtomicUsize,
+}
+
+impl Session {
+    /// A session, and what its clients say.
+    fn new(id: String, whose: Whose) -> (Arc<Self>, mpsc::Receiver<Command>) {
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let bell = Arc::new(Bell::default());
+        let home = Store::new(WIRE, false, false, Arc::clone(&bell));
+        let session = Self {
+            id,
+            whose,
+            bell,
+            commands,
+            home,
+            speaking: tokio::sync::Mutex::default(),
+            table: Mutex::default(),
+            listening: AtomicUsize::new(0),
+        };
+        session.touch();
+        (Arc::new(session), receiver)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session is in use.
+    pub(crate) fn touch(&self) {
+        self.bell.touch();
+    }
+
+    /// For how long it has not been used.
+    pub(crate) fn unused_for(&self) -> Duration {
+        self.bell.unused_for()
+    }
+
+    pub(crate) fn agree(&self, date: &str) {
+        let revision = Revision::from_date(date);
+        self.table().agreed = Agreed { date: date.to_owned(), revision };
+    }
+
+    pub(crate) fn agreed(&self) -> Agreed {
+        self.table().agreed.clone()
+    }
+
+    /// A stream for the answers to a POST.
+    pub(crate) fn open(&self, only_answers: bool) -> Arc<Store> {
+        let mut table = self.table();
+        table.forget();
+        table.last += 1;
+        let number = table.last;
+        let bell = Arc::clone(&self.bell);
+        let store = Store::new(StreamId(number), only_answers, self.whose == Whose::Shared, bell);
+        table.stores.insert(number, Arc::clone(&store));
+        store
+    }
+
+    /// The stream of this number, if it is still known.
+    pub(crate) fn find(&self, stream: u64) -> Option<Arc<Store>> {
+        if stream == WIRE.0 {
+            return Some(Arc::clone(&self.home));
+        }
+        self.table().stores.get(&stream).cloned()
+    }
+
+    /// Says something to the server; false if the session has ended.
+    pub(crate) async fn say(&self, command: Command) -> bool {
+        self.touch();
+        self.commands.send(command).await.is_ok()
+    }
+
+    /// Says something if there is room for it now.
+    pub(crate) fn say_now(&self, command: Command) -> bool {
+        self.commands.try_send(command).is_ok()
+    }
+
+    /// Whether it was ended, and not by its server.
+    pub(crate) fn was_ended(&self) -> bool {
+        self.bell.ended().is_some()
+    }
+
+    /// Whether nothing more can be said in it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.commands.is_closed() || self.bell.ended().is_some()
+    }
+
+    /// Ends it: its open requests are answered with an error, and its server ends.
+    pub(crate) fn end(&self, why: Broken) {
+        self.bell.end(why);
+    }
+}
+
+impl Table {
+    /// Forgets streams that nobody comes back for, the oldest first.
+    fn forget(&mut self) {
+        let (mut count, mut bytes) = (0, 0);
+        let mut gone = Vec::new();
+        for (number, store) in self.stores.iter().rev().filter(|(_, store)| store.is_over()) {
+            let kept = store.resumable();
+            count += usize::from(kept.is_some());
+            bytes += kept.unwrap_or_default();
+            if kept.is_none() || count > ENDED_MAX || bytes > ENDED_BYTES_MAX {
+                gone.push(*number);
+            }
+        }
+        for number in gone {
+            self.stores.remove(&number);
+        }
+    }
+}
+
+/// The sessions of a route that are ours.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    known: Mutex<HashMap<String, Arc<Session>>>,
+    servers: AtomicUsize,
+}
+
+/// A session's server, which counts as long as this is there.
+pub(crate) struct Running {
+    sessions: Arc<Sessions>,
+    _running: OpenCall,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.sessions.servers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are, and the messages and bytes that are kept for their clients.
+    pub(crate) fn load(&self) -> (usize, usize, usize) {
+        let sessions: Vec<Arc<Session>> = self.lock().values().cloned().collect();
+        let (mut messages, mut bytes) = (0, 0);
+        for session in &sessions {
+            let table = session.table();
+            for store in table.stores.values().chain([&session.home]) {
+                let state = store.lock();
+                messages += state.kept.len();
+                bytes += state.bytes;
+            }
+        }
+        (sessions.len(), messages, bytes)
+    }
+
+    /// Room for one more server, if `max` are not running; `running` counts those of the proxy.
+    pub(crate) fn count(self: &Arc<Self>, max: usize, running: &Arc<Calls>) -> Option<Running> {
+        let before = self.servers.fetch_add(1, Ordering::Relaxed);
+        let counted = Running { sessions: Arc::clone(self), _running: running.open() };
+        (before < max).then_some(counted)
+    }
+
+    /// A new session; `None` if the system gives no random bytes.
+    pub(crate) fn begin(&self, whose: Whose) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).ok()?;
+        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (session, commands) = Session::new(id, whose);
+        self.lock().insert(session.id.clone(), Arc::clone(&session));
+        Some((session, commands))
+    }
+
+    /// The session of this id.
+    pub(crate) fn find(&self, id: &[u8], whose: Whose) -> Option<Arc<Session>> {
+        let id = std::str::from_utf8(id).ok()?;
+        self.lock().get(id).filter(|session| session.whose == whose).cloned()
+    }
+
+    /// Whether there is one of this id.
+    pub(crate) fn knows(&self, id: &[u8]) -> bool {
+        std::str::from_utf8(id).is_ok_and(|id| self.lock().contains_key(id))
+    }
+
+    /// Something else holds for their route: each is to look.
+    pub(crate) fn look(&self) {
+        self.lock().values().for_each(|session| session.bell.look());
+    }
+
+    pub(crate) fn forget(&self, id: &str) {
+        self.lock().remove(id);
+    }
+}
+
+/// The requests in a message, as they are compared and as their ids are written.
+pub(crate) fn requests(message: &Message) -> Vec<(Key, Bytes)> {
+    use crate::protocol::jsonrpc::Kind;
+    let of = |one: &Message| {
+        let key = one.id_key().filter(|_| one.kind() == Kind::Request)?;
+        // A copy: it must not keep the whole request.
+        Some((key, Bytes::copy_from_slice(&one.id()?)))
+    };
+    match message.kind() {
+        Kind::Batch => message.elements().filter_map(|one| of(&one)).collect(),
+        _ => of(message).into_iter().collect(),
+    }
+}

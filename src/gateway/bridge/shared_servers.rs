@@ -1,0 +1,190 @@
+//! Servers that clients of 2026-07-28 share: one for each route and `Authorization`, started with the
+//! first request, and again when it has died.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{HeaderMap, Response, StatusCode, header};
+use tokio::time::{Instant, sleep_until};
+
+use super::launch::Wanted;
+use super::refusal;
+use super::session::{Session, Whose};
+use crate::config::routes::Upstream;
+use crate::gateway::dispatch::Proxy;
+use crate::gateway::route_state::Site;
+use crate::transport::http::body::Body;
+
+/// The pause before a server is started again that has died once; it doubles with each further death.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause: requests wait for it.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether a server that dies is dead.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A server that has lived for so long is no longer one that dies at once.
+const LIVED: Duration = Duration::from_secs(60);
+
+/// Callers whose servers have died and are remembered for that.
+const DEAD_MAX: usize = 1000;
+
+/// The values of `Authorization`, one after the other. They are compared whole: a hash might be another's.
+type Caller = Box<[u8]>;
+
+struct Entry {
+    session: Arc<Session>,
+    began: Instant,
+    /// How often it has died lately, and when it last did.
+    deaths: u32,
+    died: Option<Instant>,
+}
+
+/// The shared servers of a route.
+#[derive(Default)]
+pub(crate) struct SharedServers {
+    known: Mutex<HashMap<Caller, Entry>>,
+}
+
+/// What is to be done for a caller.
+enum Found {
+    Running(Arc<Session>),
+    /// Its server may be started at this moment.
+    At(Instant),
+    /// It has died, and that is that.
+    Dead,
+    None,
+}
+
+impl SharedServers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Caller, Entry>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(known: &HashMap<Caller, Entry>, caller: &Caller, restarts: bool) -> Found {
+        let Some(entry) = known.get(caller) else { return Found::None };
+        if !entry.session.is_over() {
+            return Found::Running(Arc::clone(&entry.session));
+        }
+        match entry.died {
+            Some(_) if !restarts => Found::Dead,
+            Some(died) => Found::At(died + pause(entry.deaths)),
+            None if entry.session.was_ended() => Found::None,
+            // It is being ended, with all that it has started: its death counts only then.
+            None => Found::At(Instant::now() + LOOK_EVERY),
+        }
+    }
+
+    /// The server of a session has ended.
+    fn ended(&self, session: &Arc<Session>) {
+        let mut known = self.lock();
+        let own = |(_, entry): &(&Caller, &mut Entry)| Arc::ptr_eq(&entry.session, session);
+        let Some((caller, entry)) = known.iter_mut().find(own) else { return };
+        if session.was_ended() {
+            let caller = caller.clone();
+            known.remove(&caller);
+            return;
+        }
+        let lived = entry.began.elapsed();
+        entry.deaths = if lived >= LIVED { 1 } else { entry.deaths.saturating_add(1) };
+        entry.died = Some(Instant::now());
+        if known.len() > DEAD_MAX {
+            known.retain(|_, entry| !entry.session.is_over());
+        }
+    }
+}
+
+/// Tells when the server of a session has ended, in whatever way.
+pub(crate) struct Ends {
+    pub(crate) site: Arc<Site>,
+    pub(crate) session: Arc<Session>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.site.shared.ended(&self.session);
+    }
+}
+
+fn pause(deaths: u32) -> Duration {
+    let doubled = PAUSE.saturating_mul(1 << deaths.saturating_sub(1).min(16));
+    doubled.min(PAUSE_MAX)
+}
+
+fn caller(headers: &HeaderMap) -> Caller {
+    let values = headers.get_all(header::AUTHORIZATION).iter();
+    // No value has a zero.
+    values.flat_map(|value| value.as_bytes().iter().copied().chain([0])).collect()
+}
+
+impl Proxy {
+    /// The session of the server that this caller shares; started if there is none. What the client is
+    /// told if there can be none.
+    pub(crate) async fn shared_session(
+        &self,
+        site: &Arc<Site>,
+        headers: &HeaderMap,
+        id: Option<&[u8]>,
+    ) -> Result<Arc<Session>, Box<Response<Body>>> {
+        let restarts = match &site.route.upstream {
+            Upstream::Command(stdio) => stdio.restart,
+            _ => true,
+        };
+        let caller = caller(headers);
+        loop {
+            let at = {
+                let mut known = site.shared.lock();
+                match SharedServers::find(&known, &caller, restarts) {
+                    Found::Running(session) => return Ok(session),
+                    Found::At(at) if at > Instant::now() => at,
+                    Found::Dead => {
+                        let why = "the MCP server has died, and is not started again: see restart";
+                        return Err(Box::new(refusal(StatusCode::BAD_GATEWAY, why, id)));
+                    }
+                    found => {
+                        if matches!(found, Found::At(_)) {
+                            site.counts.child_restarted();
+                        }
+                        let wanted = Wanted { whose: Whose::Shared, id, ours: false };
+                        let session = self.begin_session(site, &wanted)?;
+                        let deaths = known.get(&caller).map_or(0, |before| before.deaths);
+                        let began = Instant::now();
+                        let entry =
+                            Entry { session: Arc::clone(&session), began, deaths, died: None };
+                        known.insert(caller, entry);
+                        return Ok(session);
+                    }
+                }
+            };
+            sleep_until(at).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_grows_up_to_a_limit() {
+        let pauses = [1, 2, 3, 6, 7, 1000].map(|deaths| pause(deaths).as_millis());
+        assert_eq!(pauses, [500, 1000, 2000, 16_000, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn callers_are_told_apart_by_all_they_present() {
+        let of = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::AUTHORIZATION, value.parse().unwrap());
+            }
+            caller(&headers)
+        };
+        assert_eq!(of(&["a"]), of(&["a"]));
+        for (one, other) in [(&[][..], &["a"][..]), (&["a"], &["b"]), (&["a", "b"], &["ab"])] {
+            assert_ne!(of(one), of(other));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How those who answer requests reach the relay of their session.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::Context;
+use std::time::Duration;
+
+use futures::task::AtomicWaker;
+use tokio::time::Instant;
+
+use crate::gateway::bridge::replay_buffer::Broken;
+use crate::progress::StreamId;
+
+/// Wakes a relay, and says why.
+#[derive(Default)]
+pub(crate) struct Bell {
+    relay: AtomicWaker,
+    taken: Mutex<VecDeque<StreamId>>,
+    left: Mutex<VecDeque<StreamId>>,
+    end: Mutex<Option<Broken>>,
+    slow: AtomicUsize,
+    used: Mutex<Option<Instant>>,
+}
+
+impl Bell {
+    pub(crate) fn register(&self, cx: &Context<'_>) {
+        self.relay.register(cx.waker());
+    }
+
+    /// The client of a stream has taken everything, or has left.
+    pub(crate) fn taken(&self, stream: StreamId) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
+        self.relay.wake();
+    }
+
+    pub(crate) fn next_taken(&self) -> Option<StreamId> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// The client of a stream has left, and gives up its requests with that.
+    pub(crate) fn left(&self, stream: StreamId) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
+        self.relay.wake();
+    }
+
+    pub(crate) fn next_left(&self) -> Option<StreamId> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// The session is to end. The first reason counts.
+    pub(crate) fn end(&self, why: Broken) {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.relay.wake();
+    }
+
+    pub(crate) fn ended(&self) -> Option<Broken> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// There may be something else to be seen.
+    pub(crate) fn look(&self) {
+        self.relay.wake();
+    }
+
+    /// The session is in use.
+    pub(crate) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// For how long it has not been used.
+    pub(crate) fn unused_for(&self) -> Duration {
+        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.map_or(Duration::ZERO, |used| used.elapsed())
+    }
+
+    /// A client has become slow, or is so no more.
+    pub(crate) fn slow(&self, slow: bool) {
+        if slow {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.slow.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Relaxed) > 0
+    }
+}

@@ -1,0 +1,215 @@
+//! A client that reads a stream: what it is given of what is kept, and how far it has got.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use super::frame;
+use crate::gateway::bridge::replay_buffer::{Broken, Look, Place, State, Store};
+use crate::protocol::jsonrpc::own_error;
+use crate::transport::http::body::Batch;
+
+/// A client that reads a stream. It has left when this is dropped.
+pub(crate) struct Attached {
+    pub(crate) store: Arc<Store>,
+    reader: u64,
+}
+
+/// How a client's reading goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goes {
+    On,
+    /// It has been given everything, and nothing more comes.
+    Over,
+    /// Another reads now.
+    Elsewhere,
+}
+
+impl Attached {
+    pub(crate) fn new(store: &Arc<Store>, reader: u64) -> Self {
+        Self { store: Arc::clone(store), reader }
+    }
+
+    /// What the answer can begin with. Woken when that changes.
+    pub(crate) fn poll_look(&self, cx: &Context<'_>) -> Poll<Look> {
+        let mut state = self.store.lock();
+        if !self.listens(&state, cx) {
+            return Poll::Ready(Look::Events);
+        }
+        match state.look(self.store.only_answers) {
+            Look::Wait => {
+                self.goes_on(&mut state);
+                Poll::Pending
+            }
+            look => Poll::Ready(look),
+        }
+    }
+
+    /// Ready when nothing more comes. What there is can then be looked at.
+    pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<Look> {
+        let mut state = self.store.lock();
+        if !self.listens(&state, cx) || state.over {
+            return Poll::Ready(state.look(self.store.only_answers));
+        }
+        self.goes_on(&mut state);
+        Poll::Pending
+    }
+
+    /// What there is waits here, and what follows may come.
+    fn goes_on(&self, state: &mut State) {
+        state.untaken = 0;
+        if std::mem::take(&mut state.awaited) {
+            self.store.bell.taken(self.store.id);
+        }
+    }
+
+    /// What a stream that is over has come to: its answers, and errors for what has none. The client is
+    /// still to be given it.
+    pub(crate) fn texts(&self) -> (Vec<Bytes>, Option<Broken>) {
+        let state = self.store.lock();
+        let kept = state.kept.iter().filter(|one| one.whole || state.broken.is_none());
+        let mut texts: Vec<Bytes> = kept.map(|one| one.text(&state.broken)).collect();
+        if let Some(broken) = &state.broken {
+            texts.extend(state.open.iter().map(|(_, id)| own_error(id, broken.why, None)));
+        }
+        (texts, state.broken.clone())
+    }
+
+    /// The client is given all of that.
+    pub(crate) fn answers(&self) -> (Vec<Bytes>, Option<Broken>) {
+        let texts = self.texts();
+        let mut state = self.store.lock();
+        state.open.clear();
+        state.given = Place { number: state.last, pieces: 0 };
+        drop(state);
+        self.taken();
+        texts
+    }
+
+    /// The client is given what there is, as events; with ids it can come back for them.
+    pub(crate) fn events(&self, ids: bool, out: &mut Batch) -> Goes {
+        let mut state = self.store.lock();
+        if state.reader != self.reader {
+            return Goes::Elsewhere;
+        }
+        state.resumable |= ids;
+        let stream = self.store.id;
+        while !out.is_full() {
+            let from = state.given.pieces;
+            let Some(next) = state.next() else { break };
+            let number = next.number;
+            let broke_off = state.over && !next.whole;
+            if broke_off && from == 0 {
+                // It will never be whole: its request gets an error.
+                state.given = Place { number, pieces: 0 };
+                continue;
+            }
+            if from < next.lost {
+                let text = next.text(&state.broken);
+                frame::event(ids.then_some((stream, number)), &text, out);
+                state.given = Place { number, pieces: 0 };
+                continue;
+            }
+            if from == 0 {
+                frame::head(ids.then_some((stream, number)), out);
+            }
+            let pieces = next.pieces.iter().skip(from - next.lost);
+            let mut count = from;
+            for piece in pieces {
+                frame::data(piece, out);
+                count += 1;
+            }
+            if next.whole || broke_off {
+                frame::tail(out);
+                state.given = Place { number, pieces: 0 };
+            } else {
+                state.given.pieces = count;
+                break;
+            }
+        }
+        if state.over && state.next().is_none() && !out.is_full() {
+            if let Some(broken) = state.broken.clone() {
+                for (_, id) in std::mem::take(&mut state.open) {
+                    frame::event(None, &own_error(&id, broken.why, None), out);
+                }
+            }
+            return Goes::Over;
+        }
+        Goes::On
+    }
+
+    /// The client is given pieces of a large answer, as they are.
+    pub(crate) fn pieces(&self, out: &mut Batch) -> Goes {
+        let mut state = self.store.lock();
+        if state.reader != self.reader {
+            return Goes::Elsewhere;
+        }
+        let Some(large) = state.kept.front_mut() else { return Goes::Over };
+        let pieces = std::mem::take(&mut large.pieces);
+        large.lost += pieces.len();
+        let (count, whole) = (large.lost, large.whole);
+        let bytes = std::mem::take(&mut large.bytes);
+        state.bytes -= bytes;
+        state.given.pieces = count;
+        pieces.iter().for_each(|piece| out.raw(piece));
+        match (whole, state.over) {
+            (true, _) => Goes::Over,
+            (false, true) => Goes::Elsewhere,
+            (false, false) => Goes::On,
+        }
+    }
+
+    /// The client has taken what it was given.
+    pub(crate) fn taken(&self) {
+        let mut state = self.store.lock();
+        if state.reader != self.reader {
+            return;
+        }
+        state.taken = state.given.number;
+        let (given, pieces) =
+            (state.given.pieces, state.next().map(|next| next.lost + next.pieces.len()));
+        if pieces.is_none_or(|pieces| pieces == given) {
+            state.make_room();
+            self.goes_on(&mut state);
+        }
+    }
+
+    /// Whether the client was given some of a large message, and not all of it.
+    pub(crate) fn is_midway(&self) -> bool {
+        self.store.lock().given.pieces > 0
+    }
+
+    /// Is woken when there is more.
+    pub(crate) fn register(&self, cx: &Context<'_>) {
+        self.listens(&self.store.lock(), cx);
+    }
+
+    /// Registers to be woken, unless another reads now: there is room for one only.
+    fn listens(&self, state: &State, cx: &Context<'_>) -> bool {
+        let reads = state.reader == self.reader;
+        if reads {
+            self.store.client.register(cx.waker());
+        }
+        reads
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let mut state = self.store.lock();
+        if state.reader != self.reader {
+            return;
+        }
+        state.detach();
+        // From now on its client may come back, or not.
+        self.store.bell.touch();
+        if !state.heard {
+            state.over = true;
+        }
+        self.goes_on(&mut state);
+        if self.store.cancels && !state.over {
+            self.store.bell.left(self.store.id);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A message of a client that is too large to be held, on its way to the server.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use tokio::time::timeout;
+
+use super::session::{Command, ENDED, Session};
+use crate::gateway::bridge::replay_buffer::Store;
+use crate::gateway::direct::response::on_one_line;
+use crate::protocol::jsonrpc::{Kind, Message, Scan};
+use crate::protocol::mcp::CANCELLED;
+use crate::relay::Headers;
+use crate::transport::http::body::RequestBody;
+use crate::transport::mcp_http::request_body::PAUSE_MAX;
+
+/// What has become of a message that was sent in pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Upload {
+    /// All of it is said.
+    Said,
+    /// The session has ended.
+    Ended,
+    /// The rest of it did not come.
+    BrokenOff,
+}
+
+/// Gives up the request of a message that broke off: nobody can read it, and it has no answer.
+fn cancel(scan: &Scan) -> Option<Command> {
+    let id = scan.id().filter(|_| scan.kind() == Kind::Request)?;
+    let head = format!(r#"{{"jsonrpc":"2.0","method":"{CANCELLED}","params":{{"requestId":"#);
+    let text = [head.as_bytes(), &id.to_json(), b"}}"].concat();
+    Some(Command::Tell(Message::parse(text.into()), None))
+}
+
+/// Ends the message, whatever becomes of who sends it: the next one must not become a part of it.
+struct Begun<'a> {
+    session: &'a Session,
+    store: Arc<Store>,
+    scan: Option<Scan>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let Some(scan) = self.scan.take() else { return };
+        let cancel = cancel(&scan);
+        let end = Command::End(Arc::clone(&self.store), scan);
+        if ![Some(end), cancel].into_iter().flatten().all(|one| self.session.say_now(one)) {
+            self.session.end(ENDED);
+        }
+    }
+}
+
+impl Session {
+    /// Says a message as it comes, on one line. `store` is where its answer goes. What breaks off
+    /// reaches the server as it is: it cannot be taken back.
+    pub(crate) async fn say_in_pieces(
+        &self,
+        mut body: RequestBody,
+        store: &Arc<Store>,
+        headers: Headers,
+    ) -> Upload {
+        let _order = self.speaking.lock().await;
+        let mut begun = Begun { session: self, store: Arc::clone(store), scan: None };
+        let whole = loop {
+            let frame = match timeout(PAUSE_MAX, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                end => break matches!(end, Ok(None)),
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            let piece: Bytes = on_one_line(data);
+            let first = begun.scan.is_none();
+            begun.scan.get_or_insert_default().feed(&piece);
+            let command = match first {
+                true => Command::Start(Arc::clone(store), piece, headers.clone()),
+                false => Command::Piece(piece),
+            };
+            if !self.say(command).await {
+                begun.scan = None;
+                return Upload::Ended;
+            }
+        };
+        let Some(scan) = begun.scan.take() else { return Upload::BrokenOff };
+        let cancel = cancel(&scan).filter(|_| !whole);
+        for command in [Some(Command::End(Arc::clone(store), scan)), cancel].into_iter().flatten() {
+            if !self.say(command).await {
+                return Upload::Ended;
+            }
+        }
+        if whole { Upload::Said } else { Upload::BrokenOff }
+    }
+}

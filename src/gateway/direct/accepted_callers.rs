@@ -1,0 +1,55 @@
+//! Which callers are known to be served, where there are no sessions (rule A4). No locks: it is asked
+//! for every call.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Callers that are kept in mind. One takes the place of another that falls on the same one.
+const CALLERS: usize = 1024;
+
+/// A set of callers that may forget some.
+pub(crate) struct Proven(Box<[AtomicU64; CALLERS]>);
+
+impl Default for Proven {
+    fn default() -> Self {
+        Self(Box::new([const { AtomicU64::new(0) }; CALLERS]))
+    }
+}
+
+impl Proven {
+    fn place(&self, caller: u64) -> &AtomicU64 {
+        &self.0[usize::try_from(caller % CALLERS as u64).unwrap_or_default()]
+    }
+
+    pub(crate) fn contains(&self, caller: u64) -> bool {
+        self.place(caller).load(Ordering::Relaxed) == caller
+    }
+
+    pub(crate) fn set(&self, caller: u64, proven: bool) {
+        let place = self.place(caller);
+        if proven {
+            place.store(caller, Ordering::Relaxed);
+        } else {
+            let _ = place.compare_exchange(caller, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_is_proven_until_it_is_refused_or_another_takes_its_place() {
+        let proven = Proven::default();
+        assert!(!proven.contains(7));
+        proven.set(7, true);
+        assert!(proven.contains(7));
+        proven.set(7, false);
+        assert!(!proven.contains(7));
+        proven.set(7, true);
+        proven.set(7 + CALLERS as u64, true);
+        assert!(!proven.contains(7));
+        proven.set(7, false);
+        assert!(proven.contains(7 + CALLERS as u64));
+    }
+}

@@ -1,0 +1,480 @@
+//! One POST and what is said in answer to it. Its filter is its own: nobody waits for it, and it
+//! waits for nobody.
+
+use std::sync::Arc;
+use std::task::Context;
+
+use bytes::Bytes;
+
+use super::mailbox::Mail;
+use super::session::{Foreign, Member, Session};
+use crate::config::routes::Lifecycle;
+use crate::gateway::direct::event_stream::{Judge, passed_on};
+use crate::gateway::dispatch::now;
+use crate::gateway::route_state::Audience;
+use crate::observe::events::{Place, View};
+use crate::observe::log::Connection;
+use crate::progress::{
+    Fate, Filter, Mode, Origin, Outcome, Pacing, Part, Payload, Policy, Record, StreamId,
+    StreamKind, Transmit, Verdict,
+};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Framing, Kind, Message};
+use crate::protocol::mcp::Revision;
+use crate::protocol::sse;
+use crate::protocol::sse::{Event, Piece};
+use crate::protocol::trace_context::TraceContext;
+use crate::relay::filter_guard::Guarded;
+use crate::transport::http::body::Batch;
+use crate::transport::http::client::UpstreamError;
+use crate::transport::http::in_flight::OpenCall;
+use crate::transport::mcp_http::event_ids::Marks;
+
+/// The only stream of an exchange's filter.
+const OWN: StreamId = StreamId(0);
+
+const ORIGIN: Origin = Origin::Stream(OWN);
+
+/// Tells the server something that no client has said.
+pub(crate) type Tell = Box<dyn Fn(Payload) + Send>;
+
+/// Where a message is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Judged {
+    /// Here, under its number.
+    Here,
+    /// On another stream, which has it now.
+    Elsewhere,
+    /// Nowhere: it has been passed on as it is.
+    AsItIs,
+}
+
+/// The requests of one POST, and what their client is told.
+pub(crate) struct Exchange {
+    filter: Guarded,
+    member: Option<Member>,
+    log: Connection,
+    observing: bool,
+    /// Closing the stream gives the requests up.
+    modern: bool,
+    marks: Marks,
+    /// The server has sent an event id: the client can come back for the rest.
+    resumable: bool,
+    /// It sends ids, and nobody can come back for anything.
+    resumes_never: bool,
+    /// The stream is over with the last answer, whether the server ends it or not.
+    ends_with_answer: bool,
+    /// The last answer has been given.
+    answered: bool,
+    tell: Option<Tell>,
+    open: Option<OpenCall>,
+    /// When the server said something last.
+    heard: std::time::Instant,
+}
+
+impl Exchange {
+    /// The exchange of the requests in `message`; `None` if they could not be read.
+    pub(crate) fn new(
+        policy: &Arc<Policy>,
+        session: Option<&Arc<Session>>,
+        message: Option<&Message>,
+        revision: Option<Revision>,
+        trace: Option<TraceContext>,
+        audience: &Audience,
+    ) -> Self {
+        let (filter, begins) = match session {
+            Some(_) => (Filter::of_request(Arc::clone(policy)), "begins request"),
+            None => (Filter::new(Arc::clone(policy)), "begins exchange"),
+        };
+        let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
+        let beside = session.and_then(|session| session.place);
+        filter.watched_by(audience.witness(beside, View::Exchange, policy));
+        filter.happens(
+            Some(now()),
+            || match revision {
+                Some(revision) => format!("{begins} {}", revision.date()),
+                None => begins.to_owned(),
+            },
+            |filter| {
+                filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
+                filter.agreed_on(revision);
+                filter.traced(OWN, trace);
+            },
+        );
+        let member = session.map(|session| session.enter(message, policy));
+        if let Some(Member { client: Some(client), .. }) = &member {
+            let told = || {
+                let quoted = |text: &str| String::from_utf8_lossy(&json::quote(text)).into_owned();
+                format!("client [{},{}]", quoted(client.name()), quoted(client.version()))
+            };
+            let client = Some(Arc::clone(client));
+            filter.happens(None, told, |filter| filter.speaks_with(client));
+        }
+        match message {
+            Some(message) => {
+                filter.client_message(now(), OWN, message);
+            }
+            None => filter.knows_not_all(now()),
+        }
+        if let Some(member) = member.as_ref().filter(|member| !member.elsewhere.is_empty()) {
+            let told = || {
+                let tokens = member.elsewhere.iter().map(|token| token.to_json());
+                let tokens: Vec<Bytes> = tokens.collect();
+                format!("leaves [{}]", String::from_utf8_lossy(&tokens.join(&b","[..])))
+            };
+            filter.happens(None, told, |filter| filter.leave_to_others(&member.elsewhere));
+        }
+        Self {
+            filter,
+            member,
+            log: audience.log(),
+            observing: policy.mode == Mode::Observe,
+            modern: revision >= Some(Revision::V2026_07_28),
+            marks: Marks::default(),
+            resumable: false,
+            resumes_never: false,
+            ends_with_answer: false,
+            answered: false,
+            tell: None,
+            open: None,
+            heard: now(),
+        }
+    }
+
+    /// Where those who look on at it find it.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.filter.place()
+    }
+
+    /// The requests are on their way. `tell`: how the server is told that one has taken too long.
+    /// `open`: while nobody waits for the end of a stream of notifications, of calls everybody does.
+    pub(crate) fn begins(&mut self, open: Option<OpenCall>, tell: Option<Tell>) {
+        self.open = open;
+        self.tell = tell;
+        self.note(None);
+    }
+
+    /// The server knows no more than how to answer.
+    pub(crate) fn only_answers(&mut self, lifecycle: &Lifecycle) {
+        self.resumes_never = true;
+        self.ends_with_answer = lifecycle.end_with_answer;
+    }
+
+    /// The server has named a session in its answer: the requests belong to it from now on.
+    pub(crate) fn join(&mut self, session: &Arc<Session>, message: &Message, policy: &Arc<Policy>) {
+        if self.member.is_none() {
+            self.member = Some(session.enter(Some(message), policy));
+        }
+    }
+
+    /// The requests will have no answer as far as progress goes: the server has refused them, or
+    /// answers in a way that is not read. The call is open as long as what is returned is there.
+    pub(crate) fn release(mut self) -> Option<OpenCall> {
+        self.settle_all();
+        self.open.take()
+    }
+
+    fn settle_all(&mut self) {
+        self.filter.settle_stream(now(), OWN);
+        if let Some(member) = &self.member {
+            member.refused();
+        }
+        self.note(None);
+    }
+
+    /// The whole body of a JSON answer: what the client gets in its place; `None` if that is the very
+    /// body.
+    pub(crate) fn body(&mut self, body: &Bytes) -> Option<Bytes> {
+        let message = Message::parse(body.clone());
+        self.heard = now();
+        self.judge(&message, &mut Batch::default());
+        let mut told: Vec<Payload> = Vec::new();
+        drain(&mut self.filter, |Transmit { payload, .. }| told.push(payload));
+        self.note(None);
+        if self.observing {
+            return None;
+        }
+        match &told[..] {
+            // An HTTP answer has to have something in it, whatever we think of it.
+            [] => None,
+            [only] => Some(only.to_bytes()).filter(|only| only != body),
+            several => {
+                let texts: Vec<Bytes> = several.iter().map(Payload::to_bytes).collect();
+                Some(Bytes::from([b"[", &texts.join(&b","[..])[..], b"]"].concat()))
+            }
+        }
+    }
+
+    /// The server has answered with a status instead of a message, and the client's response has
+    /// begun already.
+    pub(crate) fn fail(&mut self, why: &str, status: Option<u16>) {
+        self.filter.fail_calls(now(), why, status);
+    }
+
+    /// Whether an answer is for a request of this exchange.
+    pub(crate) fn awaits(&mut self, answer: &Message) -> bool {
+        let id = answer.id_key();
+        id.is_some_and(|id| self.filter.ask(|filter| filter.stream_of(&id)).flatten() == Some(OWN))
+    }
+
+    fn judge(&mut self, message: &Message, out: &mut Batch) -> Judged {
+        let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
+        if fate == Fate::Stranger {
+            let foreign =
+                |member: &Member| member.session.foreign(member.stream, message, self.modern);
+            let known = self.member.as_ref().map(foreign);
+            match known {
+                Some(Foreign::Moved) => return Judged::Elsewhere,
+                Some(Foreign::Passes) => {
+                    self.pass(message, out);
+                    return Judged::AsItIs;
+                }
+                Some(Foreign::OutOfPlace(reason)) => {
+                    let told = || format!("out of place {}", reason.name());
+                    self.filter.happens(None, told, |filter| filter.out_of_place(reason));
+                    return Judged::Here;
+                }
+                Some(Foreign::Unknown) | None => {
+                    fate = self.filter.server_message_here(self.heard, ORIGIN, message);
+                }
+            }
+        }
+        if let Fate::Noise(_) = fate {
+            self.pass(message, out);
+        }
+        if let Some(member) = &self.member
+            && concerns_session(message)
+        {
+            member.session.settled(message);
+        }
+        Judged::Here
+    }
+
+    /// A message goes on as it is, behind what has been said before.
+    fn pass(&mut self, message: &Message, out: &mut Batch) {
+        if self.observing {
+            return;
+        }
+        self.collect(out);
+        self.filter.passes(now(), OWN, message);
+        out.transmit(&Transmit { payload: Payload::of(message), part: Part::Whole });
+    }
+
+    /// Tells the log what has happened, and keeps what withheld events had besides their message.
+    fn note(&mut self, mut out: Option<&mut Batch>) {
+        let revision = self.filter.ask(|filter| filter.revision()).flatten();
+        let (mut gave_up, mut timed_out) = (false, false);
+        while let Some(record) = self.filter.poll_record() {
+            self.log.note(&record);
+            if let Record::Call(call) = &record {
+                timed_out |= call.outcome == Outcome::TimedOut;
+                gave_up |= timed_out || call.outcome == Outcome::ServerGone;
+            }
+            if let Record::Message { number, verdict, .. } = record {
+                let withheld = matches!(verdict, Verdict::Withheld(_));
+                self.marks.judged(number, withheld, revision, out.as_deref_mut());
+            }
+        }
+        // The session has to know of answers that are our own.
+        if let Some(member) = self.member.as_ref().filter(|_| gave_up)
+            && self.filter.open_calls() == 0
+        {
+            member.refused();
+        }
+        // Nothing that comes now is for this client.
+        self.answered |= timed_out && self.filter.open_calls() == 0;
+        let told = std::iter::from_fn(|| self.filter.poll_to_server());
+        let told: Vec<Payload> = told.collect();
+        if let Some(tell) = &self.tell {
+            told.into_iter().for_each(tell);
+        }
+    }
+}
+
+/// Whether the session has to know of a message that came on the stream of a request.
+fn concerns_session(message: &Message) -> bool {
+    match message.kind() {
+        Kind::Response | Kind::Opaque | Kind::Batch => true,
+        Kind::Notification => message.method().is_some_and(|method| {
+            *method == *crate::protocol::mcp::TASK_STATUS
+                || *method == *crate::protocol::mcp::CANCELLED
+        }),
+        _ => false,
+    }
+}
+
+fn drain(filter: &mut Guarded, mut each: impl FnMut(Transmit)) {
+    let at = now();
+    while let Some(transmit) = filter.poll_transmit(at, OWN) {
+        each(transmit);
+    }
+    filter.written(at, OWN);
+}
+
+/// What an event says, if it is a message: in a frame under which clients look for messages.
+pub(crate) fn message_in(event: &Event) -> Option<Message> {
+    let data = event.data().filter(|data| !data.is_empty())?;
+    let message = Message::parse(data);
+    if message.kind() == Kind::Noise {
+        return None;
+    }
+    // Clients look at no event of another name (rule R-12).
+    let frame = if event.is_message() { event.raw.clone() } else { sse::rename(&event.raw) };
+    Some(message.framed(Framing::Within(frame)))
+}
+
+/// Where in a piece of a large event its message is.
+pub(crate) fn text_of(piece: &Piece) -> std::ops::Range<usize> {
+    piece.data.clone().unwrap_or(0..0)
+}
+
+impl Judge for Exchange {
+    fn event(&mut self, event: &Event, out: &mut Batch) {
+        self.resumable |= !self.resumes_never && event.id().is_some_and(|id| !id.is_empty());
+        if self.observing {
+            out.raw(&event.raw);
+        } else if event.is_message()
+            && !event.has_id()
+            && let Some(text) = event.data()
+            && self.filter.plain_progress(self.heard, OWN, &text)
+        {
+            out.raw(&event.raw);
+            return;
+        }
+        let Some(message) = message_in(event) else {
+            if !self.observing {
+                self.collect(out);
+                self.marks.passed(event);
+                out.raw(&event.raw);
+            }
+            return;
+        };
+        match self.judge(&message, out) {
+            Judged::Here => {
+                let number = self.filter.ask(|filter| filter.last_number()).unwrap_or_default();
+                self.marks.put(number, event);
+            }
+            Judged::AsItIs => self.marks.passed(event),
+            Judged::Elsewhere => {
+                let revision = self.filter.ask(|filter| filter.revision()).flatten();
+                self.collect(out);
+                self.marks.keep_the_rest(event, revision, out);
+            }
+        }
+    }
+
+    fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
+        let text = text_of(piece);
+        self.collect(out);
+        let fate = self.filter.server_passing(now(), ORIGIN, piece.raw.clone(), text);
+        passed_on(self, self.observing, &fate, piece, out);
+        matches!(fate, Fate::Noise(_))
+    }
+
+    fn piece(&mut self, piece: &Piece, out: &mut Batch) {
+        let text = text_of(piece);
+        let fate = self.filter.server_piece(now(), ORIGIN, piece.raw.clone(), text);
+        passed_on(self, self.observing, &fate, piece, out);
+    }
+
+    fn passed(&mut self, out: &mut Batch) {
+        self.filter.server_passed(now(), ORIGIN);
+        self.collect(out);
+        if self.filter.open_calls() == 0
+            && let Some(member) = &self.member
+        {
+            member.refused();
+        }
+    }
+
+    fn collect(&mut self, out: &mut Batch) {
+        let observing = self.observing;
+        drain(&mut self.filter, |transmit| {
+            if !observing {
+                out.transmit(&transmit);
+            }
+        });
+        self.note(Some(out));
+        if self.ends_with_answer {
+            self.answered |= self.filter.ask(|filter| filter.has_answered_all()) == Some(true);
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.answered
+    }
+
+    fn heard(&mut self, now: std::time::Instant) {
+        self.heard = now;
+    }
+
+    fn slow(&mut self, slow: bool) {
+        self.filter.client_is_slow(now(), slow);
+    }
+
+    fn timeout(&self) -> Option<std::time::Instant> {
+        self.filter.poll_timeout()
+    }
+
+    fn listen(&mut self, cx: &mut Context<'_>) {
+        if let Some(member) = &self.member {
+            member.register(cx);
+        }
+    }
+
+    fn look_around(&mut self, out: &mut Batch) {
+        let Some(member) = &self.member else { return };
+        let mailbox = Arc::clone(&member.mailbox);
+        while let Some(mail) = mailbox.take() {
+            match mail {
+                Mail::Progress(message) => {
+                    self.filter.server_message_from_elsewhere(now(), ORIGIN, &message);
+                }
+                Mail::Client(message) => {
+                    self.filter.client_message(now(), OWN, &message);
+                }
+                Mail::Settled(message) => {
+                    self.filter.settled(now(), &message);
+                }
+                Mail::TasksOver => {
+                    let at = now();
+                    let told = || "tasks over".to_owned();
+                    self.filter.happens(Some(at), told, |filter| filter.end_tasks(at));
+                }
+                Mail::Event(event) => {
+                    self.collect(out);
+                    out.raw(&event);
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
+        self.collect(out);
+        let resumes = self.resumable && !self.modern;
+        if self.filter.open_calls() == 0 || resumes {
+            return;
+        }
+        let why = match error {
+            None => "the server closed the stream without an answer".to_owned(),
+            Some(error) => crate::gateway::dispatch::in_full(error),
+        };
+        self.fail(&why, None);
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(member) = self.member.take() {
+            member.leave(&mut self.filter, self.modern);
+        }
+        let at = now();
+        let cancels = self.modern;
+        self.filter.close_stream(at, OWN, cancels);
+        // The closing says it.
+        while self.filter.poll_to_server().is_some() {}
+        while let Some(record) = self.filter.poll_record() {
+            self.log.note(&record);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The GET stream that the proxy holds for a session whose client opens none (`own_get = true`): some
+//! servers put progress there and nowhere else.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::poll_fn;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+
+use super::session::Session;
+use crate::gateway::direct::event_stream::EventStream;
+use crate::gateway::direct::listen_stream::Listening;
+use crate::gateway::direct::response::Content;
+use crate::gateway::dispatch::{Proxy, silence};
+use crate::gateway::route_state::{SESSION_ID, Site};
+use crate::progress::Mode;
+use crate::transport::http::body::{Body, RequestBody, Source};
+use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::write_state::Outlet;
+use crate::transport::mcp_http::request_head::Asked;
+
+/// A client that opens its own stream does so at once.
+const HOLD_AFTER: Duration = Duration::from_secs(2);
+
+/// What a client that listens nowhere may miss is kept up to this, in bytes; the oldest goes first.
+const QUEUE_BYTES_MAX: usize = 256 << 10;
+
+type Stream = EventStream<Listening, UpstreamBody>;
+
+/// A stream that is handed over with what has piled up.
+struct Handover {
+    head: http::response::Parts,
+    stream: Stream,
+    queue: VecDeque<Bytes>,
+    /// What came last may be a part of an event.
+    midway: bool,
+}
+
+/// A way to ask for a stream that is held.
+pub(crate) type Claim = mpsc::Sender<oneshot::Sender<Claimed>>;
+
+pub(crate) struct Claimed(Box<Handover>);
+
+/// Judges a stream on which the client of these headers listens.
+pub(crate) fn listening(site: &Arc<Site>, asked: &Asked) -> Listening {
+    let session = match asked.session_id() {
+        Some(id) => site.sessions.find_or_begin(id, &site.policy, true, None),
+        // Without a session no request can be known here.
+        None => Arc::new(Session::new(&site.policy, true, &site.audience, None)),
+    };
+    let observing = site.policy.mode == Mode::Observe;
+    Listening::new(session.listen(asked.resumes), observing, asked.resumes)
+}
+
+impl Proxy {
+    /// The session of `headers` has begun: if its client does not listen soon, we do.
+    pub(crate) fn hold_get(self: &Arc<Self>, site: &Arc<Site>, caller: u64, headers: HeaderMap) {
+        let session = headers.get(SESSION_ID).and_then(|id| site.sessions.find(id.as_bytes()));
+        let Some(session) = session else { return };
+        let (proxy, site) = (Arc::clone(self), Arc::clone(site));
+        tokio::spawn(async move {
+            sleep(HOLD_AFTER).await;
+            if !session.is_listening() {
+                let (claim, claims) = mpsc::channel(1);
+                if session.hold(caller, claim) {
+                    proxy.keep_get(&site, &session, headers, claims).await;
+                    session.let_go();
+                }
+            }
+        });
+    }
+
+    async fn keep_get(
+        &self,
+        site: &Arc<Site>,
+        session: &Arc<Session>,
+        headers: HeaderMap,
+        mut claims: mpsc::Receiver<oneshot::Sender<Claimed>>,
+    ) {
+        let Some(target) = &site.endpoint else { return };
+        let mut get = Request::new(());
+        *get.method_mut() = Method::GET;
+        *get.headers_mut() = headers;
+        get.headers_mut().remove(header::CONTENT_TYPE);
+        get.headers_mut().remove(header::CONTENT_LENGTH);
+        get.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let (parts, ()) = get.into_parts();
+        let asked = Asked::of(site, &parts);
+        let request = self.onward(site, target, parts, RequestBody::empty(), false);
+        let response = match target.client.send(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::debug!(
+                    error = crate::gateway::dispatch::in_full(&error),
+                    "no stream could be held"
+                );
+                return;
+            }
+        };
+        if response.status() != StatusCode::OK || Content::of(response.headers()) != Content::Events
+        {
+            return;
+        }
+        let (head, body) = response.into_parts();
+        let mut quiet = silence(site);
+        quiet.keep_alive = None;
+        let stream = EventStream::new(listening(site, &asked), body, quiet, Outlet::default());
+        let mut held = Handover { head, stream, queue: VecDeque::new(), midway: false };
+        let mut ending = std::pin::pin!(self.ending.wait());
+        let mut over = std::pin::pin!(site.over.wait());
+        loop {
+            tokio::select! {
+                event = poll_fn(|cx| held.stream.poll(cx)) => match event {
+                    Some(Ok(event)) => held.keep(session, event),
+                    Some(Err(_)) | None => return,
+                },
+                claim = claims.recv() => {
+                    if let Some(claim) = claim {
+                        held.stream.speak_up(silence(site));
+                        let _ = claim.send(Claimed(Box::new(held)));
+                    }
+                    return;
+                }
+                () = &mut ending => return,
+                () = &mut over => return,
+            }
+            if asked.session_id().is_none_or(|id| site.sessions.find(id).is_none()) {
+                return;
+            }
+        }
+    }
+
+    /// The client comes for the stream that is held for it, if one is.
+    pub(crate) async fn held_get(
+        &self,
+        site: &Arc<Site>,
+        asked: &Asked,
+        outlet: &Outlet,
+    ) -> Option<Response<Body>> {
+        if !site.route.own_get || asked.resumes {
+            return None;
+        }
+        let claim = site.sessions.find(asked.session_id()?)?.claim(asked.caller)?;
+        let (sender, receiver) = oneshot::channel();
+        claim.send(sender).await.ok()?;
+        let Claimed(held) = receiver.await.ok()?;
+        let Handover { head, mut stream, queue, .. } = *held;
+        stream.speak_to(outlet.clone());
+        let counted = site.count()?;
+        let body = self.stream_behind(queue, stream, counted);
+        Some(self.answered(site, head, true, body))
+    }
+
+    fn stream_behind(
+        &self,
+        queue: VecDeque<Bytes>,
+        stream: Stream,
+        counted: crate::gateway::route_state::Counted,
+    ) -> Body {
+        match self.listened(stream, counted) {
+            Body::Stream(rest) => Body::Stream(Box::new(Behind { queue, rest })),
+            other => other,
+        }
+    }
+}
+
+impl Handover {
+    /// What the session has to say finds an open response, or waits. What passes in pieces waits: on
+    /// another stream something might come between them.
+    fn keep(&mut self, session: &Session, event: Bytes) {
+        let midway = std::mem::replace(&mut self.midway, !self.stream.at_boundary());
+        if !midway && !self.midway && session.offer(self.stream.judge.stream(), &event) {
+            return;
+        }
+        self.queue.push_back(event);
+        let mut bytes: usize = self.queue.iter().map(Bytes::len).sum();
+        while bytes > QUEUE_BYTES_MAX
+            && let Some(oldest) = self.queue.pop_front()
+        {
+            bytes -= oldest.len();
+            tracing::warn!("a client listens nowhere; the oldest message for it was dropped");
+        }
+    }
+}
+
+/// What has piled up, and then the stream itself.
+struct Behind {
+    queue: VecDeque<Bytes>,
+    rest: Box<dyn Source>,
+}
+
+impl Source for Behind {
+    fn poll(
+        &mut self,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Bytes, UpstreamError>>> {
+        match self.queue.pop_front() {
+            Some(event) => std::task::Poll::Ready(Some(Ok(event))),
+            None => self.rest.poll(cx),
+        }
+    }
+}

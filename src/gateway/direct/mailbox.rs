@@ -1,0 +1,84 @@
+//! Where a response finds what others have for it: another stream of its session has heard of its
+//! request, or the client has cancelled it.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Context;
+
+use bytes::Bytes;
+use futures::task::AtomicWaker;
+
+use crate::protocol::jsonrpc::Message;
+
+/// Messages that wait in one mailbox. More progress than that is dropped.
+const MAIL_MAX: usize = 1024;
+
+/// What one stream has for another.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// Progress of its request, heard on another stream.
+    Progress(Message),
+    /// A message of the client that concerns it.
+    Client(Message),
+    /// Its request has been answered on another stream.
+    Settled(Message),
+    /// The tasks that its requests have turned into are over.
+    TasksOver,
+    /// Something for the client that has no stream of its own to go on.
+    Event(Bytes),
+}
+
+/// A bounded queue with one reader.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    queue: Mutex<VecDeque<Mail>>,
+    /// Whether there may be something in it, so that looking costs nothing.
+    filled: AtomicBool,
+    /// Whether anybody has looked: a response that is no stream has no use for mail.
+    read: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Mailbox {
+    /// Puts something in; false if that was left out because it is full.
+    pub(crate) fn put(&self, mail: Mail) -> bool {
+        let Ok(mut queue) = self.queue.lock() else { return false };
+        if queue.len() >= MAIL_MAX && matches!(mail, Mail::Progress(_) | Mail::Event(_)) {
+            return false;
+        }
+        queue.push_back(mail);
+        drop(queue);
+        self.filled.store(true, Ordering::Release);
+        self.waker.wake();
+        true
+    }
+
+    /// Wakes the reader without having something for it.
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// The reader is woken for what comes from now on.
+    pub(crate) fn register(&self, cx: &Context<'_>) {
+        self.read.store(true, Ordering::Relaxed);
+        self.waker.register(cx.waker());
+    }
+
+    /// Whether what is put in will be taken out.
+    pub(crate) fn is_read(&self) -> bool {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn take(&self) -> Option<Mail> {
+        if !self.filled.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut queue = self.queue.lock().ok()?;
+        let mail = queue.pop_front();
+        if queue.is_empty() {
+            self.filled.store(false, Ordering::Release);
+        }
+        mail
+    }
+}

@@ -1,0 +1,196 @@
+//! What the server of a POST answers with when its client has a stream already, or gets one: events as
+//! they come, JSON as one event, a status as an error.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use http::{HeaderMap, Response, StatusCode, header};
+
+use super::exchange::Exchange;
+use super::post::Post;
+use crate::gateway::direct::event_stream::Chunks;
+use crate::protocol::jsonrpc::{Kind, Message};
+use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::inflate::PlainBody;
+
+/// The body of an error that is read to see whether it is an answer.
+const ERROR_READ_MAX: usize = 64 << 10;
+
+/// A request that is being sent, until there is a head.
+pub(crate) type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, UpstreamError>>;
+
+/// What a body is, as far as we can read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Events,
+    Json,
+    Other,
+}
+
+impl Content {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let packed = headers
+            .get(header::CONTENT_ENCODING)
+            .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+        if packed { Self::Other } else { Self::unpacked(headers) }
+    }
+
+    /// What it is once it is unpacked.
+    pub(crate) fn unpacked(headers: &HeaderMap) -> Self {
+        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        match kind {
+            kind if kind.eq_ignore_ascii_case("text/event-stream") => Self::Events,
+            kind if kind.eq_ignore_ascii_case("application/json") => Self::Json,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What the server of a POST answers with, as far as is known.
+pub(crate) enum Answer {
+    /// Nothing yet.
+    Head(Sending),
+    Events(UpstreamBody),
+    /// The same, which may have been compressed.
+    Unpacked(PlainBody),
+    /// JSON, which the client gets as an event.
+    Json(JsonBody),
+    /// A status that is no success, and the beginning of its body.
+    Failure(StatusCode, PlainBody, BytesMut),
+    Over,
+}
+
+/// A JSON body that becomes an event.
+pub(crate) struct JsonBody {
+    body: PlainBody,
+    held: VecDeque<Bytes>,
+    begun: bool,
+}
+
+impl JsonBody {
+    pub(crate) fn new(body: PlainBody, held: Vec<Bytes>) -> Self {
+        Self { body, held: held.into(), begun: false }
+    }
+}
+
+pub(crate) struct PostUpstream {
+    pub(crate) answer: Answer,
+    /// Who asked, while the server has not answered.
+    pub(crate) post: Option<Post>,
+}
+
+impl PostUpstream {
+    fn begin(&mut self, response: Response<UpstreamBody>, exchange: &mut Exchange) {
+        let (parts, body) = response.into_parts();
+        if let Some(post) = &self.post {
+            post.learn(parts.status, &parts.headers, exchange.place());
+            if parts.status == StatusCode::OK {
+                post.begin(&parts.headers, exchange);
+            }
+        }
+        let Some(body) = PlainBody::new(body, &parts.headers) else {
+            tracing::warn!(
+                coding = ?parts.headers.get(header::CONTENT_ENCODING),
+                "the server compresses in a way that is not known; its answer cannot be read"
+            );
+            exchange.fail("the server compressed its answer although asked not to", None);
+            self.answer = Answer::Over;
+            return;
+        };
+        self.answer = match Content::unpacked(&parts.headers) {
+            Content::Events if parts.status == StatusCode::OK => Answer::Unpacked(body),
+            Content::Json if parts.status == StatusCode::OK => {
+                Answer::Json(JsonBody::new(body, Vec::new()))
+            }
+            _ => Answer::Failure(parts.status, body, BytesMut::new()),
+        };
+    }
+}
+
+/// JSON without line ends: they are space between its parts, and would end an event's line or a line of
+/// stdio (rule B-07).
+pub(crate) fn on_one_line(chunk: Bytes) -> Bytes {
+    if memchr::memchr2(b'\n', b'\r', &chunk).is_none() {
+        return chunk;
+    }
+    chunk.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
+}
+
+impl Chunks<Exchange> for PostUpstream {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        exchange: &mut Exchange,
+    ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        loop {
+            match &mut self.answer {
+                Answer::Over => return Poll::Ready(None),
+                Answer::Events(body) => return body.poll_data(cx),
+                Answer::Unpacked(body) => return body.poll_data(cx),
+                Answer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
+                    Ok(response) => self.begin(response, exchange),
+                    Err(error) => {
+                        self.answer = Answer::Over;
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                },
+                Answer::Json(json) => {
+                    if !std::mem::replace(&mut json.begun, true) {
+                        return Poll::Ready(Some(Ok(Bytes::from_static(
+                            b"event: message\ndata: ",
+                        ))));
+                    }
+                    if let Some(chunk) = json.held.pop_front() {
+                        return Poll::Ready(Some(Ok(on_one_line(chunk))));
+                    }
+                    match std::task::ready!(json.body.poll_data(cx)) {
+                        Some(Ok(chunk)) => return Poll::Ready(Some(Ok(on_one_line(chunk)))),
+                        Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                        None => {
+                            self.answer = Answer::Over;
+                            return Poll::Ready(Some(Ok(Bytes::from_static(b"\n\n"))));
+                        }
+                    }
+                }
+                Answer::Failure(status, body, read) => {
+                    let next = std::task::ready!(body.poll_data(cx));
+                    if let Some(Ok(chunk)) = next
+                        && read.len() < ERROR_READ_MAX
+                    {
+                        read.extend_from_slice(&chunk);
+                        continue;
+                    }
+                    let (status, text) = (*status, read.split().freeze());
+                    self.answer = Answer::Over;
+                    let answer = Message::parse(on_one_line(text));
+                    if answer.kind() == Kind::Response && exchange.awaits(&answer) {
+                        return Poll::Ready(Some(Ok(crate::protocol::sse::write(answer.raw()))));
+                    }
+                    tracing::warn!(
+                        route = self.post.as_ref().map(|post| &*post.site.route.path),
+                        %status,
+                        "the server refused a request whose answer had begun as a stream"
+                    );
+                    exchange.fail(
+                        &format!("the server answered with HTTP status {status}"),
+                        Some(status.as_u16()),
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_ends_become_spaces() {
+        assert_eq!(on_one_line(Bytes::from_static(b"{\r\n\"a\":\r1}\n")), &b"{  \"a\": 1} "[..]);
+        assert_eq!(on_one_line(Bytes::from_static(b"{}")), &b"{}"[..]);
+    }
+}

@@ -1,0 +1,500 @@
+//! What the requests of one session share: whose progress comes on which stream, tasks, and the
+//! revision. Everything else belongs to the requests themselves (`exchange`).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Context;
+
+use tokio::time::Instant;
+
+use super::mailbox::{Mail, Mailbox};
+use crate::gateway::direct::held_stream::Claim;
+use crate::gateway::dispatch::now;
+use crate::gateway::route_state::Audience;
+use crate::observe::events::{Place, View};
+use crate::observe::log::Connection;
+use crate::progress::clients::Client;
+use crate::progress::{
+    Fate, Filter, Origin, Pacing, Payload, Policy, Reason, Record, StreamId, StreamKind, Verdict,
+};
+use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
+use crate::protocol::mcp;
+use crate::protocol::mcp::Revision;
+use crate::relay::filter_guard::Guarded;
+use crate::transport::http::body::Batch;
+
+/// Messages of listening streams that may wait to be judged where that matters.
+const WAITING_MAX: usize = 256;
+
+/// One session, and what its streams share.
+pub(crate) struct Session {
+    shared: Mutex<Shared>,
+    /// Where those who look on at it find it.
+    pub(crate) place: Option<Place>,
+}
+
+struct Shared {
+    filter: Guarded,
+    log: Connection,
+    /// The open responses and listening streams.
+    streams: BTreeMap<StreamId, Arc<Mailbox>>,
+    listening: BTreeSet<StreamId>,
+    next: u64,
+    /// How many requests have turned into tasks that go on.
+    tasks: usize,
+    used: Instant,
+    /// A response of the server was a success.
+    proven: bool,
+    /// A stream is held that the client may come for, and who that is.
+    held: Option<(u64, Claim)>,
+    /// Messages on listening streams that are not judged yet, where that matters to their stream.
+    waiting: BTreeMap<u64, StreamId>,
+    /// Those that are: their number, and whether they were withheld.
+    judged: Vec<(StreamId, u64, bool)>,
+}
+
+/// What becomes of a message that came on one stream and may be about another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    /// Another stream has it now.
+    Moved,
+    /// It goes on where it came, as it is.
+    Passes,
+    /// It must not be told of on this stream, nor on another.
+    OutOfPlace(Reason),
+    /// No other stream knows it.
+    Unknown,
+}
+
+/// What becomes of a message that came on a stream on which the client listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// Another stream has it now.
+    Moved,
+    /// It goes on as it is.
+    Passes,
+    /// It has this number and is judged: see [`Session::collect`].
+    Taken(u64),
+}
+
+/// A stream of a session. Leaves it when dropped.
+pub(crate) struct Member {
+    pub(crate) session: Arc<Session>,
+    pub(crate) stream: StreamId,
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// Tokens of its requests of which another stream tells.
+    pub(crate) elsewhere: Vec<Key>,
+    /// Who the client of the session is.
+    pub(crate) client: Option<Arc<Client>>,
+}
+
+impl Session {
+    /// A session; `begun` if we have not seen it from its beginning.
+    pub(crate) fn new(
+        policy: &Arc<Policy>,
+        begun: bool,
+        audience: &Audience,
+        beside: Option<Place>,
+    ) -> Self {
+        let filter = Filter::of_session(Arc::clone(policy));
+        let mut filter = Guarded::new(filter, Arc::clone(policy), StreamId::NOWHERE);
+        filter.watched_by(audience.witness(beside, View::Session, policy));
+        filter.happens(Some(now()), || "begins session".to_owned(), |_| ());
+        if begun {
+            filter.knows_not_all(now());
+        }
+        let place = filter.place();
+        let shared = Shared {
+            filter,
+            log: audience.log(),
+            streams: BTreeMap::new(),
+            listening: BTreeSet::new(),
+            next: 0,
+            tasks: 0,
+            used: Instant::now(),
+            proven: false,
+            held: None,
+            waiting: BTreeMap::new(),
+            judged: Vec::new(),
+        };
+        Self { shared: Mutex::new(shared), place }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // The filter keeps its panics to itself, and nothing else in here is left half done.
+        let mut shared = self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        shared.used = Instant::now();
+        shared
+    }
+
+    pub(crate) fn revision(&self) -> Option<Revision> {
+        self.lock().filter.ask(|filter| filter.revision()).flatten()
+    }
+
+    pub(crate) fn is_proven(&self) -> bool {
+        self.lock().proven
+    }
+
+    pub(crate) fn prove(&self, proven: bool) {
+        self.lock().proven = proven;
+    }
+
+    /// Whether a client listens on a stream of its own.
+    pub(crate) fn is_listening(&self) -> bool {
+        !self.lock().listening.is_empty()
+    }
+
+    /// Opens a stream for the requests in `message`, which go by `policy`.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        message: Option<&Message>,
+        policy: &Arc<Policy>,
+    ) -> Member {
+        let mut shared = self.lock();
+        shared.filter.take(policy);
+        let mut member = shared.join(self);
+        let stream = member.stream;
+        shared.filter.open_stream(now(), stream, StreamKind::Exchange, Pacing::IMMEDIATE);
+        match message {
+            Some(message) => {
+                shared.filter.client_message(now(), stream, message);
+                let elsewhere = shared.filter.ask(|filter| filter.tokens_elsewhere(stream));
+                member.elsewhere = elsewhere.unwrap_or_default();
+            }
+            None => shared.filter.knows_not_all(now()),
+        }
+        member
+    }
+
+    /// Opens a stream on which the client listens; `replays` if it has come back for what it missed.
+    pub(crate) fn listen(self: &Arc<Self>, replays: bool) -> Member {
+        let mut shared = self.lock();
+        let member = shared.join(self);
+        let stream = member.stream;
+        shared.listening.insert(stream);
+        if replays {
+            let told = || format!("opens {} replay", stream.0);
+            shared.filter.happens(Some(now()), told, |filter| filter.open_replay(stream));
+        } else {
+            shared.filter.open_stream(now(), stream, StreamKind::Shared, Pacing::IMMEDIATE);
+        }
+        member
+    }
+
+    /// A message of the client that opens no stream. Answers with what is to be said to the server
+    /// besides.
+    pub(crate) fn told(&self, message: &Message, policy: &Arc<Policy>) -> Vec<Payload> {
+        let mut shared = self.lock();
+        shared.filter.take(policy);
+        if message.method().as_deref() == Some(mcp::CANCELLED) {
+            let id =
+                crate::protocol::json::member(&message.params().unwrap_or_default(), "requestId");
+            let id = id.and_then(|id| Key::read(&id));
+            let stream =
+                id.and_then(|id| shared.filter.ask(|filter| filter.stream_of(&id)).flatten());
+            if let Some(mailbox) = stream.and_then(|stream| shared.streams.get(&stream)) {
+                mailbox.put(Mail::Client(message.clone()));
+            }
+        }
+        shared.filter.client_message(now(), StreamId::NOWHERE, message);
+        shared.note();
+        std::iter::from_fn(|| shared.filter.poll_to_server()).collect()
+    }
+
+    /// A request has been answered, or a task described, on its own stream.
+    pub(crate) fn settled(&self, message: &Message) {
+        let mut shared = self.lock();
+        shared.filter.settled(now(), message);
+        shared.note();
+    }
+
+    /// What came on the stream of a request and is not about that, as far as it knows. `modern`: such
+    /// a stream speaks of its own request only.
+    pub(crate) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Foreign {
+        let mut shared = self.lock();
+        let origin = Origin::Stream(on);
+        let meant = shared.filter.ask(|filter| filter.stream_meant(origin, message, true));
+        let Some(stream) = meant.flatten().filter(|stream| *stream != on) else {
+            // Nor may the next request have the progress of one that is over.
+            if shared.filter.ask(|filter| filter.is_late(message)) == Some(true) {
+                return Foreign::OutOfPlace(Reason::Late);
+            }
+            let learn = |filter: &mut Filter| filter.learn_from(origin, message);
+            shared.filter.aside(now(), "learns", (Some(origin), message), learn);
+            return Foreign::Unknown;
+        };
+        if modern && message.kind() != Kind::Response {
+            return Foreign::OutOfPlace(Reason::Unknown);
+        }
+        shared.deliver(stream, message)
+    }
+
+    /// What came on a stream on which the client listens. What is left for that stream comes out of
+    /// [`Session::collect`], and if it `matters`, so does what became of it.
+    pub(crate) fn heard(&self, on: StreamId, message: &Message, matters: bool) -> Heard {
+        let mut shared = self.lock();
+        let origin = Origin::Stream(on);
+        let whose = |filter: &mut Filter| filter.stream_meant(origin, message, false);
+        let meant = shared.filter.aside(now(), "whose", (Some(origin), message), whose);
+        if let Some(stream) = meant.flatten().filter(|stream| *stream != on) {
+            match shared.deliver(stream, message) {
+                Foreign::Moved => return Heard::Moved,
+                Foreign::Passes => return Heard::Passes,
+                Foreign::OutOfPlace(_) | Foreign::Unknown => {}
+            }
+        }
+        if let Fate::Noise(_) = shared.filter.server_message(now(), origin, message) {
+            return Heard::Passes;
+        }
+        let number = shared.filter.ask(|filter| filter.last_number()).unwrap_or_default();
+        if matters && shared.waiting.len() < WAITING_MAX {
+            shared.waiting.insert(number, on);
+        }
+        Heard::Taken(number)
+    }
+
+    /// Asks the filter of a listening stream.
+    pub(crate) fn ask<T>(&self, question: impl FnOnce(&mut Guarded) -> T) -> T {
+        question(&mut self.lock().filter)
+    }
+
+    /// What is to be written on a listening stream now, and which of its messages that matter have
+    /// been judged: their number, and whether they were withheld.
+    pub(crate) fn collect(&self, stream: StreamId, out: &mut Batch) -> Vec<(u64, bool)> {
+        let mut shared = self.lock();
+        let at = now();
+        while let Some(transmit) = shared.filter.poll_transmit(at, stream) {
+            out.transmit(&transmit);
+        }
+        shared.filter.written(at, stream);
+        shared.note();
+        let own = shared.judged.extract_if(.., |(on, ..)| *on == stream);
+        own.map(|(_, number, withheld)| (number, withheld)).collect()
+    }
+
+    /// A stream is held that `caller` may come for; false if one is already.
+    pub(crate) fn hold(&self, caller: u64, claim: Claim) -> bool {
+        let mut shared = self.lock();
+        let free = shared.held.is_none();
+        if free {
+            shared.held = Some((caller, claim));
+        }
+        free
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.lock().held = None;
+    }
+
+    /// The way to a stream that is held, for whom it is held: a session is no authentication, and the
+    /// server is not asked again (rule X-05).
+    pub(crate) fn claim(&self, caller: u64) -> Option<Claim> {
+        let mut shared = self.lock();
+        let (_, claim) = shared.held.take_if(|(owner, _)| *owner == caller)?;
+        Some(claim)
+    }
+
+    /// A place for what a session has to say on a stream that has no client: another on which the
+    /// client listens, or a response that it waits for.
+    pub(crate) fn offer(&self, from: StreamId, event: &bytes::Bytes) -> bool {
+        let mut shared = self.lock();
+        let Shared { filter, streams, listening, .. } = &mut *shared;
+        let mut others = streams.iter().filter(|(id, mailbox)| **id != from && mailbox.is_read());
+        others.any(|(id, mailbox)| {
+            let mut waits = || filter.ask(|filter| filter.has_calls_on(*id)) == Some(true);
+            (listening.contains(id) || waits()) && mailbox.put(Mail::Event(event.clone()))
+        })
+    }
+
+    /// When it was last used; `None` while it is.
+    fn idle_since(&self) -> Option<Instant> {
+        let shared = self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        shared.streams.is_empty().then_some(shared.used)
+    }
+}
+
+impl Shared {
+    fn join(&mut self, session: &Arc<Session>) -> Member {
+        self.next += 1;
+        let stream = StreamId(self.next);
+        let mailbox = Arc::new(Mailbox::default());
+        self.streams.insert(stream, Arc::clone(&mailbox));
+        let client = self.filter.ask(|filter| filter.client().cloned()).flatten();
+        let (session, elsewhere) = (Arc::clone(session), Vec::new());
+        Member { session, stream, mailbox, elsewhere, client }
+    }
+
+    /// Gives a message to the stream of the call it is about.
+    fn deliver(&mut self, stream: StreamId, message: &Message) -> Foreign {
+        let Some(mailbox) = self.streams.get(&stream) else { return Foreign::Unknown };
+        if message.kind() == Kind::Response {
+            // An answer is told where it came: there the client waits for it by its id.
+            mailbox.put(Mail::Settled(message.clone()));
+            self.filter.settled(now(), message);
+            return Foreign::Passes;
+        }
+        if !mailbox.put(Mail::Progress(message.clone().framed(Framing::Apart(None)))) {
+            tracing::warn!("a stream has more progress than it can take; some was dropped");
+        }
+        Foreign::Moved
+    }
+
+    fn note(&mut self) {
+        let tasks = self.filter.ask(|filter| filter.tasks()).unwrap_or_default();
+        if std::mem::replace(&mut self.tasks, tasks) > tasks {
+            let Self { filter, streams, .. } = self;
+            for (id, mailbox) in streams {
+                if filter.ask(|filter| filter.has_tasks_on(*id)) == Some(false) {
+                    mailbox.put(Mail::TasksOver);
+                }
+            }
+        }
+        while let Some(record) = self.filter.poll_record() {
+            self.log.note(&record);
+            if let Record::Message { number, verdict, .. } = record
+                && let Some(stream) = self.waiting.remove(&number)
+            {
+                let withheld = matches!(verdict, Verdict::Withheld(_));
+                self.judged.push((stream, number, withheld));
+            }
+        }
+    }
+}
+
+impl Member {
+    /// The stream of a request closes: what it has not told of its requests, the session will.
+    /// `cancels`: they are given up with it.
+    pub(crate) fn leave(&self, own: &mut Guarded, cancels: bool) {
+        let mut shared = self.session.lock();
+        let at = now();
+        if !cancels {
+            shared.filter.take_over(at, own);
+        }
+        let stream = self.stream;
+        shared.filter.close_stream(at, stream, cancels);
+        // Whom the session would have to tell of the cancelling, the closing itself has told.
+        while shared.filter.poll_to_server().is_some() {}
+        shared.note();
+        shared.streams.remove(&stream);
+    }
+
+    /// The requests of the stream will have no answer: the server refused them.
+    pub(crate) fn refused(&self) {
+        let stream = self.stream;
+        self.session.lock().filter.settle_stream(now(), stream);
+    }
+
+    /// A listening stream closes.
+    pub(crate) fn stop_listening(&self) {
+        let mut shared = self.session.lock();
+        let stream = self.stream;
+        shared.listening.remove(&stream);
+        shared.filter.close_stream(now(), stream, false);
+        shared.note();
+        shared.waiting.retain(|_, on| *on != stream);
+        shared.judged.retain(|(on, ..)| *on != stream);
+        shared.streams.remove(&stream);
+    }
+
+    pub(crate) fn register(&self, cx: &Context<'_>) {
+        self.mailbox.register(cx);
+    }
+}
+
+/// Parts of the table of sessions.
+const SHARDS: usize = 16;
+
+type Known = HashMap<Box<[u8]>, Arc<Session>>;
+
+/// The sessions of a route, by the id that the server gave them.
+pub(crate) struct Sessions {
+    /// By a hash of the id, so that they seldom wait for each other.
+    shards: [Mutex<Known>; SHARDS],
+    hasher: RandomState,
+    /// For each shard.
+    max: AtomicUsize,
+    audience: Arc<Audience>,
+}
+
+impl Sessions {
+    pub(crate) fn new(max: usize, audience: Arc<Audience>) -> Self {
+        let (shards, hasher) = (Default::default(), RandomState::new());
+        Self { shards, hasher, max: AtomicUsize::new(max.div_ceil(SHARDS)), audience }
+    }
+
+    /// So many are kept in mind from now on.
+    pub(crate) fn keep(&self, max: usize) {
+        self.max.store(max.div_ceil(SHARDS), Ordering::Relaxed);
+    }
+
+    /// How many are known.
+    pub(crate) fn len(&self) -> usize {
+        let known = |shard: &Mutex<Known>| {
+            shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len()
+        };
+        self.shards.iter().map(known).sum()
+    }
+
+    fn lock(&self, id: &[u8]) -> MutexGuard<'_, Known> {
+        let hash = self.hasher.hash_one(id);
+        let shard = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
+        self.shards[shard].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn find(&self, id: &[u8]) -> Option<Arc<Session>> {
+        self.lock(id).get(id).cloned()
+    }
+
+    /// The session of this id, made if it is not known.
+    pub(crate) fn find_or_begin(
+        &self,
+        id: &[u8],
+        policy: &Arc<Policy>,
+        begun: bool,
+        beside: Option<Place>,
+    ) -> Arc<Session> {
+        let mut known = self.lock(id);
+        if let Some(session) = known.get(id) {
+            return Arc::clone(session);
+        }
+        let max = self.max.load(Ordering::Relaxed);
+        if known.len() >= max {
+            let over = known.len() - max;
+            forget_idle(&mut known, over + max / 8 + 1);
+        }
+        let session = Arc::new(Session::new(policy, begun, &self.audience, beside));
+        // With nothing to forget it is not kept in mind: its requests are on their own.
+        if known.len() < max {
+            known.insert(id.into(), Arc::clone(&session));
+        }
+        session
+    }
+
+    /// The server has another name for a session.
+    pub(crate) fn also_called(&self, id: &[u8], session: &Arc<Session>) {
+        let mut known = self.lock(id);
+        if known.len() < self.max.load(Ordering::Relaxed) {
+            known.entry(id.into()).or_insert_with(|| Arc::clone(session));
+        }
+    }
+
+    /// The server knows it no longer.
+    pub(crate) fn forget(&self, id: &[u8]) {
+        let session = self.lock(id).remove(id);
+        if let Some(session) = session {
+            session.let_go();
+        }
+    }
+}
+
+/// Forgets some of those that were not used for longest.
+fn forget_idle(known: &mut Known, count: usize) {
+    let idle = known.iter().filter_map(|(id, session)| Some((session.idle_since()?, id.clone())));
+    let mut idle: Vec<(Instant, Box<[u8]>)> = idle.collect();
+    idle.sort();
+    for (_, id) in idle.into_iter().take(count) {
+        known.remove(&id);
+    }
+}

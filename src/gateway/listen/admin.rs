@@ -1,0 +1,230 @@
+//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics`, `/calls`, `/tap`, `/log-level` and
+//! the live page.
+//!
+//! Probes are answered whoever asks, and so is the page, which holds no data. What shows or changes
+//! something asks for `bearer` of `[admin]`, if there is one; if there is none, it can only be had over
+//! loopback.
+
+mod page;
+mod streams;
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt, Limited};
+use tokio::time::timeout;
+
+use super::handler::{Client, Handler};
+use crate::config::routes::{Admin, Server};
+use crate::gateway::listen::admission::{admit, authorize};
+use crate::observe::calls::PATH_OF_TAP;
+use crate::observe::log;
+use crate::observe::log::FilterError;
+use crate::observe::metrics;
+use crate::transport::http::refusal::Refusal;
+use crate::transport::http::via::Via;
+use streams::Streams;
+
+/// Connections to the admin listener that may be open at once. It serves probes.
+pub(super) const CONNECTIONS_MAX: usize = 64;
+
+/// Bytes of a request's head.
+pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes of a request's body: the words of a log filter.
+const BODY_BYTES_MAX: usize = 4 << 10;
+
+/// How long it may take to come.
+const BODY: Duration = Duration::from_secs(5);
+
+/// Who changes something sends this header. A page of another site can send it only after it has asked
+/// whether it may, and is never told so.
+pub(super) const CHANGES: &str = "milepost-admin";
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+type Answer = Response<streams::Body>;
+
+/// Answers operators.
+pub(super) struct Desk<H> {
+    /// As clients see it, with the token of operators.
+    server: ArcSwap<Server>,
+    via: Via,
+    handler: Arc<H>,
+    streams: Streams,
+}
+
+impl<H: Handler> Desk<H> {
+    pub(super) fn new(server: &Server, admin: &Admin, via: Via, handler: Arc<H>) -> Self {
+        let server = ArcSwap::from_pointee(Self::seen(server, admin));
+        Self { server, via, handler, streams: Streams::default() }
+    }
+
+    /// Ends what is shown without end.
+    pub(super) fn end_streams(&self) {
+        self.streams.end();
+    }
+
+    /// From now on this holds.
+    pub(super) fn take(&self, server: &Server, admin: &Admin) {
+        self.server.store(Arc::new(Self::seen(server, admin)));
+    }
+
+    fn seen(server: &Server, admin: &Admin) -> Server {
+        Server { bearer: admin.bearer.clone(), ..server.clone() }
+    }
+
+    /// Answers one request. `ready` is whether clients may come.
+    pub(super) async fn answer<B>(&self, client: Client, ready: bool, request: Request<B>) -> Answer
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
+    {
+        let (parts, body) = request.into_parts();
+        let answer = match self.course(&client, ready, &parts) {
+            Ok(Course::Answered(answer)) => answer,
+            Ok(Course::Change) => change(body).await,
+            Err(refusal) => return refusal.response(&parts.method).map(streams::Body::Whole),
+        };
+        let (mut head, body) = answer.into_parts();
+        head.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Response::from_parts(head, body)
+    }
+
+    fn course(&self, client: &Client, ready: bool, parts: &Parts) -> Result<Course, Refusal> {
+        admit(&self.server.load(), &self.via, client.local, parts)?;
+        let reads = matches!(parts.method, Method::GET | Method::HEAD);
+        let read = |status, text: &str| {
+            if reads { Ok(Course::Answered(plain(status, text))) } else { Err(Refusal::ReadOnly) }
+        };
+        match parts.uri.path() {
+            "/livez" => read(StatusCode::OK, "alive\n"),
+            "/readyz" if ready => read(StatusCode::OK, "ready\n"),
+            "/readyz" => read(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+            "/" if reads => Ok(Course::Answered(live_page())),
+            "/" => Err(Refusal::ReadOnly),
+            "/metrics" => {
+                self.authorize(client, parts)?;
+                let text = self.handler.metrics().ok_or(Refusal::NoPage)?;
+                if !reads {
+                    return Err(Refusal::ReadOnly);
+                }
+                Ok(Course::Answered(typed(StatusCode::OK, metrics::CONTENT_TYPE, text)))
+            }
+            path if path == PATH_OF_TAP || path == "/calls" || path.starts_with("/calls/") => {
+                self.authorize(client, parts)?;
+                let calls = self.handler.calls().ok_or(Refusal::NoPage)?;
+                if !reads {
+                    return Err(Refusal::ReadOnly);
+                }
+                self.streams.answer(calls, parts).map(Course::Answered)
+            }
+            "/log-level" => {
+                self.authorize(client, parts)?;
+                match parts.method {
+                    Method::GET | Method::HEAD => Ok(Course::Answered(log_level())),
+                    Method::PUT | Method::DELETE if !is_our_own(parts) => {
+                        Err(Refusal::ForeignChange)
+                    }
+                    Method::PUT => Ok(Course::Change),
+                    Method::DELETE => {
+                        let _ = log::reset_filter();
+                        Ok(Course::Answered(log_level()))
+                    }
+                    _ => Ok(Course::Answered(no_method())),
+                }
+            }
+            _ => Err(Refusal::NoPage),
+        }
+    }
+
+    /// Whether data may be shown to this client.
+    fn authorize(&self, client: &Client, parts: &Parts) -> Result<(), Refusal> {
+        let server = self.server.load();
+        if server.bearer.is_none() && !client.local.ip().to_canonical().is_loopback() {
+            return Err(Refusal::OperatorsOnly);
+        }
+        authorize(&server, &parts.headers).map(drop)
+    }
+}
+
+/// What becomes of a request.
+enum Course {
+    Answered(Answer),
+    /// Its body is the new log filter.
+    Change,
+}
+
+/// Whether a change comes from a person or from a page of this listener, and not from another page.
+fn is_our_own(parts: &Parts) -> bool {
+    let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = host.or_else(|| Some(parts.uri.authority()?.as_str()));
+    let same = |origin: &HeaderValue| {
+        origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://")) == host
+    };
+    parts.headers.contains_key(CHANGES) && parts.headers.get(ORIGIN).is_none_or(same)
+}
+
+fn live_page() -> Answer {
+    let mut response = Response::new(streams::Body::from(page::text()));
+    *response.headers_mut() = page::headers();
+    response
+}
+
+fn log_level() -> Answer {
+    match log::filter() {
+        Some(filter) => plain(StatusCode::OK, &format!("{filter}\n")),
+        None => failed(&FilterError::NoLog),
+    }
+}
+
+async fn change<B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin>(
+    body: B,
+) -> Answer {
+    let body = timeout(BODY, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    let Ok(Ok(body)) = body else {
+        return plain(
+            StatusCode::BAD_REQUEST,
+            "milepost: no log filter has come; send a short one\n",
+        );
+    };
+    let body = body.to_bytes();
+    match log::set_filter(&String::from_utf8_lossy(&body)) {
+        Ok(()) => log_level(),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &FilterError) -> Answer {
+    let status = match error {
+        FilterError::NoLog => StatusCode::NOT_FOUND,
+        FilterError::Words(_) => StatusCode::BAD_REQUEST,
+    };
+    plain(status, &format!("milepost: {error}\n"))
+}
+
+fn no_method() -> Answer {
+    let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "milepost: use GET, PUT or DELETE\n");
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, PUT, DELETE"));
+    answer
+}
+
+fn plain(status: StatusCode, text: &str) -> Answer {
+    typed(status, PLAIN, text.to_owned())
+}
+
+fn typed(status: StatusCode, kind: &'static str, text: String) -> Answer {
+    let mut response = Response::new(streams::Body::from(Bytes::from(text)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! `/calls` and `/tap`: the calls as they happen, at once and without end.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::{ACCEPT, HeaderValue};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use http_body::{Frame, SizeHint};
+use http_body_util::Full;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use url::form_urlencoded;
+
+use super::{Answer, PLAIN, plain, typed};
+use crate::observe::calls::{Filter, Looking, PATH_OF_TAP, ROUND, Table, Tap};
+use crate::progress::{Reason, Repair};
+use crate::transport::http::refusal::Refusal;
+
+/// Those who may look on at once without end. Other connections to the admin listener stay free for
+/// probes.
+const WATCHERS_MAX: usize = 16;
+
+/// Bytes of messages that are written together.
+const BATCH_BYTES: usize = 16 << 10;
+
+const EVENTS: &str = "text/event-stream";
+const JSON: &str = "application/json";
+const LINES: &str = "application/x-ndjson";
+
+/// What may stand in the query of `/tap`.
+const QUERY: &str = "route, tool, verdict and format=json are known";
+
+/// What those who look on without end have in common.
+pub(super) struct Streams {
+    room: Arc<Semaphore>,
+    over: watch::Sender<bool>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        let room = Arc::new(Semaphore::new(WATCHERS_MAX));
+        Self { room, over: watch::Sender::new(false) }
+    }
+}
+
+impl Streams {
+    /// Ends all of them, also those that begin later.
+    pub(super) fn end(&self) {
+        self.over.send_replace(true);
+    }
+
+    pub(super) fn answer(&self, calls: &Arc<Table>, parts: &Parts) -> Result<Answer, Refusal> {
+        let path = parts.uri.path();
+        if let Some(number) = path.strip_prefix("/calls/") {
+            let call = number.parse().ok().and_then(|number| calls.call_json(number));
+            return Ok(match call {
+                Some(json) => typed(StatusCode::OK, JSON, json),
+                None => plain(
+                    StatusCode::NOT_FOUND,
+                    "milepost: there is no call of this number, or no longer\n",
+                ),
+            });
+        }
+        let taps = path == PATH_OF_TAP;
+        let accepts_events = parts
+            .headers
+            .get_all(ACCEPT)
+            .iter()
+            .any(|accept| memchr::memmem::find(accept.as_bytes(), EVENTS.as_bytes()).is_some());
+        if !taps && !accepts_events {
+            return Ok(typed(StatusCode::OK, JSON, calls.json()));
+        }
+        let filter = match filter(parts.uri.query().unwrap_or_default()) {
+            Err(why) if taps => {
+                return Ok(plain(StatusCode::BAD_REQUEST, &format!("milepost: {why}\n")));
+            }
+            filter => filter.unwrap_or_default(),
+        };
+        let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
+            let why =
+                format!("milepost: {WATCHERS_MAX} look on already, which is as many as may\n");
+            return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, &why));
+        };
+        let mut over = self.over.subscribe();
+        let over = Box::pin(async move {
+            let _ = over.wait_for(|over| *over).await;
+        });
+        let (kind, source) = if taps {
+            let kind = if filter.json { LINES } else { PLAIN };
+            (kind, Source::Tap(Box::new(Tap::begin(calls, filter))))
+        } else {
+            let mut rounds = interval(ROUND);
+            rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            (EVENTS, Source::Calls(Box::new(Looking::at(calls)), Box::new(rounds)))
+        };
+        let mut response = Response::new(Body::Endless(Endless { source, over, _room: room }));
+        response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        Ok(response)
+    }
+}
+
+/// Which messages someone wants to see; the error says what would be right.
+fn filter(query: &str) -> Result<Filter, String> {
+    let mut filter = Filter::default();
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let value = value.into_owned();
+        match &*name {
+            "route" => filter.route = Some(value),
+            "tool" => filter.tool = Some(value),
+            "verdict" if is_verdict(&value) => filter.verdict = Some(value),
+            "verdict" => {
+                return Err(format!(
+                    "{value:?} is no verdict; forwarded, repaired, withheld, added, or the name of a \
+                     reason or a repair is expected"
+                ));
+            }
+            "format" if value == "json" => filter.json = true,
+            _ => return Err(format!("{name:?} is not known here; {QUERY}")),
+        }
+    }
+    Ok(filter)
+}
+
+/// Whether something can become of a message that has this name.
+fn is_verdict(name: &str) -> bool {
+    ["forwarded", "repaired", "withheld", "added", "heartbeat", "text"].contains(&name)
+        || Reason::ALL.iter().any(|reason| reason.name() == name)
+        || Repair::ALL.iter().any(|repair| repair.name() == name)
+}
+
+/// The body of an answer.
+pub(crate) enum Body {
+    /// All of it.
+    Whole(Full<Bytes>),
+    /// What happens, as it happens.
+    Endless(Endless),
+}
+
+/// What is shown without end. Nothing is made while its reader takes nothing.
+pub(crate) struct Endless {
+    source: Source,
+    over: Pin<Box<dyn Future<Output = ()> + Send>>,
+    _room: OwnedSemaphorePermit,
+}
+
+enum Source {
+    Calls(Box<Looking>, Box<Interval>),
+    Tap(Box<Tap>),
+}
+
+impl Source {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        match self {
+            Self::Calls(looking, rounds) => loop {
+                ready!(rounds.poll_tick(cx));
+                if let Some(news) = looking.round() {
+                    return Poll::Ready(news);
+                }
+            },
+            Self::Tap(tap) => tap.poll(cx, BATCH_BYTES),
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole(Full::new(bytes))
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Whole(Full::default())
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) => Pin::new(bytes).poll_frame(cx),
+            Self::Endless(endless) => {
+                if endless.over.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                let news = ready!(endless.source.poll(cx));
+                Poll::Ready(Some(Ok(Frame::data(Bytes::from(news)))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(bytes) if bytes.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => bytes.size_hint(),
+            Self::Endless(_) => SizeHint::new(),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Who is let in: pure decisions about a request's head, the same for every path and method.
+//!
+//! A page of any site can send requests to a listener on the machine of whoever looks at it. What it
+//! cannot do is choose the `Host` and the `Origin` that its browser sends: hence both are checked,
+//! before anything else looks at the request.
+
+use std::net::SocketAddr;
+
+use http::header::{AUTHORIZATION, CONNECTION, HOST, ORIGIN, UPGRADE};
+use http::request::Parts;
+use http::{HeaderMap, Method, Version};
+
+use crate::config::routes::{Secret, Server};
+use crate::transport::http::authority::{Authority, Host};
+use crate::transport::http::refusal::Refusal;
+use crate::transport::http::via::Via;
+
+/// Headers that decide what becomes of a request: who reads the first and who reads the last of
+/// several would not agree.
+const ONCE: [&str; 7] = [
+    "host",
+    "origin",
+    "authorization",
+    "mcp-session-id",
+    "mcp-protocol-version",
+    "mcp-method",
+    "mcp-name",
+];
+
+/// Whether a request that came in on the address `local` may go on.
+///
+/// # Errors
+/// With the first reason why not.
+pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Result<(), Refusal> {
+    if matches!(parts.method, Method::CONNECT | Method::TRACE) {
+        return Err(Refusal::Method);
+    }
+    if head_bytes(parts) > server.max_header_bytes {
+        return Err(Refusal::HeadTooLarge);
+    }
+    if let Some(name) = ONCE.into_iter().find(|name| is_twice(&parts.headers, name)) {
+        return Err(Refusal::Twice(name));
+    }
+    if let Some(host) = host(parts)?
+        && !answers_to(server, local, &host)
+    {
+        return Err(Refusal::Host);
+    }
+    if let Some(origin) = parts.headers.get(ORIGIN)
+        && !origin.to_str().is_ok_and(|origin| may_speak(server, origin))
+    {
+        return Err(Refusal::Origin);
+    }
+    via.check(&parts.headers)?;
+    if wants_another_protocol(parts) { Err(Refusal::Upgrade) } else { Ok(()) }
+}
+
+/// Whether a request may be served by a listener that asks for a token, and whether its
+/// `Authorization` was for us: then it goes no further.
+///
+/// # Errors
+/// If the listener asks for a token and this is not it.
+pub fn authorize(server: &Server, headers: &HeaderMap) -> Result<bool, Refusal> {
+    let Some(secret) = &server.bearer else { return Ok(false) };
+    let presented = headers.get(AUTHORIZATION).and_then(|value| {
+        let (scheme, token) = value.as_bytes().split_at_checked(7)?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+    });
+    let right = presented.is_some_and(|token| is_secret(token, secret));
+    if right { Ok(true) } else { Err(Refusal::Unauthorized) }
+}
+
+/// Compares in a time that depends on the length of what is presented and on nothing else.
+fn is_secret(presented: &[u8], secret: &Secret) -> bool {
+    let secret = secret.reveal().as_bytes();
+    let mut differs = u8::from(presented.len() != secret.len() || secret.is_empty());
+    for (byte, expected) in presented.iter().zip(secret.iter().cycle()) {
+        differs = std::hint::black_box(differs | (byte ^ expected));
+    }
+    differs == 0
+}
+
+/// The head's size as it is written in HTTP/1.1, near enough.
+fn head_bytes(parts: &Parts) -> usize {
+    let target = parts.uri.path_and_query().map_or(1, |target| target.as_str().len());
+    let line = |name: usize, value: usize| name + value + 4;
+    let headers = parts.headers.iter();
+    target + headers.map(|(name, value)| line(name.as_str().len(), value.len())).sum::<usize>()
+}
+
+fn is_twice(headers: &HeaderMap, name: &str) -> bool {
+    headers.get_all(name).iter().nth(1).is_some()
+}
+
+/// The host that a request names. HTTP/1.0 may name none, which no browser does.
+fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
+    let header = match parts.headers.get(HOST) {
+        Some(value) => match value.to_str() {
+            Ok("") => return Err(Refusal::NoHost),
+            Ok(text) => Some(Authority::parse(text).ok_or(Refusal::Host)?),
+            Err(_) => return Err(Refusal::Host),
+        },
+        None => None,
+    };
+    // A path, or all of `http://host/path`; HTTP/2 always has all of it.
+    match parts.uri.scheme_str() {
+        Some("http" | "https") => {}
+        None if parts.uri.authority().is_none() => {}
+        _ => return Err(Refusal::Target),
+    }
+    let target = match parts.uri.authority() {
+        Some(authority) => Some(Authority::parse(authority.as_str()).ok_or(Refusal::Host)?),
+        None => None,
+    };
+    match (target, header) {
+        (Some(target), Some(header)) if target != header => Err(Refusal::TwoHosts),
+        (None, None) if parts.version == Version::HTTP_10 => Ok(None),
+        (target, header) => target.or(header).map(Some).ok_or(Refusal::NoHost),
+    }
+}
+
+/// Whether a listener answers to a host: its own address, loopback names where it is reached over
+/// loopback, and the names that it was given; any, if it was told to.
+fn answers_to(server: &Server, local: SocketAddr, host: &Authority) -> bool {
+    if server.insecure {
+        return true;
+    }
+    let here = local.ip().to_canonical();
+    let own = host.host == Host::Address(here) || (here.is_loopback() && host.is_loopback());
+    (own && host.port.is_none_or(|port| port == local.port()))
+        || server.allowed_hosts.iter().filter_map(|text| Authority::parse(text)).any(|allowed| {
+            allowed.host == host.host && (allowed.port.is_none() || allowed.port == host.port)
+        })
+}
+
+/// Whether pages of an origin may speak to a listener: those of the same machine, and those that it
+/// was told of. `null` may be any page, in a frame.
+fn may_speak(server: &Server, origin: &str) -> bool {
+    let Some(origin) = Origin::parse(origin) else { return false };
+    let local = matches!(&origin, Origin::Web { at, .. } if at.is_loopback());
+    local || server.allowed_origins.iter().any(|text| Origin::parse(text).as_ref() == Some(&origin))
+}
+
+/// An origin in one spelling for all that are the same.
+#[derive(PartialEq, Eq)]
+enum Origin {
+    /// `http://host[:port]` or the same with `https`; the port is always there.
+    Web { secure: bool, at: Authority },
+    /// That of an extension or an application, in lower case.
+    Other(String),
+}
+
+impl Origin {
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.to_ascii_lowercase();
+        let (scheme, rest) = text.split_once("://")?;
+        let secure = match scheme {
+            "http" => false,
+            "https" => true,
+            _ => {
+                let fine = |byte: u8| byte.is_ascii_graphic() && !b"/\\?#@,".contains(&byte);
+                let whole = !scheme.is_empty() && !rest.is_empty() && rest.bytes().all(fine);
+                return whole.then_some(Self::Other(text));
+            }
+        };
+        let mut at = Authority::parse(rest)?;
+        at.port.get_or_insert(if secure { 443 } else { 80 });
+        Some(Self::Web { secure, at })
+    }
+}
+
+/// `Upgrade` is an offer, and a server may stay with HTTP/1.1: to clients that offer HTTP/2 with
+/// every request, as Java's does, it does. A WebSocket cannot be had here, and is better refused.
+fn wants_another_protocol(parts: &Parts) -> bool {
+    let named = |line: &http::HeaderValue| {
+        line.as_bytes()
+            .split(|byte| *byte == b',')
+            .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
+    };
+    let mut offered = parts.headers.get_all(UPGRADE).iter();
+    parts.headers.get_all(CONNECTION).iter().any(named)
+        && offered.any(|line| !line.as_bytes().eq_ignore_ascii_case(b"h2c"))
+}
+
+#[cfg(test)]
+mod tests;

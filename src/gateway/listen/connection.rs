@@ -1,0 +1,237 @@
+//! One connection: how HTTP is spoken on it, and how it ended.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+use crate::observe::metrics::Traffic;
+use crate::transport::http::write_state::Outlet;
+
+/// How long a client may take for the head of a request, and for its choice between HTTP/1.1 and
+/// HTTP/2. A connection of HTTP/1.1 without a request lives as long.
+pub(super) const HEAD: Duration = Duration::from_secs(10);
+
+/// Bytes that a connection of HTTP/1.1 holds for each direction, unless heads may be larger. More
+/// costs memory for each client that does not read, less costs time in large answers. (The lines of
+/// a head are limited to 100 by hyper itself; a limit of our own would cost an allocation each.)
+const BUFFER: usize = 64 << 10;
+
+/// What a stream of HTTP/2 may bring before it is read.
+const STREAM_WINDOW: u32 = 64 << 10;
+
+/// What all streams of a connection of HTTP/2 may bring before they are read.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// Streams of HTTP/2 that a client may have open at once; it waits with more.
+const STREAMS_MAX: u32 = 100;
+
+/// How often a silent client of HTTP/2 is asked whether it is there, and how long it may take.
+const PING: Duration = Duration::from_secs(20);
+
+/// What a client of HTTP/2 says first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Ended {
+    /// As it should.
+    Closed,
+    /// What came was not HTTP.
+    Malformed,
+    /// The head of a request was too large.
+    HeadTooLarge,
+    /// The client took too long for the head of a request, or did not answer a ping.
+    TooSlow,
+    /// The client left in the middle of a request or of its answer.
+    CutOff,
+    /// TLS could not be agreed on.
+    NoTls,
+    /// Reading or writing failed.
+    Broken,
+}
+
+impl Ended {
+    /// Its name in logs.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Malformed => "malformed",
+            Self::HeadTooLarge => "head-too-large",
+            Self::TooSlow => "too-slow",
+            Self::CutOff => "cut-off",
+            Self::NoTls => "no-tls",
+            Self::Broken => "broken",
+        }
+    }
+
+    fn of(error: &(dyn Error + 'static)) -> Self {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return match error.kind() {
+                io::ErrorKind::TimedOut => Self::TooSlow,
+                // The listener stops before the client has said anything.
+                io::ErrorKind::Interrupted => Self::Closed,
+                _ => Self::Broken,
+            };
+        }
+        match error.downcast_ref::<hyper::Error>() {
+            Some(error) if error.is_parse_too_large() => Self::HeadTooLarge,
+            Some(error) if error.is_parse() => Self::Malformed,
+            Some(error) if error.is_timeout() => Self::TooSlow,
+            Some(error) if error.is_incomplete_message() => Self::CutOff,
+            _ => Self::Broken,
+        }
+    }
+}
+
+/// How HTTP is spoken.
+#[derive(Debug, Clone)]
+pub(super) struct Http(auto::Builder<TokioExecutor>, Traffic);
+
+impl Http {
+    /// With heads of at most this many bytes; all bytes are counted by `traffic`.
+    pub(super) fn new(head_bytes_max: usize, traffic: Traffic) -> Self {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            // Without a timer no time limit applies, and nobody says so.
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .max_buf_size(head_bytes_max.max(BUFFER));
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(u32::try_from(head_bytes_max).unwrap_or(u32::MAX))
+            .max_send_buf_size(BUFFER)
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING);
+        Self(builder, traffic)
+    }
+
+    /// Speaks until the connection ends. Once `stop` is ready, what is under way is finished and
+    /// nothing new is begun.
+    pub(super) async fn converse<I, A, F, B>(
+        &self,
+        io: I,
+        outlet: Outlet,
+        answer: A,
+        stop: impl Future<Output = ()>,
+    ) -> Ended
+    where
+        I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    {
+        let service = service_fn(|request| {
+            // In a box: the connection keeps room for one, also while there is none.
+            let answer = Box::pin(answer(request));
+            async { Ok::<_, Infallible>(answer.await) }
+        });
+        let io = TokioIo::new(Impatient::new(self.1.over(io), outlet));
+        let mut connection = pin!(self.0.serve_connection(io, service));
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = stop => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        ended.map_or_else(|error| Ended::of(&*error), |()| Ended::Closed)
+    }
+}
+
+/// Gives up on a client that does not say which HTTP it speaks. Once it has, HTTP/1.1 has a time
+/// limit of its own, and HTTP/2 its pings.
+struct Impatient<I> {
+    io: I,
+    /// The limit, and what of the preface of HTTP/2 has been read before it.
+    undecided: Option<(Pin<Box<Sleep>>, usize)>,
+    outlet: Outlet,
+}
+
+impl<I> Impatient<I> {
+    fn new(io: I, outlet: Outlet) -> Self {
+        Self { io, undecided: Some((Box::pin(sleep(HEAD)), 0)), outlet }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Impatient<I> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let Some((limit, seen)) = &mut this.undecided else {
+            return Pin::new(&mut this.io).poll_read(context, buffer);
+        };
+        let before = buffer.filled().len();
+        match Pin::new(&mut this.io).poll_read(context, buffer) {
+            Poll::Pending => {
+                ready!(limit.as_mut().poll(context));
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            Poll::Ready(done) => {
+                let new = &buffer.filled()[before..];
+                let preface = &PREFACE[*seen..];
+                *seen += new.len();
+                if new.is_empty() || preface.len() <= new.len() || !preface.starts_with(new) {
+                    this.undecided = None;
+                }
+                Poll::Ready(done)
+            }
+        }
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Impatient<I> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.io).poll_write(context, bytes);
+        this.outlet.block(written.is_pending());
+        written
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.io).poll_write_vectored(context, slices);
+        this.outlet.block(written.is_pending());
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}

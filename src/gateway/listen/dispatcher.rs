@@ -1,0 +1,258 @@
+//! What happens to each request before it is handled, and to its answer after.
+
+use std::error::Error;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use futures::FutureExt;
+use http::header::{EXPECT, HOST, ORIGIN};
+use http::request::Parts;
+use http::{HeaderName, Method, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::Incoming;
+use tokio::time::timeout;
+use tracing::{error, info};
+
+use super::handler::{Admitted, Client, Handler};
+use crate::config::routes::{Cors, Route, Server};
+use crate::gateway::listen::admission::{admit, authorize};
+use crate::gateway::live_routes::Served;
+use crate::transport::http::cors;
+use crate::transport::http::endpoints::{Part, Places};
+use crate::transport::http::refusal::Refusal;
+use crate::transport::http::via::Via;
+
+/// What is read of the body of a refused request, so that its client gets to read why: one that
+/// still writes when the connection closes may lose the answer.
+const REFUSED_BYTES_MAX: usize = 256 << 10;
+
+/// How long that may take.
+const REFUSED_BODY: Duration = Duration::from_millis(500);
+
+/// Characters of a header of a refused request that are told in the log.
+const TOLD_MAX: usize = 100;
+
+/// What every request to the listener passes.
+pub(super) struct Front<H> {
+    standing: ArcSwap<Standing>,
+    via: Via,
+    handler: Arc<H>,
+    open: Arc<AtomicUsize>,
+}
+
+/// What holds for requests that come now. It is exchanged as a whole: a request sees all of one.
+pub(super) struct Standing {
+    server: Server,
+    places: Places,
+    cors: Vec<Option<Arc<Cors>>>,
+    served: Vec<Served>,
+}
+
+impl Standing {
+    fn new<'a>(server: Server, routes: impl IntoIterator<Item = (&'a Route, bool)>) -> Self {
+        let (mut places, mut cors) = (Places::default(), Vec::new());
+        for (route, late) in routes {
+            places.enter(route, late);
+            cors.push(route.cors.clone().map(Arc::new));
+        }
+        Self { server, places, cors, served: Vec::new() }
+    }
+
+    /// Routes as they are served.
+    pub(super) fn of(server: Server, served: Vec<Served>) -> Self {
+        let routes = served.iter().map(|served| (served.route(), served.is_late()));
+        let standing = Self::new(server, routes);
+        Self { served, ..standing }
+    }
+}
+
+/// A route whose CORS headers an answer gets.
+struct Found {
+    route: usize,
+    cors: Option<Arc<Cors>>,
+}
+
+/// What becomes of a request.
+enum Course {
+    Handle(Admitted),
+    Answered(Response<()>),
+}
+
+impl<H: Handler> Front<H> {
+    pub(super) fn new<'a>(
+        server: Server,
+        via: Via,
+        routes: impl IntoIterator<Item = &'a Route> + Clone,
+        handler: Arc<H>,
+    ) -> Self {
+        let routes = routes.into_iter().map(|route| (route, false));
+        let standing = Standing { served: handler.served(), ..Standing::new(server, routes) };
+        Self { standing: ArcSwap::from_pointee(standing), via, handler, open: Arc::default() }
+    }
+
+    /// From now on this holds.
+    pub(super) fn take(&self, standing: Standing) {
+        self.standing.store(Arc::new(standing));
+    }
+
+    /// How long open calls may go on at the end.
+    pub(super) fn drain(&self) -> Duration {
+        self.standing.load().server.drain
+    }
+
+    /// How many requests have not been answered to their end.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Answers one request.
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        client: Client,
+        request: Request<Incoming>,
+    ) -> Response<Answer<H::Body>> {
+        let open = Open::one_more(&self.open);
+        let (parts, body) = request.into_parts();
+        let method = parts.method.clone();
+        let origin = parts.headers.get(ORIGIN).cloned();
+        let mut found = None;
+        let mut response = match self.course(&client, &parts, &mut found) {
+            Ok(Course::Handle(admitted)) => {
+                let request = Request::from_parts(parts, body);
+                // Its state is dropped with it: nobody sees what a panic has left half done.
+                let handled = AssertUnwindSafe(self.handler.handle(request, admitted));
+                match handled.catch_unwind().await {
+                    Ok(response) => response.map(Either::Right),
+                    Err(_) => {
+                        let route = found.as_ref().map(|found| found.route);
+                        error!(route, "a request has failed by a fault of ours");
+                        Refusal::Fault.response(&method).map(Either::Left)
+                    }
+                }
+            }
+            Ok(Course::Answered(answer)) => answer.map(|()| Either::Left(Full::default())),
+            Err(refusal) => {
+                note(refusal, &parts, &client);
+                read_some(&parts, body).await;
+                refusal.response(&method).map(Either::Left)
+            }
+        };
+        if let Some(Found { cors, .. }) = found {
+            cors::answer(cors.as_deref(), origin.as_ref(), response.headers_mut());
+        }
+        response.map(|body| Answer { body, _open: open })
+    }
+
+    /// Where a request goes. `found` is the route whose CORS headers the answer gets.
+    fn course(
+        &self,
+        client: &Client,
+        parts: &Parts,
+        found: &mut Option<Found>,
+    ) -> Result<Course, Refusal> {
+        let standing = self.standing.load();
+        admit(&standing.server, &self.via, client.local, parts)?;
+        let place = standing.places.find(parts.uri.path());
+        if let Some(place) = &place {
+            // A browser asks without presenting a token, and before its page may send one.
+            let cors = standing.cors.get(place.route).cloned().flatten();
+            if let Some(cors) = &cors
+                && cors::is_preflight(&parts.method, &parts.headers)
+            {
+                return Ok(Course::Answered(cors::preflight(cors, &parts.headers)));
+            }
+            *found = Some(Found { route: place.route, cors });
+        }
+        // Whether a path leads somewhere is told to nobody without the token.
+        let authorization_was_ours = authorize(&standing.server, &parts.headers)?;
+        let place = place.ok_or(Refusal::NoRoute)?;
+        let reads = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        if matches!(place.part, Part::WellKnown(_)) && !reads {
+            return Err(Refusal::ReadOnly);
+        }
+        let served = standing.served.get(place.route).cloned();
+        let client = client.clone();
+        Ok(Course::Handle(Admitted { place, served, client, authorization_was_ours }))
+    }
+}
+
+/// One log line about a refused request. Paths and queries may hold what is nobody's business.
+fn note(refusal: Refusal, parts: &Parts, client: &Client) {
+    let told = |name: HeaderName| {
+        let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
+        // What stands before a host may be a password.
+        let value = value.map(|text| text.rsplit('@').next().unwrap_or_default());
+        value.map(|text| text.chars().take(TOLD_MAX).collect::<String>())
+    };
+    info!(
+        reason = refusal.name(),
+        status = refusal.status().as_u16(),
+        method = parts.method.as_str(),
+        host = told(HOST).or_else(|| Some(parts.uri.authority()?.as_str().rsplit('@').next()?.to_owned())),
+        origin = told(ORIGIN),
+        from = %client.remote.ip(),
+        "refused"
+    );
+}
+
+/// Reads what is small of a body that nobody wants.
+async fn read_some(parts: &Parts, body: Incoming) {
+    // Whoever waits to be asked for the body has not sent it.
+    if !body.is_end_stream() && !parts.headers.contains_key(EXPECT) {
+        let mut body = Limited::new(body, REFUSED_BYTES_MAX);
+        let end = async { while let Some(Ok(_)) = body.frame().await {} };
+        let _ = timeout(REFUSED_BODY, end).await;
+    }
+}
+
+/// A request that has not been answered to its end.
+struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    fn one_more(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The body of an answer, ours or the handler's.
+pub(super) struct Answer<B> {
+    body: Either<Full<Bytes>, B>,
+    _open: Open,
+}
+
+impl<B> Body for Answer<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,132 @@
+//! The one who answers requests that were let in.
+
+use std::error::Error;
+use std::future::{self, Future};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body as AnyBody;
+use hyper::body::Incoming;
+
+use crate::gateway::dispatch::{Proxy, no_route};
+use crate::gateway::live_routes::Served;
+use crate::observe::calls::Table;
+use crate::observe::metrics::Traffic;
+use crate::transport::http::body::Body;
+use crate::transport::http::endpoints::Place;
+use crate::transport::http::write_state::Outlet;
+
+/// Who has connected, and where.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// The address that it came from.
+    pub remote: SocketAddr,
+    /// The address of ours that it connected to.
+    pub local: SocketAddr,
+    /// Whether it speaks TLS.
+    pub secure: bool,
+    /// Whether it takes what is written.
+    pub outlet: Outlet,
+}
+
+/// What is known of a request that was let in.
+#[derive(Debug, Clone)]
+pub struct Admitted {
+    /// What it is for.
+    pub place: Place,
+    /// The route as it was when the request came.
+    pub served: Option<Served>,
+    /// Who sent it.
+    pub client: Client,
+    /// Its `Authorization` was for this listener and goes no further.
+    pub authorization_was_ours: bool,
+}
+
+/// The routes, behind a listener, and what operators see of their calls.
+pub struct Routed(pub Arc<Proxy>, pub Option<Arc<Table>>);
+
+impl Handler for Routed {
+    type Body = Body;
+
+    async fn handle(&self, request: Request<Incoming>, admitted: Admitted) -> Response<Self::Body> {
+        let Admitted { place, served, authorization_was_ours: ours, client } = admitted;
+        match served {
+            Some(served) => {
+                Arc::clone(&self.0).handle(served, place.part, request, ours, client.outlet).await
+            }
+            None => no_route(),
+        }
+    }
+
+    fn served(&self) -> Vec<Served> {
+        self.0.served()
+    }
+
+    fn metrics(&self) -> Option<String> {
+        Some(self.0.metrics_text())
+    }
+
+    fn calls(&self) -> Option<&Arc<Table>> {
+        self.1.as_ref()
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.0.metrics().clients().clone()
+    }
+
+    async fn calls_done(&self) {
+        self.0.calls_done().await;
+    }
+
+    async fn end_streams(&self) {
+        self.0.end_streams();
+    }
+}
+
+/// Answers requests that were let in.
+pub trait Handler: Send + Sync + 'static {
+    /// What it answers with.
+    type Body: AnyBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+
+    /// Answers one request. The future is dropped when its client leaves, as is the body of the
+    /// answer.
+    fn handle(
+        &self,
+        request: Request<Incoming>,
+        admitted: Admitted,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Waits until no call is open: while the listener stops, what is left then are streams that
+    /// only listen, and nobody waits for those.
+    fn calls_done(&self) -> impl Future<Output = ()> + Send {
+        future::pending()
+    }
+
+    /// The routes that are served, in the order in which places number them.
+    fn served(&self) -> Vec<Served> {
+        Vec::new()
+    }
+
+    /// What has been counted, as Prometheus reads it; `None` if nothing is.
+    fn metrics(&self) -> Option<String> {
+        None
+    }
+
+    /// The calls as they happen; `None` if nobody looks on.
+    fn calls(&self) -> Option<&Arc<Table>> {
+        None
+    }
+
+    /// Where bytes between clients and us are counted.
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+
+    /// Ends every stream as its protocol has it, and lets no new one begin.
+    fn end_streams(&self) -> impl Future<Output = ()> + Send;
+}

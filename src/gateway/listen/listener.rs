@@ -1,0 +1,314 @@
+//! A listening socket and its connections.
+
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, error, warn};
+
+use super::connection::{Ended, HEAD, Http};
+use super::handler::Client;
+use crate::observe::metrics::Traffic;
+use crate::transport::http::refusal::Refusal;
+use crate::transport::http::write_state::Outlet;
+
+/// A silent client is asked whether it is there after this long, ...
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+/// ... so often again, ...
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+/// ... and this many times.
+const KEEPALIVE_TIMES: u32 = 3;
+
+/// How long a client may leave bytes unacknowledged, or its window shut.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// Bytes that wait in the kernel for the network. What waits here instead can still be replaced by
+/// newer progress.
+const UNSENT: u32 = 16 << 10;
+
+/// How long nothing is accepted after the system had no room for another connection: the condition
+/// lasts, and asking again at once would only take the time of those who are served.
+const NO_ROOM: Duration = Duration::from_millis(100);
+
+/// How often that is told.
+const NO_ROOM_TOLD: Duration = Duration::from_secs(10);
+
+/// Clients beyond the limit that are told so at once; more of them are closed without a word.
+const TURNED_AWAY_MAX: usize = 64;
+
+/// How long one of those may take to read it.
+const TURNING_AWAY: Duration = Duration::from_secs(1);
+
+/// What the listeners are to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// Serve.
+    Serving,
+    /// Accept nothing new, and finish what is under way.
+    Draining,
+    /// End.
+    Over,
+}
+
+/// Waits for a phase, or for the end of whoever announces them.
+pub(super) async fn reached(phases: &mut watch::Receiver<Phase>, phase: Phase) {
+    let _ = phases.wait_for(|now| *now >= phase).await;
+}
+
+/// A socket that listens.
+pub(super) struct Listener {
+    socket: TcpListener,
+    terms: Arc<ArcSwap<Terms>>,
+    open: Arc<AtomicUsize>,
+}
+
+/// What holds for connections that come now.
+#[derive(Clone)]
+pub(super) struct Terms {
+    tls: Option<TlsAcceptor>,
+    http: Http,
+    connections_max: usize,
+}
+
+impl Terms {
+    /// At most so many connections at once, with heads of at most so many bytes. `traffic` counts what
+    /// comes and goes.
+    pub(super) fn new(
+        tls: Option<TlsAcceptor>,
+        (connections_max, head_bytes_max): (usize, usize),
+        traffic: Traffic,
+    ) -> Self {
+        Self { tls, http: Http::new(head_bytes_max, traffic), connections_max }
+    }
+}
+
+/// A connection that counts as long as this is there.
+struct Room(Arc<AtomicUsize>);
+
+impl Room {
+    /// One more; `None` if there are `max`.
+    fn take(open: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+        let room = Self(Arc::clone(open));
+        (open.fetch_add(1, Ordering::Relaxed) < max).then_some(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Listener {
+    /// Serves what connects to `socket`, on these terms.
+    pub(super) fn new(socket: TcpListener, terms: Terms) -> Self {
+        Self { socket, terms: Arc::new(ArcSwap::from_pointee(terms)), open: Arc::default() }
+    }
+
+    /// Where its terms can be exchanged for others.
+    pub(super) fn terms(&self) -> Arc<ArcSwap<Terms>> {
+        Arc::clone(&self.terms)
+    }
+
+    /// The address it listens on.
+    pub(super) fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Serves until the phase says otherwise, and says how many connections had to be cut.
+    pub(super) async fn serve<A, F, B>(self, answer: A, mut phase: watch::Receiver<Phase>) -> usize
+    where
+        A: Fn(Client, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    {
+        let mut connections = JoinSet::new();
+        let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+        let mut told: Option<Instant> = None;
+        let stop = phase.clone();
+        loop {
+            let accepted = tokio::select! {
+                () = reached(&mut phase, Phase::Draining) => break,
+                Some(ended) = connections.join_next() => {
+                    note_panic(ended);
+                    continue;
+                }
+                accepted = self.socket.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, remote)) => {
+                    let Terms { tls, http, connections_max } = Terms::clone(&self.terms.load());
+                    if let Some(room) = Room::take(&self.open, connections_max) {
+                        let connection = Connection { stream, remote, tls, http, room };
+                        connections.spawn(connection.run(answer.clone(), stop.clone()));
+                    } else if let Ok(place) = Arc::clone(&turned_away).try_acquire_owned()
+                        && tls.is_none()
+                    {
+                        connections.spawn(turn_away(stream, place));
+                    }
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    if told.is_none_or(|told| told.elapsed() >= NO_ROOM_TOLD) {
+                        warn!(%error, "no connection can be accepted; trying on");
+                        told = Some(Instant::now());
+                    }
+                    sleep(NO_ROOM).await;
+                }
+            }
+        }
+        drop(self.socket);
+        finish(connections, phase).await
+    }
+}
+
+/// Waits for connections that end by themselves, and cuts those that are left at the end.
+async fn finish(mut connections: JoinSet<()>, mut phase: watch::Receiver<Phase>) -> usize {
+    loop {
+        tokio::select! {
+            ended = connections.join_next() => match ended {
+                Some(ended) => note_panic(ended),
+                None => return 0,
+            },
+            () = reached(&mut phase, Phase::Over) => {
+                let cut = connections.len();
+                connections.shutdown().await;
+                return cut;
+            }
+        }
+    }
+}
+
+/// A panic ends the connection that it happened in, and nothing else.
+fn note_panic(ended: Result<(), JoinError>) {
+    if ended.is_err_and(|error| error.is_panic()) {
+        error!("a connection has failed by a fault of ours");
+    }
+}
+
+/// Whether what could not be accepted is one connection that is gone, and not the next one too.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+struct Connection {
+    stream: TcpStream,
+    remote: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    http: Http,
+    room: Room,
+}
+
+impl Connection {
+    async fn run<A, F, B>(self, answer: A, mut phase: watch::Receiver<Phase>)
+    where
+        A: Fn(Client, Request<Incoming>) -> F,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    {
+        let Self { stream, remote, tls, http, room } = self;
+        // Gone already.
+        let Ok(local) = stream.local_addr() else { return };
+        tune(&stream);
+        let outlet = Outlet::default();
+        let client = Client { remote, local, secure: tls.is_some(), outlet: outlet.clone() };
+        let answer = |request| answer(client.clone(), request);
+        let ended = match tls {
+            None => {
+                let stop = reached(&mut phase, Phase::Draining);
+                Box::pin(http.converse(stream, outlet, answer, stop)).await
+            }
+            Some(tls) => {
+                let agreed = tokio::select! {
+                    agreed = Box::pin(timeout(HEAD, tls.accept(stream))) => agreed,
+                    () = reached(&mut phase, Phase::Draining) => return,
+                };
+                match agreed {
+                    Ok(Ok(stream)) => {
+                        let stop = reached(&mut phase, Phase::Draining);
+                        Box::pin(http.converse(stream, outlet, answer, stop)).await
+                    }
+                    Ok(Err(error)) => {
+                        debug!(%error, from = %remote.ip(), "no TLS");
+                        Ended::NoTls
+                    }
+                    Err(_) => Ended::TooSlow,
+                }
+            }
+        };
+        drop(room);
+        debug!(ended = ended.name(), from = %remote.ip(), "connection over");
+    }
+}
+
+/// None of this is worth refusing a client for.
+fn tune(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
+    let _ = socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_TIMES));
+    #[cfg(target_os = "linux")]
+    {
+        let _ = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+        let _ = socket.set_tcp_notsent_lowat(UNSENT);
+    }
+}
+
+/// Tells a client that there is no room for it.
+async fn turn_away(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
+    let text = format!("milepost: {}\n", Refusal::Busy.text());
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
+         content-length: {}\r\nretry-after: 1\r\nconnection: close\r\n\r\n{text}",
+        text.len()
+    );
+    let tell = async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        // A connection that is closed over unread bytes is reset, and the answer may be lost.
+        let mut unread = [0; 1024];
+        while stream.read(&mut unread).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = timeout(TURNING_AWAY, tell).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_has_gone_is_noticed() {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(socket.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = socket.accept().await.unwrap();
+        tune(&stream);
+        assert!(stream.nodelay().unwrap());
+        let options = SockRef::from(&stream);
+        assert!(options.keepalive().unwrap());
+        assert_eq!(options.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
+        assert_eq!(options.tcp_keepalive_interval().unwrap(), KEEPALIVE_EVERY);
+        assert_eq!(options.tcp_keepalive_retries().unwrap(), KEEPALIVE_TIMES);
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(options.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+            assert_eq!(options.tcp_notsent_lowat().unwrap(), UNSENT);
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Listeners, from their binding to their end.
+
+use std::future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::Request;
+use hyper::body::Incoming;
+use listenfd::ListenFd;
+use sd_notify::NotifyState;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tracing::{info, warn};
+use url::Url;
+
+use super::admin::{self, Desk};
+use super::handler::Handler;
+use super::listener::{Listener, Phase, Terms};
+use super::tls::{self, TlsError};
+use crate::config::routes::{Admin, Route, Server, Upstream};
+use crate::gateway::listen::dispatcher::{Front, Standing};
+use crate::observe::metrics::Traffic;
+use crate::transport::http::via::Via;
+
+/// How long streams may take to end as their protocol has it.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long those who look on may take to hear that it is over.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Why nothing can be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be listened on.
+    #[error(
+        "cannot listen on {address}; end what listens there, or choose another address with \
+         `listen` in [{table}]"
+    )]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The table of the route file that names it.
+        table: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A socket that systemd has passed cannot be listened on.
+    #[error("the socket that was passed for [{table}] is none of TCP that listens")]
+    Passed {
+        /// The table of the route file whose address it takes the place of.
+        table: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Other machines could connect, under names that nobody has thought of.
+    #[error(
+        "{address} can be reached from other machines; name the hosts that clients use for it in \
+         `allowed_hosts` of [server], or listen on 127.0.0.1"
+    )]
+    Exposed {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The certificate cannot be used.
+    #[error("cannot serve TLS")]
+    Tls(#[from] TlsError),
+    /// Signals cannot be received.
+    #[error("cannot receive signals")]
+    Signals(#[source] io::Error),
+}
+
+/// What is listened on, and who answers.
+pub struct Site<H> {
+    clients: Listener,
+    admin: Option<Listener>,
+    front: Arc<Front<H>>,
+    handler: Arc<H>,
+    tls: bool,
+    desk: Arc<Desk<H>>,
+}
+
+impl<H: Handler> Site<H> {
+    /// Binds the listeners. Clients that connect from now on wait until they are served.
+    ///
+    /// Sockets that systemd has passed take the place of addresses: the first that of `[server]`,
+    /// the second that of `[admin]`.
+    ///
+    /// # Errors
+    /// If an address cannot be listened on, other machines could connect though no names are
+    /// allowed and it is not `insecure`, or the certificate cannot be used.
+    pub async fn bind<'a>(
+        server: &Server,
+        admin: &Admin,
+        routes: impl IntoIterator<Item = &'a Route> + Clone,
+        via: Via,
+        handler: Arc<H>,
+    ) -> Result<Self, ServeError> {
+        let mut passed = ListenFd::from_env();
+        let socket = passed_socket(&mut passed, 0, "server")?;
+        let own = socket.as_ref().and_then(|socket| socket.local_addr().ok());
+        let address = own.unwrap_or(server.listen);
+        shelter(server, address)?;
+        let tls = server.tls.as_ref().map(tls::load).transpose()?;
+        let socket = listen(socket, server.listen, "server").await?;
+        let clients = Listener::new(socket, terms(server, tls, &*handler));
+        let desk = Desk::new(server, admin, via.clone(), Arc::clone(&handler));
+        let admin = match admin.listen {
+            Some(address) => {
+                let socket = passed_socket(&mut passed, 1, "admin")?;
+                let socket = listen(socket, address, "admin").await?;
+                let limits = (admin::CONNECTIONS_MAX, admin::HEAD_BYTES_MAX);
+                Some(Listener::new(socket, Terms::new(None, limits, Traffic::default())))
+            }
+            None => None,
+        };
+        let front = Front::new(server.clone(), via, routes, Arc::clone(&handler));
+        let (front, desk, tls) = (Arc::new(front), Arc::new(desk), server.tls.is_some());
+        Ok(Self { clients, admin, front, handler, tls, desk })
+    }
+
+    /// What can be exchanged while it serves.
+    pub fn controls(&self) -> Controls<H> {
+        let addresses = [self.address().ok(), self.admin_address().ok().flatten()];
+        Controls {
+            terms: self.clients.terms(),
+            front: Arc::clone(&self.front),
+            desk: Arc::clone(&self.desk),
+            handler: Arc::clone(&self.handler),
+            addresses: addresses.into_iter().flatten().collect(),
+        }
+    }
+
+    /// The address that clients connect to, as the system has given it.
+    ///
+    /// # Errors
+    /// If the system does not know it.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.clients.address()
+    }
+
+    /// The address of the admin listener, if there is one.
+    ///
+    /// # Errors
+    /// If the system does not know it.
+    pub fn admin_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.admin.as_ref().map(Listener::address).transpose()
+    }
+
+    /// Serves until `stop` says so, then lets open calls go on for `drain` of `[server]` at most,
+    /// ends streams as their protocol has it, and cuts what is left. When `stop` speaks again,
+    /// everything is cut at once.
+    ///
+    /// Answers with the exit code: 0, or 1 if a request had to be cut.
+    pub async fn serve(self, mut stop: mpsc::Receiver<()>) -> u8 {
+        let (clients_phase, clients_follow) = watch::channel(Phase::Serving);
+        let (admin_phase, admin_follow) = watch::channel(Phase::Serving);
+        let admin = self.admin.map(|listener| {
+            let (desk, ready) = (Arc::clone(&self.desk), clients_phase.subscribe());
+            let answer = move |client, request: Request<Incoming>| {
+                let (desk, ready) = (Arc::clone(&desk), *ready.borrow() == Phase::Serving);
+                async move { desk.answer(client, ready, request).await }
+            };
+            tokio::spawn(listener.serve(answer, admin_follow))
+        });
+        let front = Arc::clone(&self.front);
+        let answer = move |client, request| Arc::clone(&front).answer(client, request);
+        let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
+
+        said(&mut stop).await;
+        let _ = sd_notify::notify(&[NotifyState::Stopping]);
+        let patience = self.front.drain();
+        info!(open = self.front.open(), drain_s = patience.as_secs(), "stopping");
+        clients_phase.send_replace(Phase::Draining);
+        let mut code = 0;
+        if !drain(&*self.handler, patience, &mut clients, &mut stop).await {
+            let open = self.front.open();
+            clients_phase.send_replace(Phase::Over);
+            let connections = clients.await.unwrap_or_default();
+            // A connection without a request is nothing that anybody misses.
+            if open > 0 {
+                warn!(connections, requests = open, "cut what was still open");
+                code = 1;
+            }
+        }
+        self.desk.end_streams();
+        admin_phase.send_replace(Phase::Draining);
+        if let Some(mut admin) = admin
+            && timeout(FAREWELL, &mut admin).await.is_err()
+        {
+            admin_phase.send_replace(Phase::Over);
+            let _ = admin.await;
+        }
+        info!(code, "stopped");
+        code
+    }
+
+    /// One log line per address and route. Of an upstream only what is no secret is told.
+    pub(super) fn tell<'a>(&self, routes: impl IntoIterator<Item = &'a Route>) {
+        let told = |address: io::Result<SocketAddr>| address.map(|address| address.to_string());
+        if let Ok(address) = told(self.address()) {
+            info!(address, tls = self.tls, "listening");
+        }
+        if let Ok(Some(address)) = self.admin_address() {
+            info!(%address, "listening for operators");
+        }
+        for route in routes {
+            info!(route = route.path, upstream = upstream(&route.upstream), "route");
+        }
+    }
+}
+
+/// Who else could connect to an address has to know a name of it.
+fn shelter(server: &Server, address: SocketAddr) -> Result<(), ServeError> {
+    let named = server.insecure || !server.allowed_hosts.is_empty();
+    let is_fine = named || address.ip().to_canonical().is_loopback();
+    if is_fine { Ok(()) } else { Err(ServeError::Exposed { address }) }
+}
+
+fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> Terms {
+    Terms::new(tls, (server.max_connections, server.max_header_bytes), handler.traffic())
+}
+
+/// What of a site can be exchanged while it serves.
+pub struct Controls<H> {
+    terms: Arc<ArcSwap<Terms>>,
+    front: Arc<Front<H>>,
+    desk: Arc<Desk<H>>,
+    handler: Arc<H>,
+    /// Where it listens.
+    addresses: Vec<SocketAddr>,
+}
+
+/// What is needed to take other settings, and cannot fail any more.
+pub struct Ready(Terms);
+
+impl<H: Handler> Controls<H> {
+    /// What it takes to serve by other settings where it listens already.
+    ///
+    /// # Errors
+    /// If other machines could connect though no names are allowed and it is not `insecure`, or the
+    /// certificate cannot be used.
+    pub fn prepare(&self, server: &Server) -> Result<Ready, ServeError> {
+        self.addresses.iter().try_for_each(|address| shelter(server, *address))?;
+        let tls = server.tls.as_ref().map(tls::load).transpose()?;
+        Ok(Ready(terms(server, tls, &*self.handler)))
+    }
+
+    /// Requests from now on, and connections from now on, go by these settings and by what the handler
+    /// serves now.
+    pub fn take(&self, ready: Ready, server: &Server, admin: &Admin) {
+        self.front.take(Standing::of(server.clone(), self.handler.served()));
+        self.desk.take(server, admin);
+        self.terms.store(Arc::new(ready.0));
+    }
+}
+
+/// Waits for calls and then for streams, and says whether every connection has ended.
+async fn drain<H: Handler>(
+    handler: &H,
+    patience: Duration,
+    clients: &mut JoinHandle<usize>,
+    stop: &mut mpsc::Receiver<()>,
+) -> bool {
+    tokio::select! {
+        _ = &mut *clients => return true,
+        () = sleep(patience) => {}
+        () = handler.calls_done() => {}
+        () = said(stop) => return false,
+    }
+    let end = async {
+        handler.end_streams().await;
+        let _ = clients.await;
+    };
+    tokio::select! {
+        ended = timeout(LAST_WORDS, end) => ended.is_ok(),
+        () = said(stop) => false,
+    }
+}
+
+/// Waits to be told to stop. Nobody is left to say so when the sender is gone.
+async fn said(stop: &mut mpsc::Receiver<()>) {
+    if stop.recv().await.is_none() {
+        future::pending().await
+    }
+}
+
+fn passed_socket(
+    passed: &mut ListenFd,
+    number: usize,
+    table: &'static str,
+) -> Result<Option<std::net::TcpListener>, ServeError> {
+    passed.take_tcp_listener(number).map_err(|source| ServeError::Passed { table, source })
+}
+
+async fn listen(
+    passed: Option<std::net::TcpListener>,
+    address: SocketAddr,
+    table: &'static str,
+) -> Result<TcpListener, ServeError> {
+    match passed {
+        Some(socket) => socket
+            .set_nonblocking(true)
+            .and_then(|()| TcpListener::from_std(socket))
+            .map_err(|source| ServeError::Passed { table, source }),
+        None => TcpListener::bind(address).await.map_err(|source| ServeError::Bind {
+            address,
+            table,
+            source,
+        }),
+    }
+}
+
+/// What stands behind a route: without arguments, which may hold secrets, as may all of a URL that
+/// is not its origin and path.
+fn upstream(upstream: &Upstream) -> String {
+    match upstream {
+        Upstream::Demo => "the demo server".to_owned(),
+        Upstream::Command(stdio) => {
+            stdio.command.first().map(|program| program.display().to_string()).unwrap_or_default()
+        }
+        Upstream::Http(http) => {
+            let url = http.url.as_ref().or(http.sse.as_ref());
+            let told = |url: &Url| format!("{}{}", url.origin().ascii_serialization(), url.path());
+            url.map(told).unwrap_or_default()
+        }
+    }
+}

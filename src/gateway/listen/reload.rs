@@ -1,0 +1,264 @@
+//! The route file, read again while it is served: on SIGHUP, and when it or a file that it names has
+//! changed. It is taken as a whole or not at all.
+
+use std::error::Error;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nix::sys::signal::{Signal, raise};
+use sd_notify::NotifyState;
+use tokio::signal::unix;
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{error, info, warn};
+
+use super::handler::Routed;
+use crate::config::routes::{Admin, Environment, Routes, RoutesError, named_files};
+use crate::gateway::dispatch::{Proxy, in_full};
+use crate::gateway::listen::listeners::{Controls, Ready};
+use crate::gateway::listen::route_file::{LOOK_EVERY, Watch};
+use crate::gateway::live_routes::{Changes, Prepared, contents};
+use crate::observe::durations::Memory;
+use crate::observe::metrics::Reload;
+
+/// Reads the file again and again.
+pub(super) struct Reloading {
+    path: PathBuf,
+    memory: Memory,
+    proxy: Arc<Proxy>,
+    controls: Controls<Routed>,
+    /// What cannot be exchanged, as it was at the start.
+    fixed: Fixed,
+    /// The settings of operators that hold.
+    admin: Admin,
+    /// What holds, and what was refused last; each stands for the file and those that it names.
+    taken: u64,
+    refused: Option<u64>,
+    /// The files that it named.
+    named: Vec<PathBuf>,
+}
+
+/// What only a start can change.
+#[derive(PartialEq)]
+struct Fixed {
+    listen: String,
+    admin: String,
+    state: String,
+}
+
+impl Fixed {
+    fn of(routes: &Routes) -> Self {
+        let state = routes.state().map(ToString::to_string);
+        let state = state.unwrap_or_else(|| "where such things belong".to_owned());
+        let admin = routes.admin().listen;
+        let admin = admin.map_or_else(|| "none".to_owned(), |address| address.to_string());
+        Self { listen: routes.server().listen.to_string(), admin, state }
+    }
+
+    /// The keys whose values are others, with what runs and what is asked for.
+    fn differing<'a>(
+        &'a self,
+        asked: &'a Self,
+    ) -> impl Iterator<Item = (&'static str, &'a str, &'a str)> {
+        let keys = [
+            ("server.listen", &self.listen, &asked.listen),
+            ("admin.listen", &self.admin, &asked.admin),
+            ("state.dir", &self.state, &asked.state),
+        ];
+        keys.into_iter()
+            .filter(|(_, running, asked)| running != asked)
+            .map(|(key, running, asked)| (key, running.as_str(), asked.as_str()))
+    }
+}
+
+/// Whether a terminal can send us signals.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
+/// SIGHUP, as often as it comes.
+pub(super) struct Hangups {
+    signal: unix::Signal,
+    /// There was a terminal before anyone could know that we are there.
+    had_terminal: bool,
+}
+
+impl Hangups {
+    /// Takes the signal from its default meaning.
+    pub(super) fn listen() -> io::Result<Self> {
+        let had_terminal = has_terminal();
+        Ok(Self { signal: unix::signal(unix::SignalKind::hangup())?, had_terminal })
+    }
+}
+
+/// A file as it was read.
+struct Read {
+    text: Result<String, RoutesError>,
+    named: Vec<PathBuf>,
+    /// Stands for all of it.
+    mark: u64,
+}
+
+impl Reloading {
+    /// What `routes` say is served by `proxy` and `controls`. `memory` has and gets what is learned.
+    pub(super) fn new(
+        routes: &Routes,
+        memory: Memory,
+        proxy: Arc<Proxy>,
+        controls: Controls<Routed>,
+    ) -> Self {
+        let path = routes.path().to_owned();
+        let mut reloading = Self {
+            path,
+            memory,
+            proxy,
+            controls,
+            fixed: Fixed::of(routes),
+            admin: routes.admin().clone(),
+            taken: 0,
+            refused: None,
+            named: Vec::new(),
+        };
+        reloading.named = reloading.named_in(routes.text());
+        reloading.taken = reloading.mark(Ok(routes.text()), &reloading.named);
+        reloading
+    }
+
+    /// Looks after the file for as long as it is served. `hangups` asks for it to be read.
+    pub(super) async fn run(mut self, mut hangups: Hangups) {
+        let mut watch = Watch::new(self.files());
+        // It may have changed since it was read at the start.
+        let mut is_other = self.read().mark != self.taken;
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let asked = tokio::select! {
+                _ = hangups.signal.recv() => true,
+                _ = looks.tick() => false,
+            };
+            if asked && hangups.had_terminal && !has_terminal() {
+                // Nobody asks for a file to be read by closing a window.
+                if raise(Signal::SIGTERM).is_ok() {
+                    return;
+                }
+            }
+            // Files are read and certificates parsed: that may take a while, on a network for long.
+            let done = spawn_blocking(move || {
+                if asked {
+                    let now = NotifyState::monotonic_usec_now();
+                    let now = now.unwrap_or(NotifyState::MonotonicUsec(0));
+                    let _ = sd_notify::notify(&[NotifyState::Reloading, now]);
+                }
+                if watch.has_changed() || asked || std::mem::take(&mut is_other) {
+                    self.reload(asked);
+                    watch.watch(self.files());
+                }
+                if asked {
+                    let _ = sd_notify::notify(&[NotifyState::Ready]);
+                }
+                (self, watch, is_other)
+            });
+            match done.await {
+                Ok(done) => (self, watch, is_other) = done,
+                Err(_) => return error!("the route file is read no more, by a fault of ours"),
+            }
+        }
+    }
+
+    /// The files to be looked at.
+    fn files(&self) -> Vec<PathBuf> {
+        [&self.path].into_iter().chain(&self.named).cloned().collect()
+    }
+
+    fn read(&self) -> Read {
+        let path = self.path.clone();
+        let text = std::fs::read_to_string(&path)
+            .map_err(|source| RoutesError::Unreadable { path, source });
+        let named = match &text {
+            Ok(text) => self.named_in(text),
+            // What it named last may be what it names again.
+            Err(_) => self.named.clone(),
+        };
+        Read { mark: self.mark(text.as_deref(), &named), text, named }
+    }
+
+    fn named_in(&self, text: &str) -> Vec<PathBuf> {
+        named_files(&self.path, text, &Environment::of_process())
+    }
+
+    /// Stands for a text, or for why there is none, and for what is in the files that it names.
+    fn mark(&self, text: Result<&str, &RoutesError>, named: &[PathBuf]) -> u64 {
+        let mut mark = DefaultHasher::new();
+        text.map_err(|error| in_full(error)).hash(&mut mark);
+        contents(named.iter().map(AsRef::as_ref)).hash(&mut mark);
+        mark.finish()
+    }
+
+    /// Reads the file and takes what it says, if it can be used; `asked`: somebody waits for what comes of
+    /// it.
+    fn reload(&mut self, asked: bool) {
+        let Read { text, named, mark } = self.read();
+        self.named = named;
+        let metrics = self.proxy.metrics().config();
+        if mark == self.taken {
+            let was_refused = self.refused.take().is_some();
+            if asked {
+                metrics.reloaded(Reload::Unchanged);
+            } else if was_refused {
+                metrics.good_again();
+            }
+            if asked || was_refused {
+                info!(file = %self.path.display(), "nothing to reload: the file says what holds already");
+            }
+            return;
+        }
+        if !asked && self.refused == Some(mark) {
+            return;
+        }
+        let prepared = text.map_err(Into::into).and_then(|text| self.prepare(&text));
+        match prepared {
+            Ok((routes, ready, prepared)) => {
+                self.take(&routes, ready, prepared);
+                (self.taken, self.refused) = (mark, None);
+            }
+            Err(error) => {
+                self.refused = Some(mark);
+                self.proxy.metrics().config().reloaded(Reload::Refused);
+                let error = in_full(&*error);
+                error!(error, "the route file cannot be used; what held before still does");
+            }
+        }
+    }
+
+    /// All that can fail.
+    fn prepare(&self, text: &str) -> Result<(Routes, Ready, Prepared), Box<dyn Error>> {
+        let routes = Routes::parse(&self.path, text, &Environment::of_process())?;
+        let ready = self.controls.prepare(routes.server())?;
+        let prepared = self.proxy.prepare(&routes, &self.memory)?;
+        Ok((routes, ready, prepared))
+    }
+
+    /// All that cannot.
+    fn take(&mut self, routes: &Routes, ready: Ready, prepared: Prepared) {
+        let (changes, left) = self.proxy.take(routes, prepared);
+        let Changes { added, removed, changed, moved, unchanged } = changes;
+        // Without a table the listener that is there keeps the token that it asks for.
+        if routes.admin().listen.is_some() {
+            self.admin = routes.admin().clone();
+        }
+        self.controls.take(ready, routes.server(), &self.admin);
+        left.go();
+        self.proxy.metrics().config().reloaded(Reload::Taken);
+        for (key, running, asked) in self.fixed.differing(&Fixed::of(routes)) {
+            warn!(key, running, asked, "only a restart can change this; what runs stays");
+        }
+        info!(
+            file = %self.path.display(),
+            added, removed, changed, moved, unchanged,
+            "reloaded"
+        );
+    }
+}

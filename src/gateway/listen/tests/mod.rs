@@ -1,0 +1,128 @@
+//! Bytes on a connection, as tables: what is answered, how the connection ends, what is handled.
+
+mod bad_input;
+mod requests;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::time::timeout;
+
+use super::connection::{Ended, Http};
+use super::handler::{Admitted, Client, Handler};
+use crate::config::routes::{Cors, HttpUpstream, Route, Server, Upstream};
+use crate::gateway::listen::dispatcher::Front;
+use crate::transport::http::via::Via;
+use crate::transport::http::write_state::Outlet;
+
+/// Remembers what it was given, and answers with it.
+#[derive(Default)]
+struct Recorder {
+    handled: Mutex<Vec<String>>,
+}
+
+impl Handler for Recorder {
+    type Body = Full<Bytes>;
+
+    async fn handle(
+        &self,
+        request: Request<Incoming>,
+        admitted: Admitted,
+    ) -> Response<Full<Bytes>> {
+        let (parts, body) = request.into_parts();
+        assert!(!parts.uri.path().ends_with("/panic"), "a fault that the test wants");
+        let body = match body.collect().await {
+            Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+            Err(_) => "(broken off)".to_owned(),
+        };
+        let Admitted { place, authorization_was_ours, .. } = admitted;
+        let ours = if authorization_was_ours { " ours" } else { "" };
+        let line = format!("{} {} {:?}{ours} {body}", parts.method, place.route, place.part);
+        let line = line.trim_end().to_owned();
+        self.handled.lock().unwrap().push(line.clone());
+        Response::new(Full::from(line))
+    }
+
+    async fn end_streams(&self) {}
+}
+
+fn http_route(path: &str, url: &str) -> Route {
+    let upstream = HttpUpstream {
+        url: Some(url.parse().unwrap()),
+        sse: None,
+        http2: false,
+        ca_file: None,
+        client_certificate: None,
+        lifecycle: None,
+    };
+    Route::new(path.to_owned(), Upstream::Http(upstream))
+}
+
+/// `/a` for everybody, `/web` for browsers.
+fn routes() -> Vec<Route> {
+    let mut web = http_route("/web", "https://up.example/web");
+    web.cors = Some(Cors { origins: vec!["*".to_owned()] });
+    vec![http_route("/a", "https://up.example/mcp"), web]
+}
+
+/// What came of some bytes.
+struct Spoken {
+    /// What was answered, as far as it came.
+    answer: String,
+    ended: Ended,
+    handled: Vec<String>,
+}
+
+impl Spoken {
+    /// The statuses of all answers.
+    fn statuses(&self) -> Vec<u16> {
+        let lines = self.answer.split("HTTP/1.").skip(1);
+        lines.map(|line| line[2..5].parse().unwrap()).collect()
+    }
+
+    /// The name that a refusal carries in its JSON form, or how the connection ended.
+    fn name(&self) -> &str {
+        match self.answer.split_once(r#""reason":""#) {
+            Some((_, rest)) => rest.split('"').next().unwrap(),
+            None => self.ended.name(),
+        }
+    }
+}
+
+/// Sends bytes in pieces on a connection of its own, and reads until it is closed. Time is paused:
+/// what takes long is over at once.
+async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
+    let handler = Arc::new(Recorder::default());
+    let http = Http::new(server.max_header_bytes, crate::observe::metrics::Traffic::default());
+    let via = Via::named(0xbad_cafe);
+    let front = Arc::new(Front::new(server, via, &routes(), Arc::clone(&handler)));
+    let (ours, theirs) = duplex(1 << 20);
+    let local: SocketAddr = "127.0.0.1:7332".parse().unwrap();
+    let client = Client { remote: local, local, secure: false, outlet: Outlet::default() };
+    let answer = move |request| Arc::clone(&front).answer(client.clone(), request);
+    let connection = tokio::spawn(async move {
+        http.converse(theirs, Outlet::default(), answer, std::future::pending()).await
+    });
+    let (mut read, mut write) = tokio::io::split(ours);
+    for piece in pieces {
+        // A connection that is closed already has said enough.
+        let _ = write.write_all(piece).await;
+        tokio::task::yield_now().await;
+    }
+    let mut answer = Vec::new();
+    // An hour that takes no time.
+    timeout(Duration::from_secs(3600), read.read_to_end(&mut answer)).await.unwrap().unwrap();
+    let ended = connection.await.unwrap();
+    let handled = std::mem::take(&mut *handler.handled.lock().unwrap());
+    Spoken { answer: String::from_utf8_lossy(&answer).into_owned(), ended, handled }
+}
+
+async fn speak(server: Server, bytes: &str) -> Spoken {
+    speak_in_pieces(server, &[bytes.as_bytes()]).await
+}

@@ -1,0 +1,8 @@
+//! `milepost serve`: listeners, routes, and the two ways of a request through them.
+pub(crate) mod bridge;
+pub mod demo_upstream;
+pub(crate) mod direct;
+pub mod dispatch;
+pub mod listen;
+pub mod live_routes;
+pub mod route_state;

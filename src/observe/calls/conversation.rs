@@ -1,0 +1,389 @@
+//! One conversation: links what was said to what was decided, and both to calls.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Instant;
+
+use bytes::Bytes;
+use memchr::memmem::Finder;
+
+use super::entry::{Became, Ended, Entry, Kept, State};
+use super::taps::Tapped;
+use super::text::Text;
+use super::{Route, Table};
+use crate::observe::events::{Event, Onlooker, View, What};
+use crate::progress::mask::Masks;
+use crate::progress::{CallId, Opened, Outcome, Record, Summary, Verdict};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::mcp;
+
+/// Messages of the server whose verdict is waited for. The filter holds what they are made of as long.
+const WAITING_MAX: usize = 1024;
+
+/// Calls that have ended and of which something may still be told.
+const ENDED_MAX: usize = 32;
+
+/// A message of the server that is not judged yet.
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    /// Messages in it that are not judged yet.
+    left: usize,
+    at: Instant,
+    text: Bytes,
+}
+
+/// Looks on at one conversation.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    table: Arc<Table>,
+    route: Arc<Route>,
+    view: View,
+    masks: Masks,
+    is_observed: bool,
+    /// Those that are open; without an entry where there was no room for one.
+    open: BTreeMap<CallId, Option<(Arc<Entry>, usize)>>,
+    ended: VecDeque<(CallId, Weak<Entry>)>,
+    waiting: VecDeque<Waiting>,
+    /// What a client has said, and what the server got instead.
+    said: Option<(Instant, Bytes)>,
+    /// That has opened a call.
+    has_opened: bool,
+    sent: Option<Bytes>,
+    /// What a client was told, until it is known what that was.
+    told: Option<(Instant, Bytes)>,
+    /// A message of the server became that.
+    is_claimed: bool,
+    has_failed: bool,
+}
+
+impl Conversation {
+    pub(super) fn new(
+        table: &Arc<Table>,
+        route: Arc<Route>,
+        view: View,
+        (masks, is_observed): (Masks, bool),
+    ) -> Self {
+        Self {
+            table: Arc::clone(table),
+            route,
+            view,
+            masks,
+            is_observed,
+            open: BTreeMap::new(),
+            ended: VecDeque::new(),
+            waiting: VecDeque::new(),
+            said: None,
+            has_opened: false,
+            sent: None,
+            told: None,
+            is_claimed: false,
+            has_failed: false,
+        }
+    }
+
+    fn find(&self, call: CallId) -> Option<Arc<Entry>> {
+        if let Some(open) = self.open.get(&call) {
+            return open.as_ref().map(|(entry, _)| Arc::clone(entry));
+        }
+        let ended = self.ended.iter().find(|(id, _)| *id == call);
+        ended.and_then(|(_, entry)| entry.upgrade())
+    }
+
+    /// The call that something is about that names it by no number.
+    fn find_by(&self, is: impl Fn(&Entry) -> bool) -> Option<Arc<Entry>> {
+        let open = self.open.values().flatten().map(|(entry, _)| Arc::clone(entry));
+        let ended = self.ended.iter().rev().filter_map(|(_, entry)| entry.upgrade());
+        ended.chain(open).find(|entry| is(entry))
+    }
+
+    fn hears(&mut self, at: Instant, text: &Bytes, number: u64) {
+        // It was another filter's to judge, and its number is given again.
+        if self.waiting.back().is_some_and(|last| last.number == number) {
+            self.waiting.pop_back();
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            self.waiting.pop_front();
+        }
+        let is_array = text.first() == Some(&b'[');
+        let left =
+            if is_array { Message::parse(text.clone()).elements().count().max(1) } else { 1 };
+        self.waiting.push_back(Waiting { number, left, at, text: text.clone() });
+    }
+
+    /// The message of this number, and when it came.
+    fn judged(&mut self, number: u64) -> Option<(Instant, Bytes)> {
+        let place = self.waiting.iter().rposition(|waiting| waiting.number <= number)?;
+        let waiting = self.waiting.get_mut(place)?;
+        let nth = usize::try_from(number - waiting.number).unwrap_or(usize::MAX);
+        let (at, text) = (waiting.at, waiting.text.clone());
+        let is_one = waiting.left == 1 && nth == 0;
+        waiting.left = waiting.left.saturating_sub(1);
+        if waiting.left == 0 {
+            self.waiting.remove(place);
+        }
+        if is_one {
+            return Some((at, text));
+        }
+        let element = Message::parse(text.clone()).elements().nth(nth);
+        Some((at, element.map_or(text, |element| element.raw().clone())))
+    }
+
+    fn decided(&mut self, at: Instant, record: &Record) {
+        match record {
+            Record::Opened(_) | Record::TakenOver(_) => {}
+            Record::Message { number, call, verdict } => {
+                let heard = self.judged(*number);
+                self.message(at, heard, *call, *verdict);
+            }
+            Record::Beat(call) => {
+                let after = self.told.take().map(|(_, text)| Text::of(&text));
+                let entry = self.find(*call);
+                let kept = Kept { at, became: Became::Beat, before: None, after };
+                self.keep(entry, kept, |state, kept| {
+                    state.account.sent += 1;
+                    state.account.beats += 1;
+                    state.figure.clone_from(&kept.after);
+                    state.told = Some(at);
+                });
+            }
+            Record::Call(summary) => self.end(summary),
+        }
+    }
+
+    fn message(
+        &mut self,
+        at: Instant,
+        heard: Option<(Instant, Bytes)>,
+        call: Option<CallId>,
+        verdict: Verdict,
+    ) {
+        let entry = call.and_then(|call| self.find(call));
+        let is_withheld = matches!(verdict, Verdict::Withheld(_));
+        self.is_claimed |= !is_withheld;
+        if entry.is_none() && !self.table.taps.any() {
+            return;
+        }
+        let is_mended = matches!(verdict, Verdict::Repaired(_)) && !self.is_observed;
+        let told = self.told.as_ref().filter(|_| is_mended);
+        let after = told.map(|(_, text)| Text::of(text));
+        let text = heard.as_ref().map(|(_, text)| text);
+        let is_over = call.is_some_and(|call| !self.open.contains_key(&call));
+        let is_answer = is_over
+            && !is_withheld
+            && text.is_some_and(|text| Message::parse(text.clone()).kind() == Kind::Response);
+        let is_progress = !is_answer
+            && (verdict != Verdict::Forwarded || text.is_some_and(|text| names_progress(text)));
+        let became = if is_answer { Became::Answer(verdict) } else { Became::Judged(verdict) };
+        let before = text.map(|text| Text::of(text));
+        let spoke = heard.map(|(at, _)| at);
+        let kept = Kept { at, became, before, after };
+        let is_told = self.is_observed || !is_withheld;
+        self.keep(entry, kept, |state, kept| {
+            state.spoke = state.spoke.max(spoke);
+            if is_told {
+                state.told = Some(at);
+            }
+            state.is_answered |= is_answer;
+            if !is_progress {
+                return;
+            }
+            state.count(verdict);
+            if is_told {
+                let figure = kept.after.as_ref().or(kept.before.as_ref());
+                if let Some(figure) = figure {
+                    state.figure = Some(figure.clone());
+                }
+            }
+        });
+    }
+
+    /// Adds a message to what is known of a call, and shows it to those who tap.
+    fn keep(&self, entry: Option<Arc<Entry>>, kept: Kept, change: impl FnOnce(&mut State, &Kept)) {
+        if self.table.taps.any() {
+            let call = entry.as_deref();
+            self.table.taps.tell(&Tapped::new(&self.table, &self.route, &self.masks, call, &kept));
+        }
+        let Some(entry) = entry else { return };
+        let known = kept.clone();
+        entry.take(kept, |state| change(state, &known));
+        self.table.make_room();
+    }
+
+    fn end(&mut self, summary: &Summary) {
+        let Some(open) = self.open.remove(&summary.call) else { return };
+        self.route.ended(summary);
+        if let Some((entry, _)) = open {
+            self.table.end(&entry, summary.ended, Ended::So(summary.outcome), Some(summary));
+            self.tell_end(&entry, summary.ended, Ended::So(summary.outcome));
+            if self.ended.len() >= ENDED_MAX {
+                self.ended.pop_front();
+            }
+            self.ended.push_back((summary.call, Arc::downgrade(&entry)));
+        }
+    }
+
+    /// Shows how a call has ended whose answer does not say so.
+    fn tell_end(&self, entry: &Entry, at: Instant, ended: Ended) {
+        let is_said = matches!(
+            ended,
+            Ended::So(Outcome::Result | Outcome::ToolError | Outcome::Interim | Outcome::Error)
+        );
+        if !is_said && self.table.taps.any() {
+            let kept = Kept { at, became: Became::Over(ended), before: None, after: None };
+            let call = Some(entry);
+            self.table.taps.tell(&Tapped::new(&self.table, &self.route, &self.masks, call, &kept));
+        }
+    }
+
+    /// What a client was told and no message of the server became: an answer in its place, or progress
+    /// made of text.
+    fn own(&self, at: Instant, text: Bytes) {
+        let message = Message::parse(text);
+        let after = Some(Text::of(message.raw()));
+        if message.kind() == Kind::Response && message.error().is_some() {
+            let answered = message.id().and_then(|id| {
+                self.find_by(|entry| entry.has_id(&id) && !entry.state().is_answered)
+            });
+            let Some(entry) = answered else { return };
+            let Some((_, ended)) = entry.state().ended else { return };
+            let kept = Kept { at, became: Became::Own(ended), before: None, after };
+            self.keep(Some(entry), kept, |state, _| {
+                state.is_answered = true;
+                state.told = Some(at);
+            });
+        } else if message.method().as_deref() == Some(mcp::PROGRESS) {
+            let token = json::member(&message.params().unwrap_or_default(), "progressToken");
+            let of = token.and_then(|token| self.find_by(|entry| entry.has_token(&token)));
+            let kept = Kept { at, became: Became::FromText, before: None, after };
+            self.keep(of, kept, |state, kept| {
+                state.account.overheard += 1;
+                state.account.sent += 1;
+                state.figure.clone_from(&kept.after);
+                state.told = Some(at);
+            });
+        }
+    }
+
+    /// What a client has said that opens no call. Of an HTTP session each message is told once, though
+    /// the filters of its exchanges and its own see it.
+    fn said(&self, at: Instant, text: Bytes) {
+        if !self.table.taps.any() {
+            return;
+        }
+        let is_request = matches!(Message::parse(text.clone()).kind(), Kind::Request | Kind::Batch);
+        let is_told_elsewhere = match self.view {
+            View::Whole => false,
+            View::Exchange => !is_request,
+            View::Session => is_request,
+        };
+        if !is_told_elsewhere {
+            let before = Some(Text::of(&text));
+            self.keep(None, Kept { at, became: Became::Said, before, after: None }, |_, _| {});
+        }
+    }
+}
+
+/// Whether a message looks like progress as the specification has it.
+fn names_progress(text: &[u8]) -> bool {
+    static NAME: LazyLock<Finder<'static>> =
+        LazyLock::new(|| Finder::new(mcp::PROGRESS.as_bytes()));
+    NAME.find(text).is_some()
+}
+
+/// The request of this id in what a client has said.
+fn request_in(text: &Bytes, id: &Bytes) -> Text {
+    let is_array = text.first() == Some(&b'[');
+    let mut elements = is_array.then(|| Message::parse(text.clone())).into_iter();
+    let element = elements.find_map(|array| {
+        array.elements().find(|one| one.id().as_ref() == Some(id)).map(|one| one.raw().clone())
+    });
+    Text::of(element.as_ref().unwrap_or(text))
+}
+
+impl Onlooker for Conversation {
+    fn see(&mut self, event: &Event) {
+        match &event.what {
+            What::Client(_, text) => {
+                self.said = Some((event.at, text.clone()));
+                self.has_opened = false;
+                self.sent = None;
+            }
+            What::ToServer(text) => self.sent = Some(text.clone()),
+            What::Server(_, text, number) => self.hears(event.at, text, *number),
+            What::Told(_, text) => {
+                self.told = Some((event.at, text.clone()));
+                self.is_claimed = false;
+            }
+            What::Overheard(line) if self.table.taps.any() => {
+                let before = Some(Text::of(line.as_bytes()));
+                let kept = Kept { at: event.at, became: Became::Overheard, before, after: None };
+                self.keep(None, kept, |_, _| {});
+            }
+            What::Command(command) if command == "failed" => self.has_failed = true,
+            What::Command(_)
+            | What::Overheard(_)
+            | What::Noise(_)
+            | What::Aside(..)
+            | What::Refused(_)
+            | What::TakesOver(_) => {}
+            What::Decided(record) => self.decided(event.at, record),
+        }
+    }
+
+    fn know(&mut self, call: &Opened<'_>) {
+        // A session's filter opens none of its own.
+        let known = (self.view == View::Session).then(|| self.table.find(&self.route, call));
+        if let Some(entry) = known.flatten() {
+            let moves = entry.take_over();
+            self.route.opened(1);
+            self.open.insert(call.call, Some((entry, moves)));
+            return;
+        }
+        self.route.opened(1);
+        let how = (&self.masks, self.is_observed);
+        let entry = self.table.open(&self.route, call, how);
+        self.open.insert(call.call, entry.clone().map(|entry| (entry, 0)));
+        if let Some((at, text)) = &self.said {
+            let before = Some(request_in(text, call.id));
+            let after = self.sent.as_deref().map(Text::of);
+            let kept = Kept { at: *at, became: Became::Request, before, after };
+            if entry.is_some() || self.table.taps.any() {
+                self.keep(entry, kept, |_, _| {});
+            }
+        }
+        self.has_opened = true;
+    }
+
+    fn settle(&mut self) {
+        if let Some((at, text)) = self.told.take()
+            && !self.is_claimed
+            && !self.is_observed
+        {
+            self.own(at, text);
+        }
+        if let Some((at, text)) = self.said.take()
+            && !self.has_opened
+        {
+            self.said(at, text);
+        }
+        self.sent = None;
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        let ended = if self.has_failed { Ended::NotFollowed } else { Ended::Unanswered };
+        let at = self.table.now();
+        for open in std::mem::take(&mut self.open).into_values() {
+            self.route.opened(-1);
+            let Some((entry, moves)) = open else { continue };
+            // Another filter goes on with it.
+            if entry.moves() == moves {
+                self.table.end(&entry, at, ended, None);
+                self.tell_end(&entry, at, ended);
+            }
+        }
+    }
+}

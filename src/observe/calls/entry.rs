@@ -1,0 +1,317 @@
+//! One call as it is known to those who look on.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::text::Text;
+use super::{Route, lock};
+use crate::observe::redact::Masking;
+use crate::progress::clients::Client;
+use crate::progress::mask::Masks;
+use crate::progress::{Account, Opened, Outcome, Reason, Repair, Summary, Verdict};
+
+/// Messages of a call that are kept: the first ...
+const FIRST_MAX: usize = 16;
+
+/// ... and the last ones.
+const LAST_MAX: usize = 48;
+
+/// Bytes of a name, an id or a token that are kept; longer ones are cut.
+const NAME_MAX: usize = 256;
+
+/// What a message was, and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Became {
+    /// The request.
+    Request,
+    /// Something else that a client has said.
+    Said,
+    /// The server's answer.
+    Answer(Verdict),
+    /// Another message of the server.
+    Judged(Verdict),
+    /// A heartbeat.
+    Beat,
+    /// Progress that was made of text.
+    FromText,
+    /// An answer in the server's place, as its call ended so.
+    Own(Ended),
+    /// A line of standard error.
+    Overheard,
+    /// The call has ended.
+    Over(Ended),
+}
+
+/// How a call has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// In this way.
+    So(Outcome),
+    /// Its stream has closed, and nobody goes on with it.
+    Unanswered,
+    /// The filter has failed.
+    NotFollowed,
+}
+
+impl Ended {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::So(outcome) => outcome.name(),
+            Self::Unanswered => "unanswered",
+            Self::NotFollowed => "not followed",
+        }
+    }
+}
+
+/// A message, and what became of it.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) at: Instant,
+    pub(super) became: Became,
+    /// What was said.
+    pub(super) before: Option<Text>,
+    /// What the other side got, if it is not the very same.
+    pub(super) after: Option<Text>,
+}
+
+impl Kept {
+    /// Memory that it takes.
+    fn bytes(&self) -> usize {
+        let texts = self.before.iter().chain(&self.after);
+        size_of::<Self>() + texts.map(|text| text.bytes().len()).sum::<usize>()
+    }
+}
+
+/// What is known of a call, and changes.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) client: Option<Arc<Client>>,
+    pub(super) ended: Option<(Instant, Ended)>,
+    pub(super) first: Vec<Kept>,
+    pub(super) last: VecDeque<Kept>,
+    pub(super) left_out: u64,
+    /// Memory of the messages.
+    bytes: usize,
+    /// The last progress that the client was told.
+    pub(super) figure: Option<Text>,
+    pub(super) spoke: Option<Instant>,
+    pub(super) told: Option<Instant>,
+    pub(super) account: Account,
+    /// The answer has been told.
+    pub(super) is_answered: bool,
+}
+
+/// One call.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) number: u64,
+    pub(super) route: Arc<Route>,
+    pub(super) method: Box<str>,
+    pub(super) tool: Option<Box<str>>,
+    pub(super) id: Box<[u8]>,
+    pub(super) token: Option<Box<[u8]>>,
+    pub(super) opened: Instant,
+    pub(super) masks: Masks,
+    /// Its messages pass as they are.
+    pub(super) is_observed: bool,
+    state: Mutex<State>,
+    /// How often it has changed.
+    version: AtomicU64,
+    /// How often another filter has taken it over.
+    moves: AtomicUsize,
+    /// Memory of the messages of all calls.
+    total: Arc<AtomicUsize>,
+}
+
+impl Entry {
+    pub(super) fn new(
+        number: u64,
+        route: &Arc<Route>,
+        call: &Opened<'_>,
+        (masks, is_observed): (&Masks, bool),
+        total: &Arc<AtomicUsize>,
+    ) -> Self {
+        let state = State {
+            client: call.client.cloned(),
+            ended: None,
+            first: Vec::new(),
+            last: VecDeque::new(),
+            left_out: 0,
+            bytes: 0,
+            figure: None,
+            spoke: None,
+            told: None,
+            account: Account::default(),
+            is_answered: false,
+        };
+        Self {
+            number,
+            route: Arc::clone(route),
+            method: name(call.method),
+            tool: call.tool.map(name),
+            id: call.id.get(..NAME_MAX).unwrap_or(call.id).into(),
+            token: call.token.map(|token| token.get(..NAME_MAX).unwrap_or(token).into()),
+            opened: call.opened,
+            masks: masks.clone(),
+            is_observed,
+            state: Mutex::new(state),
+            version: AtomicU64::new(1),
+            moves: AtomicUsize::new(0),
+            total: Arc::clone(total),
+        }
+    }
+
+    /// What is known of it now.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Rises with each change.
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Whether `call` is this one, as another filter knows it.
+    pub(super) fn is(&self, call: &Opened<'_>) -> bool {
+        self.opened == call.opened && *self.id == *call.id.get(..NAME_MAX).unwrap_or(call.id)
+    }
+
+    /// Another filter goes on with it. Answers how often that has been so.
+    pub(super) fn take_over(&self) -> usize {
+        self.moves.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// How often another filter has taken it over.
+    pub(super) fn moves(&self) -> usize {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Whether `text` is its id.
+    pub(super) fn has_id(&self, text: &Bytes) -> bool {
+        *self.id == **text
+    }
+
+    /// Whether `text` is its token.
+    pub(super) fn has_token(&self, text: &Bytes) -> bool {
+        self.token.as_ref().is_some_and(|token| **token == **text)
+    }
+
+    /// Takes a message, and what it changes besides.
+    pub(super) fn take(&self, kept: Kept, change: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        change(&mut state);
+        state.keep(kept, &self.total);
+        drop(state);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes what is known of it.
+    pub(super) fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Lets its messages go: others need the room.
+    pub(super) fn forget(&self) {
+        let mut state = self.state();
+        let forgotten = state.first.len() + state.last.len();
+        state.left_out += forgotten as u64;
+        (state.first, state.last) = (Vec::new(), VecDeque::new());
+        self.total.fetch_sub(std::mem::take(&mut state.bytes), Ordering::Relaxed);
+        drop(state);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes secrets out of what was said of it.
+    pub(super) fn masking(&self) -> Masking {
+        let mut masking = Masking::new(self.masks.clone());
+        masking.spare(&self.id);
+        if let Some(token) = &self.token {
+            masking.spare(token);
+        }
+        masking
+    }
+
+    /// What a person calls it.
+    pub(super) fn label(&self) -> &str {
+        self.tool.as_deref().unwrap_or(&self.method)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.total.fetch_sub(state.bytes, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    fn keep(&mut self, kept: Kept, total: &AtomicUsize) {
+        let (mut more, mut less) = (kept.bytes(), 0);
+        if self.first.len() < FIRST_MAX && self.left_out == 0 {
+            self.first.push(kept);
+        } else {
+            if self.last.len() >= LAST_MAX
+                && let Some(old) = self.last.pop_front()
+            {
+                less = old.bytes();
+                self.left_out += 1;
+            }
+            self.last.push_back(kept);
+        }
+        self.bytes = self.bytes + more - less;
+        more = more.wrapping_sub(less);
+        total.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Counts what became of progress, as long as the call's own account is not there.
+    pub(super) fn count(&mut self, verdict: Verdict) {
+        self.account.received += 1;
+        match verdict {
+            Verdict::Forwarded => self.account.sent += 1,
+            Verdict::Repaired(repairs) => {
+                self.account.sent += 1;
+                for repair in repairs.iter() {
+                    *self.account.repaired.entry(repair).or_default() += 1;
+                }
+            }
+            Verdict::Withheld(reason) => {
+                *self.account.withheld.entry(reason).or_default() += 1;
+            }
+        }
+    }
+
+    /// The call has ended, and this is what it came to.
+    pub(super) fn end(&mut self, at: Instant, ended: Ended, summary: Option<&Summary>) {
+        self.ended.get_or_insert((at, ended));
+        if let Some(summary) = summary {
+            self.account.clone_from(&summary.account);
+            if self.client.is_none() {
+                self.client.clone_from(&summary.client);
+            }
+        }
+    }
+
+    /// All that is kept, oldest first.
+    pub(super) fn messages(&self) -> impl Iterator<Item = &Kept> {
+        self.first.iter().chain(&self.last)
+    }
+}
+
+fn name(text: &str) -> Box<str> {
+    let end = (0..=NAME_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.get(..end.unwrap_or_default()).unwrap_or_default().into()
+}
+
+/// Names of repairs and reasons with how often they were.
+pub(super) fn repaired(account: &Account) -> impl Iterator<Item = (&'static str, u64)> {
+    account.repaired.iter().map(|(repair, count): (&Repair, &u64)| (repair.name(), *count))
+}
+
+pub(super) fn withheld(account: &Account) -> impl Iterator<Item = (&'static str, u64)> {
+    account.withheld.iter().map(|(reason, count): (&Reason, &u64)| (reason.name(), *count))
+}

@@ -1,0 +1,269 @@
+//! The calls of `milepost serve` as they happen, for those who look on: what is open, what has ended of
+//! late, and what was said and decided of each.
+//!
+//! ```text
+//! filter ─> Conversation ─> Entry (a mutex of its own) <─┐
+//!                │ opens, ends                           │ looks, a few times a second
+//!                └────────> Table ───────────────────────┴─ Looking ─> page
+//!                └────────> Taps ─> queue of each ─> tap
+//! ```
+//! No lock is shared by calls on the way of a message, but while somebody taps. Nobody who looks on
+//! delays anything.
+
+mod conversation;
+mod entry;
+mod look;
+mod show;
+mod taps;
+mod text;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::observe::events::{Lookout, Onlooker, Place, View};
+use crate::progress::mask::Masks;
+use crate::progress::{Account, Mode, Opened, Outcome, Policy, Summary};
+use conversation::Conversation;
+use entry::{Ended, Entry};
+
+pub use look::{Looking, ROUND};
+pub use taps::{Filter, Tap, Taps};
+pub use text::TEXT_MAX;
+
+/// Calls that are open and kept in mind; more are only counted.
+pub const OPEN_MAX: usize = 1000;
+
+/// Calls that have ended and are kept; the oldest go first.
+pub const ENDED_MAX: usize = 500;
+
+/// Memory of the messages of all calls, in bytes. Beyond it those of the calls that ended first are let go,
+/// then those of the calls that opened first.
+pub const BYTES_MAX: usize = 64 << 20;
+
+/// What is left then: there shall not be too little room again at once.
+const BYTES_LEFT: usize = BYTES_MAX / 8 * 7;
+
+/// Where the admin listener shows each message.
+pub const PATH_OF_TAP: &str = "/tap";
+
+/// Routes that are counted. A route file has a handful, and each of its versions may have others.
+const ROUTES_MAX: usize = 1024;
+
+/// A route, and what its calls came to.
+#[derive(Debug)]
+struct Route {
+    name: Box<str>,
+    open: AtomicI64,
+    ended: Mutex<Sums>,
+}
+
+/// What calls of a route came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+struct Sums {
+    calls: u64,
+    received: u64,
+    sent: u64,
+    beats: u64,
+    repaired: u64,
+    withheld: u64,
+    without_token: u64,
+    failed: u64,
+}
+
+impl Route {
+    fn opened(&self, more: i64) {
+        self.open.fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn ended(&self, call: &Summary) {
+        self.opened(-1);
+        let mut sums = lock(&self.ended);
+        sums.calls += 1;
+        sums.add(&call.account);
+        sums.without_token += u64::from(call.lacks_token);
+        sums.failed += u64::from(has_failed(call.outcome));
+    }
+}
+
+impl Sums {
+    fn add(&mut self, account: &Account) {
+        self.received += account.received;
+        self.sent += account.sent;
+        self.beats += account.beats;
+        self.repaired += account.repaired.values().sum::<u64>();
+        self.withheld += account.withheld.values().sum::<u64>();
+    }
+}
+
+/// Whether a call that has ended so is one that has failed.
+fn has_failed(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::ToolError | Outcome::Error | Outcome::TimedOut | Outcome::ServerGone)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in here is left half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The number of the last call.
+    last: u64,
+    open: BTreeMap<u64, Arc<Entry>>,
+    ended: VecDeque<Arc<Entry>>,
+    routes: Vec<Arc<Route>>,
+}
+
+/// The calls of all routes.
+#[derive(Debug)]
+pub struct Table {
+    /// A moment, and its time since 1970.
+    begun: (Instant, Duration),
+    known: Mutex<Known>,
+    /// Memory of messages.
+    bytes: Arc<AtomicUsize>,
+    taps: Taps,
+}
+
+impl Table {
+    /// A table of the calls of these routes, and of those that begin later.
+    pub fn new<'a>(routes: impl IntoIterator<Item = &'a str>) -> Arc<Self> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let table = Self {
+            begun: (Instant::now(), since),
+            known: Mutex::default(),
+            bytes: Arc::default(),
+            taps: Taps::default(),
+        };
+        for route in routes {
+            table.route(route);
+        }
+        Arc::new(table)
+    }
+
+    /// Those who are shown each message.
+    pub fn taps(&self) -> &Taps {
+        &self.taps
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Milliseconds since 1970.
+    fn ms(&self, at: Instant) -> u64 {
+        let (begun, since) = self.begun;
+        let later = since + at.saturating_duration_since(begun);
+        let time = later.saturating_sub(begun.saturating_duration_since(at));
+        time.as_millis().try_into().unwrap_or(u64::MAX)
+    }
+
+    fn route(&self, name: &str) -> Option<Arc<Route>> {
+        let mut known = lock(&self.known);
+        let found = known.routes.iter().find(|route| &*route.name == name);
+        if let Some(route) = found {
+            return Some(Arc::clone(route));
+        }
+        if known.routes.len() >= ROUTES_MAX {
+            return None;
+        }
+        let (open, ended) = (AtomicI64::new(0), Mutex::default());
+        let route = Arc::new(Route { name: name.into(), open, ended });
+        known.routes.push(Arc::clone(&route));
+        Some(route)
+    }
+
+    /// Keeps a call in mind, if there is room.
+    fn open(
+        &self,
+        route: &Arc<Route>,
+        call: &Opened<'_>,
+        how: (&Masks, bool),
+    ) -> Option<Arc<Entry>> {
+        let mut known = lock(&self.known);
+        if known.open.len() >= OPEN_MAX {
+            // One that is told of on no stream may never end.
+            let adrift = known.open.values().find(|entry| entry.moves() > 0).cloned();
+            let adrift = known.open.remove(&adrift?.number)?;
+            adrift.change(|state| state.end(self.now(), Ended::Unanswered, None));
+            known.retire(adrift);
+        }
+        known.last += 1;
+        let entry = Arc::new(Entry::new(known.last, route, call, how, &self.bytes));
+        known.open.insert(entry.number, Arc::clone(&entry));
+        Some(entry)
+    }
+
+    /// An open call of another filter.
+    fn find(&self, route: &Arc<Route>, call: &Opened<'_>) -> Option<Arc<Entry>> {
+        let known = lock(&self.known);
+        let is = |entry: &&Arc<Entry>| Arc::ptr_eq(&entry.route, route) && entry.is(call);
+        known.open.values().find(is).cloned()
+    }
+
+    fn end(&self, entry: &Arc<Entry>, at: Instant, ended: Ended, summary: Option<&Summary>) {
+        entry.change(|state| state.end(at, ended, summary));
+        let mut known = lock(&self.known);
+        if let Some(entry) = known.open.remove(&entry.number) {
+            known.retire(entry);
+        }
+    }
+
+    /// Lets messages go if there are too many.
+    fn make_room(&self) {
+        if self.bytes.load(Ordering::Relaxed) <= BYTES_MAX {
+            return;
+        }
+        let known = lock(&self.known);
+        for entry in known.ended.iter().chain(known.open.values()) {
+            if self.bytes.load(Ordering::Relaxed) <= BYTES_LEFT {
+                return;
+            }
+            entry.forget();
+        }
+    }
+
+    /// All calls, those that opened first first.
+    fn all(&self) -> Vec<Arc<Entry>> {
+        let known = lock(&self.known);
+        let mut all: Vec<Arc<Entry>> =
+            known.ended.iter().chain(known.open.values()).cloned().collect();
+        drop(known);
+        all.sort_by_key(|entry| entry.number);
+        all
+    }
+}
+
+impl Known {
+    fn retire(&mut self, entry: Arc<Entry>) {
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(entry);
+    }
+}
+
+/// Looks on for a table.
+#[derive(Debug)]
+pub struct Watch(pub Arc<Table>);
+
+impl Lookout for Watch {
+    fn begin(
+        &self,
+        _: Place,
+        route: &str,
+        view: View,
+        policy: &Arc<Policy>,
+    ) -> Option<Box<dyn Onlooker>> {
+        let route = self.0.route(route)?;
+        let how = (policy.call.masks.clone(), policy.mode == Mode::Observe);
+        Some(Box::new(Conversation::new(&self.0, route, view, how)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

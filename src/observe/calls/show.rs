@@ -1,0 +1,245 @@
+//! Calls and messages as JSON.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::entry::{Became, Ended, Entry, Kept, State, repaired, withheld};
+use super::text::Text;
+use super::{Route, Sums, Table, lock};
+use crate::observe::redact::Masking;
+use crate::observe::transcript::words;
+use crate::progress::Verdict;
+use crate::progress::mask::Masks;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::Message;
+
+/// Bytes of a number that a client was told.
+const FIGURE_MAX: usize = 64;
+
+/// Signs of the words that it was told with it.
+const WORDS_MAX: usize = 500;
+
+/// A route as it is shown.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+pub(super) struct RouteShown {
+    route: Box<str>,
+    open: i64,
+    #[serde(flatten)]
+    sums: Sums,
+}
+
+/// A call as it is shown.
+#[derive(Debug, Serialize)]
+pub(super) struct CallShown<'a> {
+    n: u64,
+    route: &'a str,
+    method: &'a str,
+    tool: Option<&'a str>,
+    client: Option<String>,
+    token: bool,
+    observed: bool,
+    opened: u64,
+    ended: Option<u64>,
+    outcome: Option<&'static str>,
+    progress: Option<String>,
+    total: Option<String>,
+    message: Option<String>,
+    spoke: Option<u64>,
+    told: Option<u64>,
+    received: u64,
+    overheard: u64,
+    sent: u64,
+    beats: u64,
+    repaired: BTreeMap<&'static str, u64>,
+    withheld: BTreeMap<&'static str, u64>,
+    messages: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct MessageShown {
+    at: u64,
+    #[serde(flatten)]
+    became: BecameShown,
+    before: Option<String>,
+    after: Option<String>,
+}
+
+/// What became of a message, by name and in words.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+pub(super) struct BecameShown {
+    pub(super) what: &'static str,
+    pub(super) why: Vec<&'static str>,
+    pub(super) because: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct DetailShown<'a> {
+    call: CallShown<'a>,
+    left_out: u64,
+    messages: Vec<MessageShown>,
+}
+
+#[derive(Serialize)]
+struct AllShown<'a> {
+    now: u64,
+    routes: Vec<RouteShown>,
+    calls: Vec<CallShown<'a>>,
+}
+
+impl Table {
+    /// All that is known, as one JSON object.
+    pub fn json(&self) -> String {
+        let all = self.all();
+        let calls = all.iter().map(|entry| self.call(entry)).collect();
+        text(&AllShown { now: self.ms(self.now()), routes: self.routes(&all), calls })
+    }
+
+    /// One call with its messages, as a JSON object; `None` if it is not known, or no longer.
+    pub fn call_json(&self, number: u64) -> Option<String> {
+        let all = self.all();
+        let entry = all.iter().find(|entry| entry.number == number)?;
+        let mut masking = entry.masking();
+        let state = entry.state();
+        let (left_out, kept) = (state.left_out, state.messages().cloned().collect::<Vec<_>>());
+        drop(state);
+        let message = |kept: &Kept| MessageShown {
+            at: millis(kept.at, entry.opened),
+            became: kept.became.shown(),
+            before: kept.before.as_ref().map(|text| text.shown(&mut masking)),
+            after: kept.after.as_ref().map(|text| text.shown(&mut masking)),
+        };
+        let messages = kept.iter().map(message).collect();
+        Some(text(&DetailShown { call: self.call(entry), left_out, messages }))
+    }
+
+    pub(super) fn call<'a>(&self, entry: &'a Entry) -> CallShown<'a> {
+        let state = entry.state();
+        let (ended, outcome) = state.ended.unzip();
+        let State { account, client, figure, .. } = &*state;
+        let Figure { progress, total, message } =
+            figure.as_ref().map(|text| figure_in(text, &entry.masks)).unwrap_or_default();
+        CallShown {
+            n: entry.number,
+            route: &entry.route.name,
+            method: &entry.method,
+            tool: entry.tool.as_deref(),
+            client: client.as_ref().map(|client| client.to_string()),
+            token: entry.token.is_some(),
+            observed: entry.is_observed,
+            opened: self.ms(entry.opened),
+            ended: ended.map(|at| self.ms(at)),
+            outcome: outcome.map(Ended::name),
+            progress,
+            total,
+            message,
+            spoke: state.spoke.map(|at| self.ms(at)),
+            told: state.told.map(|at| self.ms(at)),
+            received: account.received,
+            overheard: account.overheard,
+            sent: account.sent,
+            beats: account.beats,
+            repaired: repaired(account).collect(),
+            withheld: withheld(account).collect(),
+            messages: state.first.len() + state.last.len(),
+        }
+    }
+
+    /// What calls came to, with those that are open.
+    pub(super) fn routes(&self, all: &[Arc<Entry>]) -> Vec<RouteShown> {
+        let routes = lock(&self.known).routes.clone();
+        let shown = |route: &Arc<Route>| {
+            let mut sums = *lock(&route.ended);
+            for entry in all.iter().filter(|entry| Arc::ptr_eq(&entry.route, route)) {
+                let state = entry.state();
+                if state.ended.is_none() {
+                    sums.add(&state.account);
+                }
+            }
+            let (route, open) = (route.name.clone(), route.open.load(Ordering::Relaxed));
+            RouteShown { route, open, sums }
+        };
+        routes.iter().map(shown).collect()
+    }
+}
+
+impl Became {
+    pub(super) fn shown(self) -> BecameShown {
+        let (what, why, because) = match self {
+            Self::Request => ("request", Vec::new(), Vec::new()),
+            Self::Said => ("said", Vec::new(), Vec::new()),
+            Self::Overheard => ("overheard", Vec::new(), Vec::new()),
+            Self::Answer(verdict) => ("answer", names(verdict), reasons(verdict)),
+            Self::Judged(verdict) => (words::kind(verdict), names(verdict), reasons(verdict)),
+            Self::Beat => ("added", vec!["heartbeat"], vec![words::BEAT]),
+            Self::FromText => ("added", vec!["text"], vec![words::FROM_TEXT]),
+            Self::Own(ended) => ("added", vec![ended.name()], vec![words::OWN_ANSWER]),
+            Self::Over(ended) => ("ended", vec![ended.name()], Vec::new()),
+        };
+        BecameShown { what, why, because }
+    }
+}
+
+fn names(verdict: Verdict) -> Vec<&'static str> {
+    match verdict {
+        Verdict::Forwarded => Vec::new(),
+        Verdict::Repaired(repairs) => repairs.iter().map(|repair| repair.name()).collect(),
+        Verdict::Withheld(reason) => vec![reason.name()],
+    }
+}
+
+fn reasons(verdict: Verdict) -> Vec<&'static str> {
+    match verdict {
+        Verdict::Forwarded => Vec::new(),
+        Verdict::Repaired(repairs) => repairs.iter().map(words::mended).collect(),
+        Verdict::Withheld(reason) => vec![words::because(reason)],
+    }
+}
+
+/// What a client was told of how far a call is.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Figure {
+    progress: Option<String>,
+    total: Option<String>,
+    message: Option<String>,
+}
+
+/// Reads what a notification says, however it says it.
+fn figure_in(text: &Text, masks: &Masks) -> Figure {
+    let message = Message::parse(Bytes::copy_from_slice(&text.closed()));
+    let params = message.params().unwrap_or_default();
+    let words = |name| {
+        let text = json::member(&params, name)?;
+        let words = json::words(&text).unwrap_or_else(|| String::from_utf8_lossy(&text));
+        Some(words.into_owned()).filter(|words| words != "null")
+    };
+    let number = |name| words(name).map(|words| cut(words, FIGURE_MAX));
+    let message = words("message").map(|words| cut(masks.mask(&words).into_owned(), WORDS_MAX));
+    Figure { progress: number("progress"), total: number("total"), message }
+}
+
+fn cut(mut words: String, max: usize) -> String {
+    if let Some((at, _)) = words.char_indices().nth(max) {
+        words.truncate(at);
+        words.push('…');
+    }
+    words
+}
+
+/// A text of a message without secrets.
+pub(super) fn shown(text: Option<&Text>, masking: &mut Masking) -> Option<String> {
+    text.map(|text| text.shown(masking))
+}
+
+pub(super) fn millis(at: Instant, since: Instant) -> u64 {
+    at.saturating_duration_since(since).as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+/// What always has a JSON form.
+pub(super) fn text(shown: &impl Serialize) -> String {
+    serde_json::to_string(shown).unwrap_or_default()
+}

@@ -1,0 +1,268 @@
+//! Those who are shown each message as it passes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::entry::{Became, Entry, Kept};
+use super::show::{BecameShown, shown, text};
+use super::{Route, Table, lock};
+use crate::observe::redact::Masking;
+use crate::observe::transcript::{escape, words};
+use crate::progress::mask::Masks;
+
+/// Messages that wait for someone who taps; more are left out, and that is told.
+const WAITING_MAX: usize = 1024;
+
+/// Routes whose secrets have masks of their own for someone who taps. The masks of more begin anew.
+const MASKINGS_MAX: usize = 64;
+
+/// Which messages someone is shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Of this route.
+    pub route: Option<String>,
+    /// Of calls of this tool.
+    pub tool: Option<String>,
+    /// Of which this became: `forwarded`, `repaired`, `withheld`, `added`, or the name of a reason or a
+    /// repair.
+    pub verdict: Option<String>,
+    /// As JSON.
+    pub json: bool,
+}
+
+/// A message for those who tap.
+#[derive(Debug)]
+pub(super) struct Tapped<'a> {
+    at: u64,
+    route: &'a Arc<Route>,
+    masks: &'a Masks,
+    call: Option<&'a Entry>,
+    kept: &'a Kept,
+}
+
+/// The same while it waits.
+#[derive(Debug)]
+struct Line {
+    at: u64,
+    route: Arc<Route>,
+    masks: Masks,
+    call: Option<(u64, Box<str>)>,
+    kept: Kept,
+}
+
+#[derive(Serialize)]
+struct LineShown<'a> {
+    at: u64,
+    route: &'a str,
+    call: Option<u64>,
+    tool: Option<&'a str>,
+    #[serde(flatten)]
+    became: BecameShown,
+    before: Option<String>,
+    after: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    lines: VecDeque<Line>,
+    left_out: u64,
+    waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    filter: Filter,
+    queue: Mutex<Queue>,
+}
+
+/// Everyone who taps.
+#[derive(Debug, Default)]
+pub struct Taps {
+    count: AtomicUsize,
+    all: RwLock<Vec<Weak<Shared>>>,
+}
+
+/// Someone who is shown each message.
+#[derive(Debug)]
+pub struct Tap {
+    table: Arc<Table>,
+    shared: Arc<Shared>,
+    /// By route.
+    maskings: BTreeMap<Box<str>, Masking>,
+}
+
+impl<'a> Tapped<'a> {
+    pub(super) fn new(
+        table: &Table,
+        route: &'a Arc<Route>,
+        masks: &'a Masks,
+        call: Option<&'a Entry>,
+        kept: &'a Kept,
+    ) -> Self {
+        Self { at: table.ms(kept.at), route, masks, call, kept }
+    }
+
+    fn line(&self) -> Line {
+        Line {
+            at: self.at,
+            route: Arc::clone(self.route),
+            masks: self.masks.clone(),
+            call: self.call.map(|call| (call.number, call.label().into())),
+            kept: self.kept.clone(),
+        }
+    }
+}
+
+impl Filter {
+    fn wants(&self, tapped: &Tapped<'_>) -> bool {
+        let tool = tapped.call.and_then(|call| call.tool.as_deref());
+        let is = |wanted: &Option<String>, given: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| Some(wanted) == given)
+        };
+        is(&self.route, Some(&tapped.route.name))
+            && is(&self.tool, tool)
+            && self.verdict.as_deref().is_none_or(|verdict| {
+                let became = tapped.kept.became;
+                let BecameShown { what, why, .. } = became.shown();
+                let of_answer =
+                    || matches!(became, Became::Answer(it) if words::kind(it) == verdict);
+                what == verdict || why.contains(&verdict) || of_answer()
+            })
+    }
+}
+
+impl Taps {
+    /// Whether there is anyone.
+    pub(super) fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Shows a message to all who want to see it.
+    pub(super) fn tell(&self, tapped: &Tapped<'_>) {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        for tap in all.iter().filter_map(Weak::upgrade).filter(|tap| tap.filter.wants(tapped)) {
+            let mut queue = lock(&tap.queue);
+            if queue.lines.len() < WAITING_MAX {
+                queue.lines.push_back(tapped.line());
+            } else {
+                queue.left_out += 1;
+            }
+            let waker = queue.waker.take();
+            drop(queue);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Weak<Shared>>)) {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|tap| tap.strong_count() > 0);
+        change(&mut all);
+        self.count.store(all.len(), Ordering::Relaxed);
+    }
+}
+
+impl Tap {
+    /// Begins to show what passes from now on.
+    pub fn begin(table: &Arc<Table>, filter: Filter) -> Self {
+        let shared = Arc::new(Shared { filter, queue: Mutex::default() });
+        table.taps.change(|all| all.push(Arc::downgrade(&shared)));
+        Self { table: Arc::clone(table), shared, maskings: BTreeMap::new() }
+    }
+
+    /// The next messages as text, as many as have come together.
+    pub fn poll(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<String> {
+        let mut out = String::new();
+        loop {
+            let mut queue = lock(&self.shared.queue);
+            let Some(line) = queue.lines.pop_front() else {
+                let left_out = std::mem::take(&mut queue.left_out);
+                if left_out == 0 && out.is_empty() {
+                    queue.waker = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                drop(queue);
+                self.left_out(left_out, &mut out);
+                return Poll::Ready(out);
+            };
+            drop(queue);
+            self.show(&line, &mut out);
+            if out.len() >= max {
+                return Poll::Ready(out);
+            }
+        }
+    }
+
+    fn left_out(&self, lines: u64, out: &mut String) {
+        let _ = match lines {
+            0 => Ok(()),
+            lines if self.shared.filter.json => writeln!(out, r#"{{"left_out":{lines}}}"#),
+            lines => writeln!(out, "# {lines} lines left out"),
+        };
+    }
+
+    fn show(&mut self, line: &Line, out: &mut String) {
+        let Line { at, route, masks, call, kept } = line;
+        if self.maskings.len() >= MASKINGS_MAX && !self.maskings.contains_key(&route.name) {
+            self.maskings.clear();
+        }
+        let begin = || Masking::new(masks.clone());
+        let masking = self.maskings.entry(route.name.clone()).or_insert_with(begin);
+        if let (Became::Request | Became::Said, Some(text)) = (kept.became, &kept.before) {
+            masking.meet(&bytes::Bytes::copy_from_slice(&text.closed()));
+        }
+        let before = shown(kept.before.as_ref(), masking);
+        let after = shown(kept.after.as_ref(), masking);
+        let became = kept.became.shown();
+        if self.shared.filter.json {
+            let (n, tool) = call.as_ref().map(|(n, tool)| (*n, &**tool)).unzip();
+            let route = &*route.name;
+            let line = LineShown { at: *at, route, call: n, tool, became, before, after };
+            let _ = writeln!(out, "{}", text(&line));
+            return;
+        }
+        let time = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(*at));
+        let of = match call {
+            Some((number, label)) => format!(" call {number} {}", escape(label.as_bytes())),
+            None => String::new(),
+        };
+        let _ = writeln!(out, "# {time} {}{of}", escape(route.name.as_bytes()));
+        let said = |out: &mut String, sign: char, text: &Option<String>| {
+            if let Some(text) = text {
+                let _ = writeln!(out, "{sign} {}", escape(text.as_bytes()));
+            }
+        };
+        let (sign, changed) = match kept.became {
+            Became::Request | Became::Said => ('>', '^'),
+            Became::Overheard => ('2', '='),
+            _ => ('<', '='),
+        };
+        said(out, sign, &before);
+        let _ = match kept.became {
+            Became::Request | Became::Said | Became::Overheard => Ok(()),
+            Became::Over(ended) => writeln!(out, "~ {}", ended.name()),
+            Became::Answer(verdict) | Became::Judged(verdict) => {
+                writeln!(out, "    {}", words::became(verdict))
+            }
+            Became::Beat | Became::FromText | Became::Own(_) => {
+                let (why, because) = (became.why.join(", "), became.because.join("; "));
+                writeln!(out, "    added: {why}, {because}")
+            }
+        };
+        said(out, changed, &after);
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        let own = Arc::downgrade(&self.shared);
+        self.table.taps.change(|all| all.retain(|tap| !tap.ptr_eq(&own)));
+    }
+}

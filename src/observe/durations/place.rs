@@ -1,0 +1,106 @@
+//! Where the file is, and the names under which servers are remembered that no route file names.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use url::Url;
+
+use crate::config::settings::StateDir;
+use crate::progress::durations::fingerprint;
+
+/// The variable that names the folder, or says `off`.
+const VARIABLE: &str = "MILEPOST_STATE_DIR";
+
+/// Bytes of a route's name; a path of a route file may be longer.
+const ROUTE_MAX: usize = 256;
+
+/// Characters of a program's name in a label.
+const PROGRAM_MAX: usize = 40;
+
+/// The folder for what is kept: as a flag says, else the environment, else the route file, else where
+/// such things belong on this system. `None` if nothing is to be kept, or there is no such place.
+pub fn state_dir(flag: Option<&StateDir>, file: Option<&StateDir>) -> Option<PathBuf> {
+    let variable = env::var_os(VARIABLE).filter(|text| !text.is_empty());
+    let variable = variable.map(StateDir::from);
+    match flag.or(variable.as_ref()).or(file) {
+        Some(StateDir::Off) => None,
+        Some(StateDir::At(folder)) => Some(folder.clone()),
+        None => usual(env::var_os("XDG_STATE_HOME"), env::var_os("HOME")),
+    }
+}
+
+fn usual(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    // Relative ones are to be ignored, says the XDG specification.
+    let absolute = |text: OsString| Some(PathBuf::from(text)).filter(|path| path.is_absolute());
+    let state_home = state_home.and_then(absolute);
+    let base = state_home.or_else(|| Some(home.and_then(absolute)?.join(".local/state")));
+    Some(base?.join("milepost"))
+}
+
+/// What a command is remembered by: its program, and a number that stands for all of it. Arguments may be
+/// secrets.
+pub fn label_of_command(command: &[OsString]) -> String {
+    let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    let program = program.to_string_lossy();
+    let shown = program.chars().filter(|c| !c.is_control()).take(PROGRAM_MAX);
+    label(shown.collect(), command.iter().map(|part| OsStr::as_bytes(part)))
+}
+
+/// What a server at an address is remembered by: its host, and a number that stands for the URL.
+pub fn label_of_address(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let host = url.host_str().unwrap_or_default();
+    label(format!("{host}{port}"), [url.as_str().as_bytes()])
+}
+
+fn label<'a>(shown: String, whole: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let number = fingerprint(whole);
+    format!("{shown}#{:08x}", (number >> 32) ^ (number & 0xffff_ffff))
+}
+
+/// A route's name as it is kept.
+pub(super) fn cut(route: &str) -> &str {
+    route.get(..route.floor_char_boundary(ROUTE_MAX)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_known_by_its_program_and_a_number() {
+        let label = |words: &str| {
+            let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+            label_of_command(&words)
+        };
+        let known = label("/usr/bin/npx -y server --token=s3cret");
+        assert_eq!(known, label("/usr/bin/npx -y server --token=s3cret"));
+        assert!(known.starts_with("npx#") && known.len() == 12, "{known}");
+        assert_ne!(known, label("/usr/bin/npx -y server --token=other"));
+        assert_ne!(label("a b c"), label("a bc"));
+        assert_eq!(label_of_command(&[]).len(), 9);
+    }
+
+    #[test]
+    fn an_address_is_known_by_its_host_and_a_number() {
+        let label = |url: &str| label_of_address(&Url::parse(url).unwrap());
+        let known = label("https://user:pass@example.com:8443/mcp?key=s3cret");
+        assert!(known.starts_with("example.com:8443#") && !known.contains("s3cret"), "{known}");
+        assert_ne!(label("https://example.com/a"), label("https://example.com/b"));
+    }
+
+    #[test]
+    fn the_folder_is_where_such_things_belong() {
+        let of = |state: &str, home: &str| {
+            let said = |text: &str| (!text.is_empty()).then(|| OsString::from(text));
+            usual(said(state), said(home)).map(|path| path.display().to_string())
+        };
+        assert_eq!(of("/s", "/h").as_deref(), Some("/s/milepost"));
+        assert_eq!(of("", "/h").as_deref(), Some("/h/.local/state/milepost"));
+        assert_eq!(of("relative", "/h").as_deref(), Some("/h/.local/state/milepost"));
+        assert_eq!(of("", "h"), None);
+        assert_eq!(of("", ""), None);
+    }
+}

@@ -1,0 +1,369 @@
+//! Logs: one line per call, counts at the end of a connection. Always on standard error.
+
+mod lines;
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use tracing::{Level, debug, info};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+
+use crate::observe::metrics::RouteCounts;
+use crate::observe::otlp;
+use crate::observe::otlp::{Mark, What};
+use crate::observe::untokened::CENSUS;
+use crate::progress::clients;
+use crate::progress::clients::{Client, Situation};
+use crate::progress::{CallId, Outcome, Reason, Record, Repair, Summary, Verdict};
+use crate::protocol::trace_context::TraceContext;
+
+/// How a log line is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Log lines that wait because nobody reads standard error. More are left out: a log must not keep
+/// calls waiting.
+const LINES_MAX: usize = 10_000;
+
+/// Keeps the log going; what is left of it is written when this is dropped.
+#[must_use]
+pub struct Log(#[expect(dead_code, reason = "it is there to be dropped")] Option<WorkerGuard>);
+
+/// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` says it more finely, in
+/// the words of tracing's `EnvFilter`.
+pub fn start(level: Level, format: LogFormat) -> Log {
+    let default = of_level(level.as_str());
+    let own = std::env::var("MILEPOST_LOG").ok();
+    let own = own.filter(|text| parsed(text).is_ok());
+    let text = own.unwrap_or(default);
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(LINES_MAX)
+        .thread_name("log")
+        .finish(io::stderr());
+    let dropped = writer.error_counter();
+    let (filter, handle) = reload::Layer::new(parsed(&text).unwrap_or_default());
+    let lines = fmt::layer().with_writer(writer);
+    let filtered = tracing_subscriber::registry().with(filter);
+    // A second start, as tests may try, changes nothing.
+    let started = match format {
+        LogFormat::Text => {
+            let lines = lines.with_target(false).with_ansi(io::stderr().is_terminal());
+            filtered.with(lines.fmt_fields(lines::Words)).try_init().is_ok()
+        }
+        LogFormat::Json => {
+            let lines = lines.fmt_fields(lines::Json).event_format(lines::Json);
+            filtered.with(lines).try_init().is_ok()
+        }
+    };
+    if started {
+        let now = Mutex::new(text.clone());
+        let _ = RUNNING.set(Running { start: text, now, handle, dropped });
+    }
+    Log(started.then_some(guard))
+}
+
+/// What servers write on their standard error has a target of its own.
+fn of_level(level: &str) -> String {
+    let level = level.to_lowercase();
+    format!("milepost={level},server={level}")
+}
+
+/// HTTP/2's package tells of a request's path if it cannot be read; that may be a secret.
+const CAPPED: (&str, &str) = ("h2", "h2=info");
+
+/// A filter in the words of tracing's `EnvFilter`. What is [`CAPPED`] is shown only where it is named.
+fn parsed(words: &str) -> Result<EnvFilter, ParseError> {
+    let filter = EnvFilter::builder().parse(words)?;
+    let target = |word: &str| word.trim().split(['=', '[', ':']).next() == Some(CAPPED.0);
+    if words.split(',').any(target) {
+        return Ok(filter);
+    }
+    Ok(filter.add_directive(CAPPED.1.parse()?))
+}
+
+/// The log of this process.
+struct Running {
+    /// The filter that it began with.
+    start: String,
+    now: Mutex<String>,
+    handle: reload::Handle<EnvFilter, Registry>,
+    dropped: ErrorCounter,
+}
+
+static RUNNING: OnceLock<Running> = OnceLock::new();
+
+/// Why the filter of the log stays as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum FilterError {
+    /// There is no log.
+    #[error("this process has no log that can be changed")]
+    NoLog,
+    /// The words mean nothing.
+    #[error("no log filter: {0}; send a level such as `debug`, or `milepost=debug,server=info`")]
+    Words(String),
+}
+
+/// Which lines are logged now, in the words of tracing's `EnvFilter`.
+pub fn filter() -> Option<String> {
+    let running = RUNNING.get()?;
+    Some(running.now.lock().unwrap_or_else(PoisonError::into_inner).clone())
+}
+
+/// Changes which lines are logged: a level, or more finely in the words of tracing's `EnvFilter`.
+///
+/// # Errors
+/// If there is no log, or the words are none of a filter.
+pub fn set_filter(words: &str) -> Result<(), FilterError> {
+    let words = words.trim();
+    let text = match words.parse::<Level>() {
+        Ok(level) => of_level(level.as_str()),
+        Err(_) => words.to_owned(),
+    };
+    let filter = parsed(&text).map_err(|error| FilterError::Words(error.to_string()))?;
+    if text.is_empty() {
+        return Err(FilterError::Words("it is empty".to_owned()));
+    }
+    let running = RUNNING.get().ok_or(FilterError::NoLog)?;
+    let mut now = running.now.lock().unwrap_or_else(PoisonError::into_inner);
+    running.handle.reload(filter).map_err(|_| FilterError::NoLog)?;
+    info!(target: "milepost", from = now.as_str(), to = text, "log level changed");
+    *now = text;
+    Ok(())
+}
+
+/// Back to what the log began with.
+///
+/// # Errors
+/// If there is no log.
+pub fn reset_filter() -> Result<(), FilterError> {
+    let running = RUNNING.get().ok_or(FilterError::NoLog)?;
+    set_filter(&running.start)
+}
+
+/// How many log lines were left out.
+pub fn lines_dropped() -> u64 {
+    RUNNING.get().map_or(0, |log| log.dropped.dropped_lines() as u64)
+}
+
+/// What one connection is told about, line by line, and counted for its end.
+#[derive(Debug, Default)]
+pub struct Connection {
+    withheld: BTreeMap<Reason, u64>,
+    repaired: BTreeMap<Repair, u64>,
+    forwarded: u64,
+    beats: u64,
+    without_token: u64,
+    client: Who,
+    /// Where operators are told of it too.
+    counts: Option<Arc<RouteCounts>>,
+    /// Its requests that wait for their answer.
+    open: i64,
+    /// What has happened to messages about open calls for the first time, where spans tell of it.
+    marks: BTreeMap<CallId, Vec<Mark>>,
+}
+
+/// Calls of a connection of which is known when something happened to their messages first.
+const MARKED_MAX: usize = 1024;
+
+/// Whose calls a connection has carried.
+#[derive(Debug, Default)]
+enum Who {
+    /// Nobody has said who they are.
+    #[default]
+    Unknown,
+    One(Arc<Client>),
+    Several,
+}
+
+impl Who {
+    fn meet(&mut self, client: &Arc<Client>) {
+        match self {
+            Self::Unknown => *self = Self::One(Arc::clone(client)),
+            Self::One(known) if known != client => *self = Self::Several,
+            Self::One(_) | Self::Several => {}
+        }
+    }
+}
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("unknown"),
+            Self::One(client) => write!(f, "{client}"),
+            Self::Several => f.write_str("several"),
+        }
+    }
+}
+
+impl Connection {
+    /// One that counts for a route.
+    pub fn of(counts: &Arc<RouteCounts>) -> Self {
+        Self {
+            withheld: BTreeMap::new(),
+            repaired: BTreeMap::new(),
+            forwarded: 0,
+            beats: 0,
+            without_token: 0,
+            client: Who::default(),
+            counts: Some(Arc::clone(counts)),
+            open: 0,
+            marks: BTreeMap::new(),
+        }
+    }
+
+    /// The counters of its route.
+    pub fn counts(&self) -> Option<&Arc<RouteCounts>> {
+        self.counts.as_ref()
+    }
+
+    /// Takes one record.
+    pub fn note(&mut self, record: &Record) {
+        if let Some(counts) = &self.counts {
+            counts.note(record);
+            let more = match record {
+                Record::Opened(_) => 1,
+                // It may have been opened by another.
+                Record::Call(_) if self.open > 0 => -1,
+                _ => 0,
+            };
+            if more != 0 {
+                self.open += more;
+                counts.in_flight(more);
+            }
+        }
+        match record {
+            Record::Opened(_) | Record::TakenOver(_) => {}
+            Record::Message { number, call, verdict: Verdict::Withheld(reason) } => {
+                self.mark(*call, What::Withheld(*reason));
+                *self.withheld.entry(*reason).or_default() += 1;
+                debug!(message = number, reason = reason.name(), "withheld");
+            }
+            Record::Message { number, call, verdict: Verdict::Repaired(repairs) } => {
+                for repair in repairs.iter() {
+                    self.mark(*call, What::Repaired(repair));
+                    *self.repaired.entry(repair).or_default() += 1;
+                    debug!(message = number, repair = repair.name(), "repaired");
+                }
+            }
+            Record::Message { verdict: Verdict::Forwarded, .. } => self.forwarded += 1,
+            Record::Beat(_) => self.beats += 1,
+            Record::Call(summary) => {
+                if let Some(client) = &summary.client {
+                    self.client.meet(client);
+                }
+                self.without_token += u64::from(summary.lacks_token);
+                let marks = self.marks.remove(&summary.call).unwrap_or_default();
+                let route = self.counts.as_deref().map(RouteCounts::route);
+                let trace = otlp::tell(summary, route, &marks);
+                let of_client = || summary.trace.as_deref().map(TraceContext::trace_id);
+                note_call(summary, trace.or_else(of_client).as_deref());
+                advise(summary);
+            }
+        }
+    }
+
+    /// Something happens to a message about a call.
+    fn mark(&mut self, call: Option<CallId>, what: What) {
+        let Some(call) = call.filter(|_| otlp::is_on()) else { return };
+        if self.marks.len() < MARKED_MAX || self.marks.contains_key(&call) {
+            let marks = self.marks.entry(call).or_default();
+            // At most one for each reason and repair.
+            if marks.iter().all(|mark| mark.what != what) {
+                marks.push(Mark { at: Instant::now(), what });
+            }
+        }
+    }
+
+    /// Says what the connection came to.
+    pub fn finish(&self) {
+        info!(
+            forwarded = self.forwarded,
+            repaired = counts(&self.repaired, |repair| repair.name()),
+            withheld = counts(&self.withheld, |reason| reason.name()),
+            beats = self.beats,
+            without_token = self.without_token,
+            client = self.client.to_string(),
+            "connection over"
+        );
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(counts) = &self.counts
+            && self.open > 0
+        {
+            counts.in_flight(-self.open);
+        }
+    }
+}
+
+/// The one line per call. Other requests than `tools/call` are only told at `debug`.
+fn note_call(call: &Summary, trace_id: Option<&str>) {
+    if !tracing::enabled!(Level::INFO) {
+        return;
+    }
+    let account = &call.account;
+    let outcome = call.outcome.name();
+    let token = call.token.as_ref().map(|token| String::from_utf8_lossy(token).into_owned());
+    macro_rules! line {
+        ($level:ident) => {
+            $level!(
+                tool = call.tool.as_deref().unwrap_or(&call.method),
+                token = token.as_deref().unwrap_or("none"),
+                took_ms = call.ended.saturating_duration_since(call.opened).as_millis() as u64,
+                outcome,
+                progress_in = account.received,
+                overheard = account.overheard,
+                progress_out = account.sent,
+                repaired = counts(&account.repaired, |repair| repair.name()),
+                dropped = counts(&account.withheld, |reason| reason.name()),
+                beats = account.beats,
+                trace_id,
+                "call"
+            )
+        };
+    }
+    if call.tool.is_some() { line!(info) } else { line!(debug) }
+}
+
+/// Says once of each client what it does not support and what to set in it, when a call shows that.
+fn advise(call: &Summary) {
+    // Heartbeats have reached it, and it has given up all the same.
+    let given_up = call.outcome == Outcome::Cancelled && call.account.beats > 0;
+    let situation = match () {
+        () if call.lacks_token => Situation::NoToken,
+        () if given_up => Situation::GivenUp,
+        () => return,
+    };
+    let client = call.client.as_ref();
+    let (name, version) = client.map(|it| (it.name(), it.version())).unwrap_or_default();
+    let advice = clients::advice(name, version, situation);
+    // A person may have cancelled it; only what is known is said.
+    if situation == Situation::GivenUp && !advice.waits_a_fixed_time() {
+        return;
+    }
+    if CENSUS.note(client, situation) {
+        let client = client.map(|it| it.to_string());
+        info!(client = client.as_deref().unwrap_or("unknown"), "{advice}");
+    }
+}
+
+/// `lift 3, token 1`, or `none`.
+fn counts<K>(counts: &BTreeMap<K, u64>, name: impl Fn(&K) -> &'static str) -> String {
+    let words: Vec<String> =
+        counts.iter().map(|(key, count)| format!("{} {count}", name(key))).collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}

@@ -1,0 +1,282 @@
+//! What operators count, in the text that Prometheus reads (OpenMetrics 1.0).
+//!
+//! Whoever counts holds its counters: a message costs a few relaxed additions, no lock and no look-up.
+//! Every set of labels is bounded: routes by the route file, reasons and repairs by their enums, clients
+//! by the census. Tools are no label: a server names as many as it likes.
+
+mod config;
+mod route;
+mod traffic;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::observe::otlp;
+use crate::observe::otlp::Counts;
+use crate::observe::untokened::CENSUS;
+
+pub use config::{Config, Reload};
+pub use route::{Child, RouteCounts, Tables};
+pub use traffic::{Metered, Traffic};
+
+/// What [`Metrics::text`] is, for `Content-Type`.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Seconds that calls take, up to an hour.
+const DURATIONS: [f64; 14] =
+    [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 1800.0, 3600.0];
+
+/// Seconds of silence. Clients give up after 10, 60 or 300.
+const SILENCES: [f64; 11] = [0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0];
+
+/// What becomes of spans.
+const SPANS: [&str; 2] = ["exported", "dropped"];
+
+type Labels = Vec<(&'static str, String)>;
+type Counters = Family<Labels, Counter>;
+type Gauges = Family<Labels, Gauge>;
+type Histograms = Family<Labels, Histogram, Buckets>;
+
+/// The buckets of a histogram.
+#[derive(Debug, Clone)]
+struct Buckets(&'static [f64]);
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(self.0.iter().copied())
+    }
+}
+
+/// Everything that is counted in one process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    families: Families,
+    clients: Traffic,
+    without_token: Counters,
+    log_lines_dropped: Counter,
+    config: Config,
+    spans: [Counter; 2],
+    uptime: Gauge,
+    started: Instant,
+    /// One scrape after the other: what is read for one must not mix with what is read for the next.
+    scraping: Mutex<()>,
+}
+
+/// What there is for each route.
+#[derive(Debug)]
+struct Families {
+    calls: Counters,
+    in_flight: Gauges,
+    duration: Histograms,
+    first_progress: Histograms,
+    longest_silence: Histograms,
+    messages: Counters,
+    repairs: Counters,
+    withheld: Counters,
+    progress_received: Counters,
+    overheard: Counters,
+    progress_sent: Counters,
+    upgrades: Counters,
+    upstream_errors: Counters,
+    server_received: Counters,
+    server_sent: Counters,
+    children: Gauges,
+    child_starts: Counters,
+    child_restarts: Counters,
+    sessions: Gauges,
+    streams: Gauges,
+    kept_messages: Gauges,
+    kept_bytes: Gauges,
+}
+
+/// Registers metrics under their names.
+struct Register(Registry);
+
+impl Register {
+    fn counters(&mut self, name: &str, help: &str) -> Counters {
+        let counters = Counters::default();
+        self.0.register(name, help, counters.clone());
+        counters
+    }
+
+    fn bytes(&mut self, name: &str, help: &str) -> Counters {
+        let counters = Counters::default();
+        self.0.register_with_unit(name, help, Unit::Bytes, counters.clone());
+        counters
+    }
+
+    fn gauges(&mut self, name: &str, help: &str) -> Gauges {
+        let gauges = Gauges::default();
+        self.0.register(name, help, gauges.clone());
+        gauges
+    }
+
+    fn seconds(&mut self, name: &str, help: &str, buckets: &'static [f64]) -> Histograms {
+        let histograms = Histograms::new_with_constructor(Buckets(buckets));
+        self.0.register_with_unit(name, help, Unit::Seconds, histograms.clone());
+        histograms
+    }
+}
+
+impl Families {
+    fn new(to: &mut Register) -> Self {
+        Self {
+            calls: to.counters(
+                "calls",
+                "Requests of clients that have ended, by method (tools/call or other) and outcome",
+            ),
+            in_flight: to.gauges("calls_in_flight", "Requests of clients that wait for their answer"),
+            duration: to.seconds("call_duration", "How long tool calls took", &DURATIONS),
+            first_progress: to.seconds(
+                "first_progress",
+                "How long tool calls ran before their client was told of any progress",
+                &SILENCES,
+            ),
+            longest_silence: to.seconds(
+                "longest_silence",
+                "The longest time for which the client of a tool call with a token was told nothing",
+                &SILENCES,
+            ),
+            messages: to.counters(
+                "server_messages",
+                "Messages of servers, by verdict: forwarded as they came, repaired, withheld",
+            ),
+            repairs: to.counters("repairs", "Repairs made in messages of servers, by repair"),
+            withheld: to.counters("withheld", "Messages of servers that were withheld, by reason"),
+            progress_received: to.counters(
+                "progress_received",
+                "Progress notifications of servers about calls that have ended",
+            ),
+            overheard: to.counters(
+                "overheard_lines",
+                "Lines of text and logs that could be taken for progress of calls that have ended",
+            ),
+            progress_sent: to.counters(
+                "progress_sent",
+                "Progress notifications that clients got for calls that have ended, by origin: server, \
+                 text, heartbeat, estimate (a heartbeat with an estimated figure)",
+            ),
+            upgrades: to.counters(
+                "upgrades",
+                "Requests whose answer was made a stream because the server had not answered in time",
+            ),
+            upstream_errors: to.counters(
+                "upstream_errors",
+                "Servers that could not be asked or broke off, by kind",
+            ),
+            server_received: to.bytes("server_received", "Bytes that servers have sent"),
+            server_sent: to.bytes("server_sent", "Bytes that were sent to servers"),
+            children: to.gauges("children", "Servers running as child processes"),
+            child_starts: to.counters("child_starts", "Child processes that were started"),
+            child_restarts: to.counters(
+                "child_restarts",
+                "Child processes that were started in the place of one that had died",
+            ),
+            sessions: to.gauges("sessions", "Sessions that are known, by kind"),
+            streams: to.gauges("streams", "Streams and requests of clients that are open"),
+            kept_messages: to
+                .gauges("kept_messages", "Messages kept for clients to take, or to come back for"),
+            kept_bytes: to
+                .gauges("kept_bytes", "Bytes of the messages kept for clients"),
+        }
+    }
+}
+
+impl Metrics {
+    /// Nothing has been counted.
+    pub fn new() -> Self {
+        let mut to = Register(Registry::with_prefix("milepost"));
+        let families = Families::new(&mut to);
+        let clients = Traffic {
+            received: to
+                .bytes("client_received", "Bytes that clients have sent, HTTP included")
+                .get_or_create_owned(&Vec::new()),
+            sent: to
+                .bytes("client_sent", "Bytes that were sent to clients, HTTP included")
+                .get_or_create_owned(&Vec::new()),
+        };
+        let without_token = to.counters(
+            "calls_without_token",
+            "Tool calls without a progress token, by client; other: beyond the first 64",
+        );
+        let log_lines_dropped = Counter::default();
+        let help = "Log lines left out because nobody read standard error";
+        to.0.register("log_lines_dropped", help, log_lines_dropped.clone());
+        let config = Config::new(&mut to);
+        let spans = to.counters(
+            "spans",
+            "Spans of calls, by what became of them: exported to a collector, dropped (builds with the \
+             feature otlp)",
+        );
+        let spans = SPANS.map(|result| spans.get_or_create_owned(&vec![("result", result.into())]));
+        let uptime = Gauge::default();
+        let help = "How long these numbers have been counted";
+        to.0.register_with_unit("uptime", help, Unit::Seconds, uptime.clone());
+        let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        to.0.register("build", "Which version runs", build);
+        Self {
+            registry: to.0,
+            families,
+            clients,
+            without_token,
+            log_lines_dropped,
+            config,
+            spans,
+            uptime,
+            started: Instant::now(),
+            scraping: Mutex::default(),
+        }
+    }
+
+    /// The counters of a route; the same ones whenever it is asked for.
+    pub fn route(&self, path: &str) -> Arc<RouteCounts> {
+        Arc::new(RouteCounts::new(&self.families, path))
+    }
+
+    /// How often the route file was read again, and what came of it.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes between clients and us.
+    pub fn clients(&self) -> &Traffic {
+        &self.clients
+    }
+
+    /// All of it as text, after `read` has set the gauges that are only known when they are asked for.
+    /// `log_lines_dropped`: so many since the start.
+    pub fn text(&self, log_lines_dropped: u64, read: impl FnOnce()) -> String {
+        let _alone = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
+        read();
+        for (client, count) in CENSUS.without_token() {
+            let counter = self.without_token.get_or_create_owned(&vec![("client", client)]);
+            counter.inner().store(count, Ordering::Relaxed);
+        }
+        self.log_lines_dropped.inner().store(log_lines_dropped, Ordering::Relaxed);
+        let Counts { exported, dropped } = otlp::counts();
+        for (counter, count) in self.spans.iter().zip([exported, dropped]) {
+            counter.inner().store(count, Ordering::Relaxed);
+        }
+        self.uptime.set(i64::try_from(self.started.elapsed().as_secs()).unwrap_or(i64::MAX));
+        let mut text = String::new();
+        // Writing into a string does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

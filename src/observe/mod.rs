@@ -1,0 +1,11 @@
+//! Logs, counters, traces, recordings and the table of calls.
+pub mod calls;
+pub mod durations;
+pub mod events;
+pub mod log;
+pub mod metrics;
+pub mod otlp;
+pub mod record;
+pub mod redact;
+pub mod transcript;
+pub mod untokened;

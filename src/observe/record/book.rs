@@ -1,0 +1,298 @@
+//! The record of one conversation, and its file.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::Begins;
+use crate::observe::events::{APART, Event, What};
+use crate::observe::redact::Masking;
+use crate::observe::transcript;
+use crate::observe::transcript::{SAME, escape, settings};
+use crate::progress::{Policy, Reason, Record, StreamId, Verdict};
+
+/// Bytes of one recording; it ends there.
+pub const FILE_MAX: u64 = 64 << 20;
+
+/// The first number of the streams of servers; they are written from 1 on.
+const UPSTREAM_STREAMS: u64 = 1 << 63;
+
+/// Bytes that are held back before anything is said. A client may open and close streams for ever.
+const HEAD_MAX: usize = 64 << 10;
+
+/// A filter of the conversation.
+struct Part {
+    /// Its number in the file.
+    number: u64,
+    /// The time that has been written: the beginning of all of them, at first.
+    at: Option<Instant>,
+    /// Its settings, where they are not those at the head of the file.
+    settings: Option<String>,
+}
+
+/// What is written of a conversation.
+pub(super) struct Book {
+    route: Box<str>,
+    /// What holds for its first part.
+    policy: Arc<Policy>,
+    /// What was written and is not in the file yet: all of it, before anything was said.
+    text: String,
+    /// The file's name, once something was said.
+    pub(super) name: Option<String>,
+    pub(super) file: Option<BufWriter<File>>,
+    /// When it was last written to, in the order of all.
+    pub(super) used: u64,
+    masking: Option<Masking>,
+    start: Option<Instant>,
+    parts: BTreeMap<u64, Part>,
+    /// Parts that there have been.
+    count: u64,
+    /// The last message of a client, and of the server.
+    last: [Bytes; 2],
+    len: u64,
+    /// Something was said.
+    pub(super) speaks: bool,
+    /// Nothing more is written.
+    pub(super) is_over: bool,
+}
+
+impl Book {
+    pub(super) fn new(begins: &Begins, secrets: bool) -> Self {
+        let policy = &begins.policy;
+        let mut book = Self {
+            route: begins.route.clone(),
+            policy: Arc::clone(policy),
+            text: String::new(),
+            name: None,
+            file: None,
+            used: 0,
+            masking: (!secrets).then(|| Masking::new(policy.call.masks.clone())),
+            start: None,
+            parts: BTreeMap::new(),
+            count: 0,
+            last: [Bytes::new(), Bytes::new()],
+            len: 0,
+            speaks: false,
+            is_over: false,
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        book.line(1, &format!("# recorded by milepost {version}; `milepost replay` plays it"));
+        if !begins.route.is_empty() {
+            book.line(1, &format!("# on the route {}", escape(begins.route.as_bytes())));
+        }
+        if secrets {
+            book.line(1, "# with its secrets");
+        }
+        let written = settings::write(policy);
+        if !written.words.is_empty() {
+            book.line(1, &format!("! {}", written.words));
+        }
+        if !written.missing.is_empty() {
+            let missing = written.missing.join(", ");
+            book.line(1, &format!("# a replay needs flags or --config for: {missing}"));
+        }
+        book
+    }
+
+    pub(super) fn route(&self) -> &str {
+        &self.route
+    }
+
+    /// A filter begins.
+    pub(super) fn join(&mut self, part: u64, policy: &Arc<Policy>) {
+        self.count += 1;
+        let own = (!Arc::ptr_eq(policy, &self.policy)).then(|| settings::write(policy).words);
+        let settings = own.filter(|own| *own != settings::write(&self.policy).words);
+        self.parts.insert(part, Part { number: self.count, at: None, settings });
+    }
+
+    /// A filter is gone; whether it was the last.
+    pub(super) fn leave(&mut self, part: u64, left_out: u64) -> bool {
+        self.left_out(left_out);
+        if let Some(part) = self.parts.remove(&part).filter(|_| !self.is_over) {
+            self.line(part.number, "! ends");
+        }
+        self.parts.is_empty()
+    }
+
+    /// Whether there is something for the file.
+    pub(super) fn has_text(&self) -> bool {
+        !self.text.is_empty() && (self.speaks || self.text.len() > HEAD_MAX)
+    }
+
+    /// Writes what there is for the file.
+    pub(super) fn write(&mut self) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.write_all(self.text.as_bytes())?;
+        self.text.clear();
+        Ok(())
+    }
+
+    /// Writes what is held back of the file.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), Write::flush)
+    }
+
+    /// Nothing more is written.
+    pub(super) fn end(&mut self) {
+        self.is_over = true;
+        self.text = String::new();
+        self.file = None;
+        self.masking = None;
+        self.last = [Bytes::new(), Bytes::new()];
+    }
+
+    /// Events that found no room in the queue.
+    pub(super) fn left_out(&mut self, events: u64) {
+        if events > 0 && !self.is_over {
+            self.line(1, &format!("# {events} lines are missing: the disk was too slow"));
+        }
+    }
+
+    /// What begins is said before anything is told of it.
+    fn part_begins(&mut self, part: u64, start: Instant, command: &str) {
+        let Some(known) = self.parts.get_mut(&part) else { return };
+        known.at = Some(start);
+        let (number, settings) = (known.number, known.settings.take());
+        self.line(number, &format!("! {}", escape(command.as_bytes())));
+        if let Some(words) = settings {
+            self.line(number, format!("! settings {words}").trim_end());
+        }
+    }
+
+    /// Something has happened.
+    pub(super) fn happened(&mut self, part: u64, event: Event) {
+        let start = *self.start.get_or_insert(event.at);
+        let taken_over = match event.what {
+            What::TakesOver(from) => self.parts.get(&from).map(|part| part.number),
+            _ => None,
+        };
+        let Some(known) = self.parts.get_mut(&part) else { return };
+        let number = known.number;
+        if known.at.is_none()
+            && let What::Command(command) = &event.what
+        {
+            return self.part_begins(part, start, command);
+        }
+        let at = known.at.get_or_insert(start);
+        let passed = event.at.saturating_duration_since(*at);
+        if passed >= APART {
+            let passed = Duration::from_micros(passed.as_micros().try_into().unwrap_or(u64::MAX));
+            *at += passed;
+            self.line(number, &format!("+ {}", transcript::time(passed)));
+        }
+        self.speaks |=
+            !matches!(event.what, What::Command(_) | What::Decided(_) | What::TakesOver(_));
+        match event.what {
+            What::Command(command) => {
+                let command = self.masked_words(&command);
+                self.line(number, &format!("! {}", escape(command.as_bytes())));
+            }
+            What::Aside(command, stream, text) => {
+                self.line(number, &format!("! {command}"));
+                self.said(number, '<', stream, &text);
+            }
+            What::Refused(text) => {
+                self.line(number, "! refused");
+                self.said(number, '>', None, &text);
+            }
+            What::TakesOver(_) => match taken_over {
+                Some(from) => self.line(number, &format!("! takes over from {from}")),
+                None => self.line(number, "# calls of another recording go on here"),
+            },
+            What::Client(stream, text) => {
+                if let Some(masking) = &mut self.masking
+                    && !is_same(&self.last[0], &text)
+                {
+                    masking.meet(&text);
+                }
+                self.said(number, '>', Some(stream), &text);
+            }
+            What::ToServer(text) if text.is_empty() => self.line(number, "^ nothing"),
+            What::ToServer(text) => self.said(number, '^', None, &text),
+            What::Server(stream, text, _) => self.said(number, '<', stream, &text),
+            What::Overheard(line) => {
+                let line = self.masked_words(&line);
+                self.line(number, &format!("2 {}", escape(line.as_bytes())));
+            }
+            What::Told(stream, text) => self.said(number, '=', Some(stream), &text),
+            What::Noise(text) => self.said(number, 'e', None, &text),
+            What::Decided(Record::Message { verdict: Verdict::Withheld(reason), .. })
+                if reason != Reason::Noise =>
+            {
+                self.line(number, &format!("x {}", reason.name()));
+            }
+            What::Decided(Record::Call(call)) => {
+                self.line(number, &format!("~ {}", transcript::summary(&call)));
+            }
+            What::Decided(_) => {}
+        }
+        if self.len > FILE_MAX {
+            self.line(1, "# the recording is as long as one may be, and ends here");
+        }
+    }
+
+    /// Whether it is as long as one may be.
+    pub(super) fn is_full(&self) -> bool {
+        self.len > FILE_MAX
+    }
+
+    fn masked_words(&mut self, words: &str) -> String {
+        match &mut self.masking {
+            Some(masking) => masking.words(words),
+            None => words.to_owned(),
+        }
+    }
+
+    fn said(&mut self, part: u64, sign: char, stream: Option<StreamId>, text: &Bytes) {
+        let stream = match stream {
+            None => String::new(),
+            Some(StreamId::NOWHERE) => "-".to_owned(),
+            Some(StreamId(upstream)) if upstream >= UPSTREAM_STREAMS => {
+                (upstream - UPSTREAM_STREAMS + 1).to_string()
+            }
+            Some(StreamId(client)) if sign == '<' => format!("@{client}"),
+            Some(StreamId(0)) => String::new(),
+            Some(StreamId(client)) => client.to_string(),
+        };
+        let last = match sign {
+            '>' => Some(0),
+            '<' => Some(1),
+            _ => None,
+        };
+        if let Some(last) = last.and_then(|at| self.last.get_mut(at)) {
+            if is_same(last, text) {
+                return self.line(part, &format!("{sign}{stream} {SAME}"));
+            }
+            last.clone_from(text);
+        }
+        let said = text.strip_suffix(b"\n").unwrap_or(text);
+        let said = match &mut self.masking {
+            Some(masking) => escape(&masking.mask(said)),
+            None => escape(said),
+        };
+        if said == SAME {
+            return self.line(part, &format!("{sign}{stream} \\x22"));
+        }
+        self.line(part, &format!("{sign}{stream} {said}"));
+    }
+
+    fn line(&mut self, part: u64, line: &str) {
+        let before = self.text.len();
+        let _ = match part {
+            1 => writeln!(self.text, "{line}"),
+            part => writeln!(self.text, "{part}| {line}"),
+        };
+        self.len += (self.text.len() - before) as u64;
+    }
+}
+
+/// Whether two are the very same bytes in memory, so that one of them need not be written again.
+fn is_same(one: &Bytes, other: &Bytes) -> bool {
+    !one.is_empty() && one.as_ptr() == other.as_ptr() && one.len() == other.len()
+}

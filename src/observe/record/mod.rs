@@ -1,0 +1,188 @@
+//! `--record DIR`: conversations as they pass, one file each. Recording neither delays nor changes what
+//! passes: events go into a bounded queue, one thread writes all of them, and what finds no room is left out.
+
+mod book;
+mod folder;
+mod writer;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::observe::events::{Event, Lookout, Onlooker, Place, View};
+use crate::progress::Policy;
+
+pub use book::FILE_MAX;
+
+/// Events that wait to be written: a second of many busy servers.
+const EVENTS_MAX: usize = 1 << 16;
+
+/// Bytes of messages that wait to be written: more than the two longest lines that are held.
+const BYTES_MAX: usize = 16 << 20;
+
+/// How long the last events may take to be written at the end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the thread that writes is told.
+enum Entry {
+    /// A filter begins.
+    Begins(Box<Begins>),
+    /// Something has happened.
+    Happened {
+        place: Place,
+        event: Event,
+        /// Events of the filter that were left out before this one.
+        left_out: u64,
+    },
+    /// A filter is gone.
+    Ends { place: Place, left_out: u64 },
+    /// Nothing more comes.
+    Close,
+}
+
+/// A filter that begins.
+struct Begins {
+    place: Place,
+    route: Box<str>,
+    policy: Arc<Policy>,
+}
+
+/// What recorders and their thread share.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Events that wait.
+    events: AtomicUsize,
+    /// Bytes that wait.
+    bytes: AtomicUsize,
+    /// Events that were left out, of all conversations.
+    left_out: AtomicU64,
+}
+
+impl Shared {
+    /// Makes room for an event, if there is any.
+    fn enter(&self, bytes: usize) -> bool {
+        let events = self.events.fetch_add(1, Ordering::Relaxed);
+        let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = events < EVENTS_MAX && waiting.saturating_add(bytes) <= BYTES_MAX;
+        if !fits {
+            self.leave(bytes);
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// An event does not wait any more.
+    fn leave(&self, bytes: usize) {
+        self.events.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Where conversations are recorded.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Secrets are kept as they are.
+    pub secrets: bool,
+}
+
+/// Waits for the thread that writes.
+#[must_use]
+#[derive(Debug)]
+pub struct Ending {
+    over: Receiver<()>,
+    entries: Sender<Entry>,
+    shared: Arc<Shared>,
+}
+
+impl Ending {
+    /// Waits until all is written that has happened, but not for ever.
+    pub fn wait(self) {
+        let _ = self.entries.send(Entry::Close);
+        if self.over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the end of the recording is not written: the disk is too slow");
+        }
+        let left_out = self.shared.left_out.load(Ordering::Relaxed);
+        if left_out > 0 {
+            tracing::warn!(left_out, "lines are missing from recordings: the disk was too slow");
+        }
+    }
+}
+
+impl Recording {
+    /// Begins to record.
+    ///
+    /// # Errors
+    /// If no file can be made in the folder, or no thread.
+    pub fn start(&self) -> io::Result<(Records, Ending)> {
+        let folder = folder::Folder::open(&self.folder)?;
+        let (entries, received) = channel();
+        let (told, over) = channel();
+        let shared = Arc::<Shared>::default();
+        let writer = writer::Writer::new(folder, self.secrets, Arc::clone(&shared));
+        thread::Builder::new().name("record".to_owned()).spawn(move || {
+            writer.run(&received);
+            drop(told);
+        })?;
+        let ending = Ending { over, entries: entries.clone(), shared: Arc::clone(&shared) };
+        Ok((Records { entries, shared }, ending))
+    }
+}
+
+/// Gives every filter a recorder.
+#[derive(Debug)]
+pub struct Records {
+    entries: Sender<Entry>,
+    shared: Arc<Shared>,
+}
+
+impl Lookout for Records {
+    fn begin(
+        &self,
+        place: Place,
+        route: &str,
+        _: View,
+        policy: &Arc<Policy>,
+    ) -> Option<Box<dyn Onlooker>> {
+        if !self.shared.enter(0) {
+            return None;
+        }
+        let begins = Begins { place, route: route.into(), policy: Arc::clone(policy) };
+        self.entries.send(Entry::Begins(Box::new(begins))).ok()?;
+        let (entries, shared) = (self.entries.clone(), Arc::clone(&self.shared));
+        Some(Box::new(Recorder { place, entries, shared, left_out: 0 }))
+    }
+}
+
+/// Takes what passes through one filter to the thread that writes it.
+#[derive(Debug)]
+struct Recorder {
+    place: Place,
+    entries: Sender<Entry>,
+    shared: Arc<Shared>,
+    /// Events that were left out and have not been told of.
+    left_out: u64,
+}
+
+impl Onlooker for Recorder {
+    fn see(&mut self, event: &Event) {
+        if self.shared.enter(event.what.bytes()) {
+            let (place, left_out) = (self.place, std::mem::take(&mut self.left_out));
+            let _ = self.entries.send(Entry::Happened { place, event: event.clone(), left_out });
+        } else {
+            self.left_out += 1;
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let (place, left_out) = (self.place, self.left_out);
+        let _ = self.entries.send(Entry::Ends { place, left_out });
+    }
+}

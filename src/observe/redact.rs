@@ -1,0 +1,218 @@
+//! Secrets are taken out of conversations that are written down or shown, the same secret always by the same
+//! mask: what belongs together still does, and a recording can be played again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::progress::mask::{MASK, Masks};
+use crate::protocol::json;
+use crate::protocol::json::Members;
+use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::secret;
+
+/// Secrets that have a mask of their own, and names of requests that are none. Those beyond share one:
+/// a conversation has a handful.
+const KNOWN_MAX: usize = 10_000;
+
+/// Values inside values are looked at as deep as this; what is deeper is masked whole.
+const DEPTH_MAX: usize = 64;
+
+/// The member whose value names a request. It is no secret, whatever it looks like.
+const TOKEN: &str = "progressToken";
+
+/// What has been masked in one conversation.
+#[derive(Debug, Default)]
+pub struct Masking {
+    masks: Masks,
+    known: BTreeMap<Box<str>, usize>,
+    /// Tokens and ids of requests.
+    names: BTreeSet<Box<str>>,
+}
+
+impl Masking {
+    /// By these masks.
+    pub fn new(masks: Masks) -> Self {
+        Self { masks, ..Self::default() }
+    }
+
+    /// Keeps the id and the token of a request in mind: servers give them back under other names.
+    pub fn meet(&mut self, text: &Bytes) {
+        let message = Message::parse(text.clone());
+        if message.kind() == Kind::Batch {
+            return message.elements().for_each(|element| self.meet(element.raw()));
+        }
+        let params = message.params();
+        let meta = params.as_ref().and_then(|params| json::member(params, "_meta"));
+        let token = meta.as_ref().and_then(|meta| json::member(meta, TOKEN));
+        [message.id(), token].into_iter().flatten().for_each(|name| self.spare(&name));
+    }
+
+    /// Keeps in mind that this id or token is none, as it is written in JSON.
+    pub fn spare(&mut self, name: &[u8]) {
+        let words = json::words(name).unwrap_or_else(|| String::from_utf8_lossy(name));
+        if self.names.len() < KNOWN_MAX {
+            self.names.insert((*words).into());
+        }
+    }
+
+    /// The text without its secrets; what was JSON still is.
+    pub fn mask(&mut self, text: &[u8]) -> Vec<u8> {
+        let begin = json::skip_space(text, 0);
+        let is_json = matches!(text.get(begin), Some(b'{' | b'['));
+        if let Some(end) = json::skip_value(text, begin).filter(|_| is_json) {
+            let mut out = text.get(..begin).unwrap_or_default().to_vec();
+            self.value(text, begin..end, false, 0, &mut out);
+            let rest = String::from_utf8_lossy(text.get(end..).unwrap_or_default());
+            out.extend_from_slice(self.words(&rest).as_bytes());
+            return out;
+        }
+        self.words(&String::from_utf8_lossy(text)).into_bytes()
+    }
+
+    /// Words without what looks like a secret in them.
+    pub fn words(&mut self, words: &str) -> String {
+        let mut out = String::with_capacity(words.len());
+        let mut shown = 0;
+        for Range { start, end } in self.masks.secrets(words) {
+            out.push_str(words.get(shown..start).unwrap_or_default());
+            let mask = self.mask_of(words.get(start..end).unwrap_or_default());
+            out.push_str(&mask);
+            shown = end;
+        }
+        out.push_str(words.get(shown..).unwrap_or_default());
+        out
+    }
+
+    fn mask_of(&mut self, secret: &str) -> String {
+        if self.names.contains(secret) {
+            return secret.to_owned();
+        }
+        let next = self.known.len() + 1;
+        if let Some(number) = self.known.get(secret) {
+            return format!("{MASK}{number}");
+        }
+        if next > KNOWN_MAX {
+            return MASK.to_owned();
+        }
+        self.known.insert(secret.into(), next);
+        format!("{MASK}{next}")
+    }
+
+    /// Writes a value; `secret`: it goes by the name of one.
+    fn value(
+        &mut self,
+        text: &[u8],
+        at: Range<usize>,
+        secret: bool,
+        depth: usize,
+        out: &mut Vec<u8>,
+    ) {
+        let value = text.get(at.clone()).unwrap_or_default();
+        match value.first() {
+            Some(b'{' | b'[') if depth > DEPTH_MAX => out.extend_from_slice(&json::quote(MASK)),
+            Some(b'{') => {
+                let mut written = 0;
+                for member in Members::new(value) {
+                    let name = json::words(value.get(member.key.clone()).unwrap_or_default());
+                    let name = name.unwrap_or_default();
+                    out.extend_from_slice(
+                        value.get(written..member.value.start).unwrap_or_default(),
+                    );
+                    written = member.value.end;
+                    if name == TOKEN {
+                        out.extend_from_slice(value.get(member.value).unwrap_or_default());
+                    } else {
+                        let secret = secret || secret::is_secret_name(&name);
+                        self.value(value, member.value, secret, depth + 1, out);
+                    }
+                }
+                out.extend_from_slice(value.get(written..).unwrap_or_default());
+            }
+            Some(b'[') => {
+                let mut written = 0;
+                for element in json::elements(value).map(|(all, _)| all).unwrap_or_default() {
+                    out.extend_from_slice(value.get(written..element.start).unwrap_or_default());
+                    written = element.end;
+                    self.value(value, element, secret, depth + 1, out);
+                }
+                out.extend_from_slice(value.get(written..).unwrap_or_default());
+            }
+            Some(b'"') => {
+                let Some(words) = json::words(value) else {
+                    // It is no string that anyone could read.
+                    let words = if secret { MASK.into() } else { String::from_utf8_lossy(value) };
+                    return out.extend_from_slice(self.words(&words).as_bytes());
+                };
+                let masked = if secret && !secret::is_plain(&words) {
+                    self.mask_of(&words)
+                } else {
+                    self.words(&words)
+                };
+                // What has no secret stays as it was written.
+                if masked == words {
+                    out.extend_from_slice(value);
+                } else {
+                    out.extend_from_slice(&json::quote(&masked));
+                }
+            }
+            _ => {
+                let words = String::from_utf8_lossy(value);
+                let hidden = secret && !secret::is_plain(&words) && words != "null";
+                match hidden.then(|| self.mask_of(&words)) {
+                    Some(masked) if masked != words => {
+                        out.extend_from_slice(&json::quote(&masked));
+                    }
+                    _ => out.extend_from_slice(value),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn masked(masking: &mut Masking, text: &str) -> String {
+        String::from_utf8(masking.mask(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn one_secret_has_one_mask_and_json_stays_json() {
+        let mut masking = Masking::default();
+        let text = r#"{"a": {"password":"hunter two"}, "apiKey":["hunter two", 12345678], "n":1}"#;
+        let out = masked(&mut masking, text);
+        assert_eq!(out, r#"{"a": {"password":"***1"}, "apiKey":["***1", "***2"], "n":1}"#);
+        let out = masked(&mut masking, r#"{"message":"login with password=\"hunter two\" \n"}"#);
+        assert_eq!(out, r#"{"message":"login with password=\"***1\" \n"}"#);
+        let out = masked(&mut masking, "Authorization: Bearer abcdef0123456789abcdef\n");
+        assert!(!out.contains("abcdef0123"), "{out}");
+    }
+
+    #[test]
+    fn what_names_a_request_stays() {
+        let mut masking = Masking::default();
+        let ask = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":"tok-0123456789"}}}"#;
+        masking.meet(&Bytes::from(ask));
+        assert_eq!(masked(&mut masking, ask), ask);
+        let told = r#"{"method":"$/progress","params":{"token":"tok-0123456789"}}"#;
+        assert_eq!(masked(&mut masking, told), told);
+        let other = r#"{"params":{"token":"tok-9999999999"}}"#;
+        assert_eq!(masked(&mut masking, other), r#"{"params":{"token":"***1"}}"#);
+    }
+
+    #[test]
+    fn nothing_is_too_deep_or_too_odd() {
+        let mut masking = Masking::default();
+        let deep = format!("{}{}", "[".repeat(9000), "]".repeat(9000));
+        let out = masked(&mut masking, &deep);
+        assert!(serde_json::from_str::<serde_json::Value>(&out).is_ok());
+        for odd in ["", "{", "{\"token\":", "[1,", "{\"password\":\"x", "\u{0}{}"] {
+            masked(&mut masking, odd);
+        }
+        let odd = masked(&mut masking, r#"{"password":"unfinished business"#);
+        assert!(!odd.contains("business"), "{odd}");
+    }
+}

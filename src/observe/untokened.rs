@@ -1,0 +1,110 @@
+//! How often which client could be told nothing: counted for the whole process, and whom it was said of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::progress::clients::{Client, Situation};
+
+/// Clients that are told apart, by name and version. They name themselves, so that anybody could
+/// fill the memory with names; far fewer are in use anywhere. More count as `other`.
+pub const CLIENTS_MAX: usize = 64;
+
+/// What the process has seen.
+pub static CENSUS: Census = Census::new();
+
+/// Calls that could not be told of, by client. `None` is a client that has not said who it is.
+#[derive(Debug, Default)]
+pub struct Census {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    without_token: BTreeMap<Option<Arc<Client>>, u64>,
+    others: u64,
+    given_up: BTreeSet<Option<Arc<Client>>>,
+}
+
+impl Census {
+    /// Nobody has been seen.
+    pub const fn new() -> Self {
+        Self {
+            seen: Mutex::new(Seen {
+                without_token: BTreeMap::new(),
+                others: 0,
+                given_up: BTreeSet::new(),
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client is in a situation. Whether that is the first time, and so to be said.
+    pub fn note(&self, client: Option<&Arc<Client>>, situation: Situation) -> bool {
+        let client = client.cloned();
+        let mut seen = self.lock();
+        match situation {
+            Situation::NoToken => {
+                if let Some(count) = seen.without_token.get_mut(&client) {
+                    *count = count.saturating_add(1);
+                    return false;
+                }
+                if seen.without_token.len() >= CLIENTS_MAX {
+                    seen.others = seen.others.saturating_add(1);
+                    return false;
+                }
+                seen.without_token.insert(client, 1).is_none()
+            }
+            Situation::GivenUp => seen.given_up.len() < CLIENTS_MAX && seen.given_up.insert(client),
+        }
+    }
+
+    /// How many `tools/call` came without a token, by client: `unknown` has not said who it is, and
+    /// `other` are those beyond [`CLIENTS_MAX`].
+    pub fn without_token(&self) -> Vec<(String, u64)> {
+        let seen = self.lock();
+        let name = |client: &Option<Arc<Client>>| match client {
+            Some(client) => client.to_string(),
+            None => "unknown".to_owned(),
+        };
+        let counts = seen.without_token.iter().map(|(client, count)| (name(client), *count));
+        let others = (seen.others > 0).then(|| ("other".to_owned(), seen.others));
+        counts.chain(others).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(number: usize) -> Option<Arc<Client>> {
+        Client::new(&format!("c{number:03}"), "1").map(Arc::new)
+    }
+
+    #[test]
+    fn each_client_is_said_once_and_counted_each_time() {
+        let census = Census::new();
+        assert!(census.note(None, Situation::NoToken));
+        assert!(census.note(client(1).as_ref(), Situation::NoToken));
+        assert!(!census.note(client(1).as_ref(), Situation::NoToken));
+        assert!(census.note(client(1).as_ref(), Situation::GivenUp));
+        assert!(!census.note(client(1).as_ref(), Situation::GivenUp));
+        assert_eq!(census.without_token(), [("unknown".to_owned(), 1), ("c001 1".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn more_clients_than_can_be_kept_are_counted_together_and_not_said() {
+        let census = Census::new();
+        for number in 0..CLIENTS_MAX + 5 {
+            let first = census.note(client(number).as_ref(), Situation::NoToken);
+            assert_eq!(first, number < CLIENTS_MAX);
+            census.note(client(number).as_ref(), Situation::GivenUp);
+        }
+        let counts = census.without_token();
+        assert_eq!(counts.len(), CLIENTS_MAX + 1);
+        assert_eq!(counts.last(), Some(&("other".to_owned(), 5)));
+        assert_eq!(census.lock().given_up.len(), CLIENTS_MAX);
+    }
+}

@@ -1,0 +1,163 @@
+//! Ids and progress tokens as values that can be compared.
+
+use bytes::Bytes;
+
+use crate::protocol::json;
+
+/// A request id or progress token: a string or an integer, never anything else (MCP schema,
+/// `RequestId` and `ProgressToken`).
+///
+/// `1`, `1.0` and `1e0` are the same integer; `"1"` is a string. Integers of any size are kept
+/// exactly; strings are compared by what they spell, lone surrogates included.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// An integer that fits.
+    Integer(i64),
+    /// Any other integer: sign and digits.
+    Big(Box<str>),
+    /// A string, escapes read.
+    Text(Bytes),
+}
+
+/// The most digits that an integer with an exponent may stand for.
+const DIGITS_MAX: usize = 400;
+
+impl Key {
+    /// Reads raw JSON text; `None` if it is neither a string nor an integer.
+    pub fn read(text: &Bytes) -> Option<Self> {
+        match text.first()? {
+            b'"' => {
+                // A copy: a key may outlive the buffer that it came in by far.
+                let inner = json::unescape(text)?.into_owned();
+                Some(Self::Text(Bytes::from(inner)))
+            }
+            b'-' | b'0'..=b'9' => Self::integer(text),
+            _ => None,
+        }
+    }
+
+    fn integer(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        if let Ok(value) = text.parse::<i64>()
+            && !text.starts_with("-0")
+            && (text == "0" || !text.starts_with('0'))
+        {
+            return Some(Self::Integer(value));
+        }
+        json::number_parts(text)
+            .and_then(|(negative, digits, exponent)| Self::from_digits(negative, digits, exponent))
+    }
+
+    fn from_digits(negative: bool, mut digits: String, exponent: i64) -> Option<Self> {
+        if digits.is_empty() {
+            return Some(Self::Integer(0));
+        }
+        let zeros = usize::try_from(exponent).ok()?;
+        if digits.len().saturating_add(zeros) > DIGITS_MAX {
+            return None;
+        }
+        digits.extend(std::iter::repeat_n('0', zeros));
+        if negative {
+            digits.insert(0, '-');
+        }
+        Some(digits.parse().map_or_else(|_| Self::Big(digits.into_boxed_str()), Self::Integer))
+    }
+
+    /// The same value in the other JSON type, or as the double that a JavaScript server makes of a
+    /// large integer: the spellings that a careless server gives back.
+    pub fn respelled(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Text(text), number) | (number, Self::Text(text)) => {
+                !matches!(number, Self::Text(_)) && number.spells(text)
+            }
+            (one, two) => one.as_f64() == two.as_f64(),
+        }
+    }
+
+    fn spells(&self, text: &[u8]) -> bool {
+        match self {
+            Self::Integer(value) => {
+                let plain = !text.starts_with(b"+") && !text.starts_with(b"-0");
+                let plain = plain && (text == b"0" || !text.starts_with(b"0"));
+                plain && std::str::from_utf8(text).is_ok_and(|text| text.parse() == Ok(*value))
+            }
+            Self::Big(digits) => digits.as_bytes() == text,
+            Self::Text(own) => own == text,
+        }
+    }
+
+    /// Its length in bytes, not counting quotes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Integer(_) => size_of::<i64>(),
+            Self::Big(digits) => digits.len(),
+            Self::Text(text) => text.len(),
+        }
+    }
+
+    /// Whether it is the empty string.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The key as JSON text, in the plainest spelling.
+    pub fn to_json(&self) -> Bytes {
+        match self {
+            Self::Text(text) => json::quote(&String::from_utf8_lossy(text)),
+            number => Bytes::from(number.to_string()),
+        }
+    }
+
+    fn as_f64(&self) -> Option<f64> {
+        match self {
+            #[expect(clippy::cast_precision_loss, reason = "it is the loss that is looked for")]
+            Self::Integer(value) => Some(*value as f64),
+            Self::Big(digits) => digits.parse().ok(),
+            Self::Text(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Integer(value) => write!(f, "{value}"),
+            Self::Big(digits) => f.write_str(digits),
+            Self::Text(text) => write!(f, "{:?}", String::from_utf8_lossy(text)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, other: &str, same: bool, respelled: bool) {
+        let read = |text: &str| Key::read(&Bytes::copy_from_slice(text.as_bytes()));
+        let (one, two) = (read(text).expect(text), read(other).expect(other));
+        assert_eq!(one == two, same, "{one} = {two}");
+        assert_eq!(one.respelled(&two), respelled, "{one} ~ {two}");
+    }
+
+    #[test]
+    fn keys_are_compared_by_value_and_type() {
+        check("1", "1.0", true, true);
+        check("1", "10e-1", true, true);
+        check("-0", "0", true, true);
+        check("1", "\"1\"", false, true);
+        check("\"\"", "0", false, false);
+        check("\"a\\u0062\"", "\"ab\"", true, false);
+        check("9007199254740993", "9007199254740992", false, true);
+        check("1180591620717411303424", "1180591620717411303424.0", true, true);
+        check("1e3", "1000", true, true);
+    }
+
+    #[test]
+    fn only_strings_and_integers_are_keys() {
+        for text in ["1.5", "true", "null", "{}", "[1]", "1e999999", "01", "", "NaN", "\"a", "1 2"]
+        {
+            assert_eq!(Key::read(&Bytes::copy_from_slice(text.as_bytes())), None, "{text}");
+        }
+    }
+}

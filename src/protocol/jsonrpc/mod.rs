@@ -1,0 +1,337 @@
+//! One JSON-RPC message, read no further than its envelope.
+//!
+//! A [`Message`] keeps the bytes that arrived and knows where its members are in them; forwarding is
+//! therefore exact by construction. Knows nothing of MCP, progress or transports.
+
+mod key;
+mod scan;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::protocol::json;
+use crate::protocol::json::{Members, key_is};
+
+pub use key::Key;
+pub use scan::Scan;
+
+/// From this length on (in bytes) an answer is recognised by its two ends instead of being scanned.
+const PEEK_MIN: usize = 4 << 10;
+
+/// How much of each end is read then, in bytes: far more than the members of an envelope besides its
+/// result have.
+const WINDOW: usize = 1 << 10;
+
+/// JSON-RPC's code for a fault of whoever answers.
+pub const INTERNAL_ERROR: i32 = -32603;
+
+/// JSON-RPC's code for a method that nobody knows.
+pub const METHOD_NOT_FOUND: i32 = -32601;
+
+/// What a message is, by the members of its envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `method` and an `id` that is not null.
+    Request,
+    /// `method` without `id`, or with a null one.
+    Notification,
+    /// `result` or `error`; its `id` may be missing or null.
+    Response,
+    /// An array whose elements are messages (2025-03-26).
+    Batch,
+    /// A message by its looks that none of the above fits: forwarded, never understood.
+    Opaque,
+    /// No message: what a server prints by mistake.
+    Noise,
+}
+
+/// What a message came in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// Nothing but itself: a line, a body.
+    #[default]
+    Itself,
+    /// An event, whose bytes are kept.
+    Within(Bytes),
+    /// A part of something: alone it needs a frame of its own, in the place of this one if there is
+    /// one.
+    Apart(Option<Bytes>),
+}
+
+/// One message and where its members are. Where a key is repeated the last one counts.
+#[derive(Debug, Clone)]
+pub struct Message {
+    raw: Bytes,
+    framing: Framing,
+    kind: Kind,
+    id: Option<Range<usize>>,
+    method: Option<Range<usize>>,
+    params: Option<Range<usize>>,
+    result: Option<Range<usize>>,
+    error: Option<Range<usize>>,
+    /// `jsonrpc` is there and is `"2.0"`.
+    versioned: bool,
+    /// An envelope key is there twice, or a notification has a null id.
+    odd: bool,
+}
+
+impl Message {
+    /// Reads the envelope. Never fails: what cannot be read is [`Kind::Opaque`] or [`Kind::Noise`].
+    pub fn parse(raw: Bytes) -> Self {
+        if raw.len() >= PEEK_MIN
+            && let Some(answer) = Self::peek(&raw)
+        {
+            return answer;
+        }
+        let mut message = Self::empty(raw);
+        let start = json::skip_space(&message.raw, 0);
+        match message.raw.get(start) {
+            Some(b'{') => message.read_object(),
+            Some(b'[') if is_batch(&message.raw) => message.kind = Kind::Batch,
+            _ => {}
+        }
+        message
+    }
+
+    fn empty(raw: Bytes) -> Self {
+        Self {
+            raw,
+            framing: Framing::Itself,
+            kind: Kind::Noise,
+            id: None,
+            method: None,
+            params: None,
+            result: None,
+            error: None,
+            versioned: false,
+            odd: false,
+        }
+    }
+
+    fn read_object(&mut self) {
+        let raw = self.raw.clone();
+        let mut members = Members::new(&raw);
+        for member in members.by_ref() {
+            self.take(&raw, &member);
+        }
+        let whole = members.end().is_some_and(|end| json::skip_space(&raw, end) == raw.len());
+        let null_id = self.id.clone().is_some_and(|id| raw[id] == *b"null");
+        if null_id && self.method.is_some() {
+            // Serialisers that write every member make such notifications.
+            self.odd = true;
+        }
+        let has_id = self.id.is_some() && !(null_id && self.method.is_some());
+        let answers = self.result.is_some() || self.error.is_some();
+        self.kind = match (self.method.is_some(), has_id, answers) {
+            (false, _, true) if whole && (has_id || self.versioned) => Kind::Response,
+            (true, true, _) if whole => Kind::Request,
+            (true, false, _) if whole => Kind::Notification,
+            (true, ..) | (false, true, true) => Kind::Opaque,
+            _ if self.versioned => Kind::Opaque,
+            _ => Kind::Noise,
+        };
+    }
+
+    fn take(&mut self, raw: &[u8], member: &json::Member) {
+        let key = &raw[member.key.clone()];
+        let slot = if key_is(key, "id") {
+            &mut self.id
+        } else if key_is(key, "method") {
+            &mut self.method
+        } else if key_is(key, "params") {
+            &mut self.params
+        } else if key_is(key, "result") {
+            &mut self.result
+        } else if key_is(key, "error") {
+            &mut self.error
+        } else {
+            if key_is(key, "jsonrpc") {
+                self.versioned = &raw[member.value.clone()] == b"\"2.0\"";
+            }
+            return;
+        };
+        self.odd |= slot.is_some();
+        *slot = Some(member.value.clone());
+    }
+
+    /// Recognises a large answer without reading all of it: the short members before its result,
+    /// the beginning of that, and at the end of the text the short members behind it. That is exact
+    /// unless a second member is longer than [`WINDOW`] too, which no envelope has. `None` where the
+    /// whole has to be read.
+    fn peek(raw: &Bytes) -> Option<Self> {
+        let close = raw.len() - 1 - raw.iter().rev().position(|&byte| !json::is_space(byte))?;
+        if raw[close] != b'}' {
+            return None;
+        }
+        let head = &raw[..WINDOW.min(close)];
+        let mut answer = Self::empty(raw.clone());
+        let mut members = Members::new(head);
+        for member in members.by_ref() {
+            answer.take(raw, &member);
+        }
+        let start = members.cut_off().filter(|(key, _)| head[key.clone()] == *b"\"result\"")?.1;
+        // What is no container ends before the window does, or is a text of its own.
+        let is_container = matches!(raw[start], b'{' | b'[');
+        let floor = close.saturating_sub(WINDOW).max(start + 1);
+        let end = json::skip_back(raw, floor, close).filter(|_| is_container)?;
+        let mut behind = Members::after(&raw[..=close], end);
+        for member in behind.by_ref() {
+            answer.take(raw, &member);
+        }
+        let unlike = answer.method.is_some() || answer.result.is_some() || answer.error.is_some();
+        if unlike || behind.end() != Some(close + 1) {
+            return None;
+        }
+        answer.result = Some(start..end);
+        answer.kind = Kind::Response;
+        (answer.id.is_some() || answer.versioned).then_some(answer)
+    }
+
+    /// The same, known to have come in `framing`.
+    #[must_use]
+    pub fn framed(mut self, framing: Framing) -> Self {
+        self.framing = framing;
+        self
+    }
+
+    /// What it came in.
+    pub fn framing(&self) -> &Framing {
+        &self.framing
+    }
+
+    /// The JSON text as it came.
+    pub fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The raw `id`, null included.
+    pub fn id(&self) -> Option<Bytes> {
+        self.part(&self.id)
+    }
+
+    /// Where the raw `id` stands in [`Message::raw`].
+    pub fn id_range(&self) -> Option<Range<usize>> {
+        self.id.clone()
+    }
+
+    /// The id as something that can be compared; `None` if it is no string or integer.
+    pub fn id_key(&self) -> Option<Key> {
+        self.id().and_then(|id| Key::read(&id))
+    }
+
+    /// The method, escapes read.
+    pub fn method(&self) -> Option<Cow<'_, str>> {
+        self.method.clone().and_then(|method| json::words(&self.raw[method]))
+    }
+
+    /// The raw `params`.
+    pub fn params(&self) -> Option<Bytes> {
+        self.part(&self.params)
+    }
+
+    /// The raw `result`, null included.
+    pub fn result(&self) -> Option<Bytes> {
+        self.part(&self.result)
+    }
+
+    /// Where the raw `result` stands in [`Message::raw`].
+    pub fn result_range(&self) -> Option<Range<usize>> {
+        self.result.clone()
+    }
+
+    /// The raw `error`, null included.
+    pub fn error(&self) -> Option<Bytes> {
+        self.part(&self.error)
+    }
+
+    /// The code of the error, if it has one that can be read.
+    pub fn error_code(&self) -> Option<i32> {
+        let code = json::member(&self.error()?, "code")?;
+        std::str::from_utf8(&code).ok()?.trim().parse().ok()
+    }
+
+    /// Where the raw `error` stands in [`Message::raw`].
+    pub fn error_range(&self) -> Option<Range<usize>> {
+        self.error.clone()
+    }
+
+    /// Whether `jsonrpc` is `"2.0"`, no envelope key is repeated and a notification has no null id.
+    pub fn is_strict(&self) -> bool {
+        self.versioned && !self.odd
+    }
+
+    /// Whether a key of the envelope is there twice: readers may differ on which one counts.
+    pub fn repeats_a_key(&self) -> bool {
+        self.odd
+    }
+
+    /// The elements of a batch, or of several objects on one line, each read on its own when it is
+    /// asked for.
+    pub fn elements(&self) -> impl Iterator<Item = Self> + use<> {
+        let raw = self.raw.clone();
+        let found = (self.kind == Kind::Batch)
+            .then(|| json::elements(&raw).map(|(found, _)| found).unwrap_or_default());
+        let mut batch = found.map(Vec::into_iter);
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            if let Some(batch) = &mut batch {
+                return batch.next().map(|range| Self::element(raw.slice(range)));
+            }
+            at = json::skip_space(&raw, at);
+            let end = json::skip_value(&raw, at)?;
+            let element = Self::parse(raw.slice(at..end)).framed(Framing::Apart(None));
+            at = end;
+            Some(element)
+        })
+    }
+
+    /// An array in an array is no batch, so that nothing needs to recurse.
+    fn element(raw: Bytes) -> Self {
+        let mut element = Self::parse(raw).framed(Framing::Apart(None));
+        if element.kind == Kind::Batch {
+            element.kind = Kind::Opaque;
+        }
+        element
+    }
+
+    fn part(&self, range: &Option<Range<usize>>) -> Option<Bytes> {
+        range.clone().map(|range| self.raw.slice(range))
+    }
+}
+
+/// An error answer of ours, without a line ending. It says who wrote it, for it must not look like
+/// the server's (26:basic §Error Codes), and the HTTP status that the server answered with, if it did.
+pub fn own_error(id: &[u8], why: &str, status: Option<u16>) -> Bytes {
+    error_answer(id, INTERNAL_ERROR, why, status)
+}
+
+/// The same with a code of the specification.
+pub fn error_answer(id: &[u8], code: i32, why: &str, status: Option<u16>) -> Bytes {
+    let head = br#"{"jsonrpc":"2.0","id":"#;
+    let code = format!(r#","error":{{"code":{code},"message":"#);
+    let tail = match status {
+        None => r#","data":{"proxy":"milepost"}}}"#.to_owned(),
+        Some(status) => format!(r#","data":{{"proxy":"milepost","httpStatus":{status}}}}}}}"#),
+    };
+    Bytes::from([head, id, code.as_bytes(), &json::quote(why), tail.as_bytes()].concat())
+}
+
+/// Whether `raw` is one whole array whose first element is a message.
+fn is_batch(raw: &Bytes) -> bool {
+    let Some((elements, end)) = json::elements(raw) else { return false };
+    json::skip_space(raw, end) == raw.len()
+        && elements.first().is_some_and(|first| {
+            // Only an object: reading arrays in arrays would go as deep as they do.
+            raw[first.start] == b'{' && Message::parse(raw.slice(first.clone())).kind != Kind::Noise
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+//! Reading and writing of what passes: JSON, JSON-RPC, MCP's names, framings, trace contexts.
+pub mod json;
+pub mod jsonrpc;
+pub mod lines;
+pub mod mcp;
+pub mod secret;
+pub mod sse;
+pub mod terminal;
+pub mod trace_context;

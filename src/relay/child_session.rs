@@ -1,0 +1,312 @@
+//! A relay whose server is a child process: its life from start to end, together with everything that it
+//! started.
+
+use std::future::pending;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::observe::log::Connection;
+use crate::protocol::lines::INSPECT_MAX;
+use crate::relay::discover_probe::{Era, Probing};
+use crate::relay::{Aside, Clients, Pipe, Relay, Spilling, Step};
+use crate::transport::child::{
+    self, Child, EXIT_GRACE, Exit, Pipes, Program, SpawnError, Stderr, TERM_GRACE,
+};
+use crate::transport::stdio::{Reader, Writer};
+
+/// How long what a child has left in its pipe is read after its exit; a grandchild that holds the
+/// pipe open would keep us for ever.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// How long a server has that got SIGTERM from a client which had closed its input before. The
+/// official SDKs send SIGKILL 2 s after that, to us, and nobody would be left to end the server.
+const LAST_GRACE: Duration = Duration::from_millis(1500);
+
+/// How long a server may go on with calls that are open when its client has said its last word: a
+/// pipeline asks and closes, and still reads. Clients that are in a hurry send SIGTERM.
+pub const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
+
+/// How long a client that reads nothing may keep us from ending once its server has ended.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// The signals that are passed on to the server's whole process group.
+pub struct Signals([Signal; 3]);
+
+impl Signals {
+    /// Takes them from now on.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self([
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    /// The next one.
+    pub async fn next(&mut self) -> child::Signal {
+        let [term, int, hup] = &mut self.0;
+        tokio::select! {
+            _ = term.recv() => child::Signal::SIGTERM,
+            _ = int.recv() => child::Signal::SIGINT,
+            _ = hup.recv() => child::Signal::SIGHUP,
+        }
+    }
+}
+
+/// The next step of stopping a server that does not end by itself.
+#[derive(Debug, Clone, Copy)]
+enum Stop {
+    /// It has closed its output, which most often means that it ends.
+    Mute(Instant),
+    Term(Instant),
+    Kill(Instant),
+}
+
+/// The leg towards a child process.
+pub type Leg = Probing<Spilling<Pipe>>;
+
+/// How the large messages of a server are treated that several streams share: bytes of the longest that
+/// is held in memory, and of the longest that goes to a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Shared {
+    /// Held in memory.
+    pub max_frame: usize,
+    /// Kept in a file.
+    pub max_spill: u64,
+}
+
+/// A child process and the relay in front of it.
+pub struct Host<C> {
+    relay: Relay<C, Leg>,
+    child: Child,
+    program: Program,
+    shared: Option<Shared>,
+    log: Connection,
+    stop: Option<Stop>,
+    /// The client has said its last word.
+    client_done: bool,
+    /// `stop` is later than it would be without open calls.
+    patient: bool,
+}
+
+impl<C: Clients> Host<C> {
+    /// Starts a server. `noise` gets its standard error and what it writes that is no message; `era` is
+    /// what is known of it; `shared` if it has more than one client stream; `log` is told; `relay` makes the relay.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn start(
+        program: Program,
+        shared: Option<Shared>,
+        era: Arc<Era>,
+        noise: Writer,
+        log: Connection,
+        relay: impl FnOnce(Leg, Aside) -> Relay<C, Leg>,
+    ) -> Result<Self, SpawnError> {
+        let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
+        let (server, errors) = legs(pipes, shared, &log);
+        let relay = relay(Probing::new(server, era), Aside::new(noise, errors));
+        Ok(Self {
+            relay,
+            child,
+            program,
+            shared,
+            log,
+            stop: None,
+            client_done: false,
+            patient: false,
+        })
+    }
+
+    /// The process id of the server.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Carries what clients and server say until the server has ended and nothing of it is left. With
+    /// `signals`, those that we get are passed on.
+    pub async fn run(&mut self, mut signals: Option<Signals>) -> Exit {
+        let mut server_done = false;
+        let exit = loop {
+            let stop = self.stop;
+            tokio::select! {
+                step = self.relay.step() => match step {
+                    Step::Moved => {}
+                    Step::ClientDone => self.begin_stop(true).await,
+                    Step::ClientGone => self.begin_stop(false).await,
+                    Step::ServerDone if self.starts_afresh().await => {}
+                    Step::ServerDone => {
+                        server_done = true;
+                        self.stop.get_or_insert_with(|| Stop::Mute(Instant::now() + DRAIN));
+                    }
+                },
+                exit = self.child.wait() => {
+                    if !std::mem::take(&mut server_done) {
+                        self.drain().await;
+                    }
+                    if !self.starts_afresh().await {
+                        break exit;
+                    }
+                }
+                signal = next_signal(&mut signals) => {
+                    self.child.signal(signal);
+                    // The others may mean something else to a server than its end.
+                    if signal == child::Signal::SIGTERM && !matches!(self.stop, Some(Stop::Kill(_))) {
+                        let grace = if self.client_done { LAST_GRACE } else { TERM_GRACE };
+                        self.stop = Some(Stop::Kill(Instant::now() + grace));
+                        self.relay.stop_beating();
+                    }
+                }
+                () = due(stop) => self.stop_harder().await,
+            }
+            self.note();
+            if self.patient && self.relay.open_calls() == 0 {
+                self.patient = false;
+                self.stop = Some(Stop::Term(Instant::now() + EXIT_GRACE));
+            }
+        };
+        self.end(exit).await;
+        exit
+    }
+
+    /// Starts the server again if it has ended over a question that an old server need not know.
+    async fn starts_afresh(&mut self) -> bool {
+        if self.client_done || !self.relay.server().has_failed() {
+            return false;
+        }
+        self.child.signal(child::Signal::SIGKILL);
+        self.child.sweep().await;
+        match child::spawn(&self.program, Stderr::Piped) {
+            Err(error) => {
+                tracing::error!(%error, "the server does not start again");
+                false
+            }
+            Ok((child, pipes)) => {
+                let (server, errors) = legs(pipes, self.shared, &self.log);
+                if let Some(counts) = self.log.counts() {
+                    counts.child_restarted();
+                }
+                self.child = child;
+                self.relay.server().replace(server);
+                self.relay.read_server_again(errors);
+                true
+            }
+        }
+    }
+
+    fn note(&mut self) {
+        while let Some(record) = self.relay.poll_record() {
+            self.log.note(&record);
+        }
+    }
+
+    /// The client says nothing more: the server is told, and has a while to end.
+    async fn begin_stop(&mut self, client_reads: bool) {
+        self.relay.close_server_input().await;
+        self.client_done = true;
+        let patient = client_reads && self.relay.open_calls() > 0;
+        if self.stop.is_none() || (self.patient && !patient) {
+            let grace = if patient { OPEN_CALLS_GRACE } else { EXIT_GRACE };
+            self.stop = Some(Stop::Term(Instant::now() + grace));
+            self.patient = patient;
+        }
+    }
+
+    async fn stop_harder(&mut self) {
+        let next = Instant::now() + TERM_GRACE;
+        match self.stop {
+            Some(Stop::Mute(_)) => {
+                tracing::warn!("the server has closed its output and runs on; ending it");
+                self.relay.server_gone("the MCP server closed its output before it answered");
+                self.stop = None;
+                self.begin_stop(true).await;
+            }
+            Some(Stop::Term(_)) => {
+                tracing::warn!("the server did not end when its input closed; sending SIGTERM");
+                self.child.signal(child::Signal::SIGTERM);
+                self.patient = false;
+                self.stop = Some(Stop::Kill(next));
+            }
+            Some(Stop::Kill(_)) => {
+                tracing::warn!("the server did not end at SIGTERM; sending SIGKILL");
+                self.child.signal(child::Signal::SIGKILL);
+                self.stop = None;
+            }
+            None => {}
+        }
+    }
+
+    /// The server has ended: what it left is passed on, open calls are answered, nothing of it
+    /// stays behind.
+    async fn end(&mut self, exit: Exit) {
+        self.relay.stop_beating();
+        let open = self.relay.open_calls();
+        self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
+        self.relay.finish(LAST_WORDS).await;
+        if open > 0 || !self.client_done || exit.code() != 0 {
+            tracing::warn!(open_calls = open, "the server ended ({exit})");
+        }
+        self.note();
+        self.log.finish();
+        self.child.sweep().await;
+    }
+
+    /// Passes on what the server has left in its pipe, for as long as the client takes any of it. A
+    /// grandchild may hold the pipe open: then it is over when nothing more comes.
+    async fn drain(&mut self) {
+        loop {
+            let patience = if self.relay.is_writing() { LAST_WORDS } else { DRAIN };
+            match timeout(patience, self.relay.step()).await {
+                Ok(Step::ServerDone | Step::ClientGone) | Err(_) => return,
+                Ok(_) => {}
+            }
+            self.note();
+        }
+    }
+}
+
+fn legs(
+    pipes: Pipes,
+    shared: Option<Shared>,
+    log: &Connection,
+) -> (Spilling<Pipe>, Option<Reader>) {
+    let errors = pipes.stderr.map(|errors| Box::new(errors) as Reader);
+    let (mut from, mut to): (Reader, Writer) = (Box::new(pipes.stdout), Box::new(pipes.stdin));
+    if let Some(counts) = log.counts() {
+        from = Box::new(counts.traffic().over(from));
+        to = Box::new(counts.traffic().over(to));
+    }
+    (leg(from, to, shared), errors)
+}
+
+fn leg(from: Reader, to: Writer, shared: Option<Shared>) -> Spilling<Pipe> {
+    let limit = shared.map_or(INSPECT_MAX, |shared| shared.max_frame);
+    let pipe = Pipe::holding(from, to, limit);
+    Spilling::new(pipe, shared.map(|shared| shared.max_spill))
+}
+
+/// The leg towards something that is no child of ours and speaks like one.
+pub fn stand_in(from: Reader, to: Writer, shared: Shared, era: Arc<Era>) -> Leg {
+    Probing::new(leg(from, to, Some(shared)), era)
+}
+
+async fn next_signal(signals: &mut Option<Signals>) -> child::Signal {
+    match signals {
+        Some(signals) => signals.next().await,
+        None => pending().await,
+    }
+}
+
+async fn due(stop: Option<Stop>) {
+    match stop {
+        Some(Stop::Mute(at) | Stop::Term(at) | Stop::Kill(at)) => sleep_until(at).await,
+        None => pending().await,
+    }
+}

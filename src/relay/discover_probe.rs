@@ -1,0 +1,310 @@
+//! The first question of a client of 2026-07-28, `server/discover`, to a server that may be older.
+//!
+//! Such a client asks, and falls back to `initialize` if it gets an error. Some old servers end over a
+//! request before `initialize`, others never answer it, and some end over whatever comes next. Nothing
+//! has been agreed on at that moment: so the proxy answers that the method is not known, and starts a
+//! server that has ended afresh.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::progress::{Origin, Payload, StreamId};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
+use crate::protocol::mcp;
+use crate::relay::{FromServer, Headers, Server, as_the_leg_inside};
+
+/// How long an answer is waited for, from the question or from the server's first byte if that comes
+/// later: a server that is installed at its first start says nothing for long. Servers that know the
+/// question answer in milliseconds; clients give up after 10 s (Python, Rust) or a minute (TypeScript),
+/// and an answer that crosses their next request is an error to the Rust SDK.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Messages that a client may say behind the question and that are said again to a server that was
+/// started afresh. A client that says more has not waited for the answer.
+const SAID_MAX: usize = 16;
+
+/// What is known of the era of a server: whether it answers `server/discover`.
+#[derive(Debug, Default)]
+pub struct Era(AtomicU8);
+
+const OLD: u8 = 1;
+const NEW: u8 = 2;
+
+impl Era {
+    /// Whether the server is known not to answer.
+    pub fn is_old(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == OLD
+    }
+
+    fn is_new(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == NEW
+    }
+
+    /// A server that has answered once is new, however slow it may be at other times.
+    fn set(&self, era: u8) {
+        self.0.fetch_max(era, Ordering::Relaxed);
+    }
+
+    /// Takes note of an answer. An error may be about what a client has asked, and not how old a server is.
+    fn learn(&self, answer: &Message) {
+        if answer.result().is_some() {
+            self.set(NEW);
+        } else if answer.error_code() == Some(METHOD_NOT_FOUND) {
+            self.set(OLD);
+        }
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    /// The client has asked nothing yet.
+    Fresh,
+    /// It has asked, and the server has answered nothing since.
+    Asked(Box<Asked>),
+    /// The server has answered something else. An answer to the question goes no further.
+    Late(Key),
+    /// The client is to be told that there is no answer, behind the next answer.
+    Owed(Message),
+    /// Client and server know each other.
+    Agreed,
+}
+
+#[derive(Debug)]
+struct Asked {
+    /// The question's id as the server knows it.
+    key: Key,
+    id: Bytes,
+    /// What the client has said since.
+    said: VecDeque<(Message, Payload)>,
+    deadline: Pin<Box<Sleep>>,
+    /// The server has said something.
+    heard: bool,
+    /// The client has been told that there is no answer.
+    refused: bool,
+}
+
+impl Asked {
+    /// Whether the client waits no longer: it takes no answer before the one to its `initialize`.
+    fn is_left(&self) -> bool {
+        self.said.iter().any(|(message, _)| is_initialize(message))
+    }
+}
+
+/// A server whose answer to `server/discover` is not waited for for ever.
+pub struct Probing<S> {
+    server: S,
+    era: Arc<Era>,
+    state: State,
+    /// The server has said something, on whatever stream.
+    awake: bool,
+    /// What is to be said in its place.
+    own: Option<Message>,
+    /// What is to be said to the server that takes the place of one that has ended.
+    again: Option<VecDeque<(Message, Payload)>>,
+}
+
+impl<S: Server> Probing<S> {
+    /// `era` is what is known of this server from before, and is told what turns out.
+    pub fn new(server: S, era: Arc<Era>) -> Self {
+        Self { server, era, state: State::Fresh, awake: false, own: None, again: None }
+    }
+
+    /// Whether the server has ended over the question. The client is told that there is no such method,
+    /// and a fresh server is to take the place of this one.
+    pub fn has_failed(&mut self) -> bool {
+        if let State::Asked(asked) = &mut self.state {
+            tracing::info!("the server ended over server/discover; starting it afresh");
+            self.era.set(OLD);
+            let (left, refusal) = (asked.is_left(), (!asked.refused).then(|| unknown(&asked.id)));
+            self.again = Some(std::mem::take(&mut asked.said));
+            self.state = State::Agreed;
+            match refusal {
+                Some(refusal) if left => self.state = State::Owed(refusal),
+                Some(refusal) => self.own = Some(refusal),
+                None => {}
+            }
+        }
+        self.again.is_some()
+    }
+
+    /// A fresh server takes the place of the one that has ended.
+    pub fn replace(&mut self, server: S) {
+        self.server = server;
+        for (message, payload) in self.again.take().unwrap_or_default() {
+            self.server.say(&message, payload, &None);
+        }
+    }
+
+    /// What is said now cannot be said again: a server that ends from here on stays ended.
+    fn settle(&mut self) {
+        self.state = match std::mem::replace(&mut self.state, State::Agreed) {
+            State::Asked(asked) if asked.refused => State::Late(asked.key),
+            State::Fresh | State::Asked(_) => State::Agreed,
+            state => state,
+        };
+    }
+
+    /// Answers in the server's place when it is time to.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> bool {
+        let State::Asked(asked) = &mut self.state else { return false };
+        if asked.refused || asked.is_left() {
+            return false;
+        }
+        if self.awake && !std::mem::replace(&mut asked.heard, true) {
+            asked.deadline.as_mut().reset(Instant::now() + PATIENCE);
+        }
+        if asked.deadline.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        tracing::info!("the server does not answer server/discover; going on without");
+        self.era.set(OLD);
+        asked.refused = true;
+        self.own = Some(unknown(&asked.id));
+        true
+    }
+
+    /// Looks at what the server says; `None` if that goes no further.
+    fn judge(&mut self, said: FromServer) -> Option<FromServer> {
+        self.awake = true;
+        let FromServer::Message(origin, message) = said else { return Some(said) };
+        if message.kind() != Kind::Response {
+            return Some(FromServer::Message(origin, message));
+        }
+        let id = message.id_key();
+        // A client that falls back may begin its ids anew.
+        let agrees = || {
+            let result = message.result();
+            result.is_some_and(|result| json::member(&result, "protocolVersion").is_some())
+        };
+        let (passes, next) = match std::mem::replace(&mut self.state, State::Agreed) {
+            State::Asked(asked) if asked.refused && id.as_ref() == Some(&asked.key) && agrees() => {
+                self.era.set(OLD);
+                (true, State::Agreed)
+            }
+            State::Late(key) if id.as_ref() == Some(&key) && agrees() => {
+                self.era.set(OLD);
+                (true, State::Agreed)
+            }
+            State::Asked(asked) if id.as_ref() == Some(&asked.key) => {
+                self.era.learn(&message);
+                (!asked.refused, State::Agreed)
+            }
+            State::Asked(asked) if asked.refused || asked.is_left() => {
+                // It is alive, and has answered something else first.
+                if !asked.refused {
+                    self.era.set(OLD);
+                    self.own = Some(unknown(&asked.id));
+                }
+                (true, State::Late(asked.key))
+            }
+            State::Late(key) if id.as_ref() == Some(&key) => {
+                self.era.learn(&message);
+                (false, State::Agreed)
+            }
+            State::Owed(refusal) => {
+                self.own = Some(refusal);
+                (true, State::Agreed)
+            }
+            state => (true, state),
+        };
+        self.state = next;
+        passes.then_some(FromServer::Message(origin, message))
+    }
+}
+
+fn is_initialize(message: &Message) -> bool {
+    message.kind() == Kind::Request && message.method().as_deref() == Some(mcp::INITIALIZE)
+}
+
+/// The answer of a server that does not know the question.
+pub fn unknown(id: &[u8]) -> Message {
+    let why = "the server does not answer server/discover: it speaks an older revision";
+    Message::parse(error_answer(id, METHOD_NOT_FOUND, why, None))
+}
+
+impl<S: Server> Server for Probing<S> {
+    fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
+        loop {
+            if let Some(own) = self.own.take() {
+                return Poll::Ready(FromServer::Message(Origin::Wire, own));
+            }
+            match self.server.poll_said(cx) {
+                Poll::Ready(said) => {
+                    if let Some(said) = self.judge(said) {
+                        return Poll::Ready(said);
+                    }
+                }
+                Poll::Pending if self.poll_deadline(cx) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn said(&mut self) -> Option<FromServer> {
+        if let Some(own) = self.own.take() {
+            return Some(FromServer::Message(Origin::Wire, own));
+        }
+        while let Some(said) = self.server.said() {
+            if let Some(said) = self.judge(said) {
+                return Some(said);
+            }
+        }
+        None
+    }
+
+    fn say(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
+        match &mut self.state {
+            State::Fresh if message.kind() == Kind::Request => {
+                let text = Message::parse(payload.to_bytes());
+                let asks = text.method().as_deref() == Some(mcp::DISCOVER) && !self.era.is_new();
+                let (Some(key), Some(id), true) = (text.id_key(), text.id(), asks) else {
+                    self.state = State::Agreed;
+                    return self.server.say(message, payload, headers);
+                };
+                if self.era.is_old() {
+                    self.own = Some(unknown(&id));
+                    return None;
+                }
+                let deadline = Box::pin(sleep_until(Instant::now() + PATIENCE));
+                let (said, heard, refused) = (VecDeque::new(), self.awake, false);
+                let asked = Asked { key, id, said, deadline, heard, refused };
+                self.state = State::Asked(Box::new(asked));
+            }
+            State::Asked(asked) if asked.said.len() < SAID_MAX => {
+                asked.said.push_back((message.clone(), payload.clone()));
+            }
+            State::Asked(_) => self.settle(),
+            _ => {}
+        }
+        self.server.say(message, payload, headers)
+    }
+
+    fn say_start(&mut self, piece: Bytes, headers: &Headers) {
+        self.settle();
+        self.server.say_start(piece, headers);
+    }
+
+    as_the_leg_inside!();
+
+    fn pass_bytes(&mut self) -> bool {
+        let passes = self.server.pass_bytes();
+        if passes {
+            // Who only looks on answers nothing.
+            self.state = State::Agreed;
+        }
+        passes
+    }
+
+    fn heard_aside(&mut self) {
+        self.awake = true;
+    }
+}

@@ -1,0 +1,218 @@
+//! What a response says, message by message: events or JSON, unframed.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderValue;
+use tokio::time::Instant;
+
+use crate::gateway::direct::response::on_one_line;
+use crate::protocol::sse::{Event, Events, Frame, Piece};
+use crate::transport::http::client::UpstreamError;
+use crate::transport::http::inflate::PlainBody;
+
+/// The longest message that is held whole; a longer one passes in pieces. Every open exchange may hold
+/// this much.
+const HELD_MAX: usize = 1 << 20;
+
+/// The longest time to retry that is believed.
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// Something that is said. Texts have no line ends inside.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// All of a message.
+    Message(Bytes),
+    /// The first piece of a message that is too large to be held; more follow, and an end.
+    Start(Bytes),
+    /// More of it.
+    Piece(Bytes),
+    /// It is over; `false`: it was broken off.
+    End(bool),
+    /// Where messages are to be posted (HTTP+SSE).
+    Endpoint(Bytes),
+}
+
+enum Form {
+    Events(Box<Events>),
+    /// What is held of it.
+    Json(BytesMut),
+    /// More than can be held: it passes.
+    LongJson,
+    Over,
+}
+
+/// A response that is read.
+pub(crate) struct Speech {
+    body: PlainBody,
+    form: Form,
+    /// What has been read and not been said yet.
+    ready: VecDeque<Said>,
+    /// Some of a large message has been said.
+    midway: bool,
+    /// How it ended, until that is said.
+    failure: Option<UpstreamError>,
+    /// The last id of an event.
+    pub(crate) last_id: Option<HeaderValue>,
+    /// How long to wait before coming back, as the server said last.
+    pub(crate) retry: Option<Duration>,
+    /// An event has come.
+    pub(crate) has_spoken: bool,
+    /// When the last bytes came.
+    pub(crate) heard: Instant,
+}
+
+impl Speech {
+    /// Reads events.
+    pub(crate) fn events(body: PlainBody) -> Self {
+        Self::new(body, Form::Events(Box::new(Events::new(HELD_MAX))))
+    }
+
+    /// Reads JSON.
+    pub(crate) fn json(body: PlainBody) -> Self {
+        Self::new(body, Form::Json(BytesMut::new()))
+    }
+
+    fn new(body: PlainBody, form: Form) -> Self {
+        Self {
+            body,
+            form,
+            ready: VecDeque::new(),
+            midway: false,
+            failure: None,
+            last_id: None,
+            retry: None,
+            has_spoken: false,
+            heard: Instant::now(),
+        }
+    }
+
+    /// What is said next; `None` at the end.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Said, UpstreamError>>> {
+        loop {
+            if let Some(said) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(said)));
+            }
+            if matches!(self.form, Form::Over) {
+                return Poll::Ready(self.failure.take().map(Err));
+            }
+            match ready!(self.body.poll_data(cx)) {
+                Some(Ok(chunk)) => {
+                    self.heard = Instant::now();
+                    self.take(chunk);
+                }
+                Some(Err(error)) => {
+                    self.failure = Some(error);
+                    self.finish(false);
+                }
+                None => self.finish(true),
+            }
+        }
+    }
+
+    fn take(&mut self, chunk: Bytes) {
+        match &mut self.form {
+            Form::Over => {}
+            Form::LongJson => self.ready.push_back(Said::Piece(on_one_line(chunk))),
+            Form::Json(held) => {
+                held.extend_from_slice(&chunk);
+                if held.len() > HELD_MAX {
+                    let first = text_of(held.split().freeze());
+                    self.ready.push_back(Said::Start(first));
+                    self.form = Form::LongJson;
+                    self.midway = true;
+                }
+            }
+            Form::Events(events) => {
+                events.push(chunk);
+                while let Form::Events(events) = &mut self.form
+                    && let Some(frame) = events.next()
+                {
+                    self.frame(frame);
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, whole: bool) {
+        match std::mem::replace(&mut self.form, Form::Over) {
+            Form::Json(mut held) if whole => {
+                let text = text_of(held.split().freeze());
+                if !text.is_empty() {
+                    self.ready.push_back(Said::Message(text));
+                }
+            }
+            Form::LongJson => self.end(whole),
+            // What is left of a block is no event.
+            Form::Events(_) if self.midway => self.end(false),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, whole: bool) {
+        self.midway = false;
+        self.ready.push_back(Said::End(whole));
+    }
+
+    fn frame(&mut self, frame: Frame) {
+        match frame {
+            Frame::Event(event) => self.event(&event),
+            Frame::Start(piece) | Frame::Piece(piece) => self.piece(&piece),
+            Frame::End if self.midway => self.end(true),
+            Frame::End => {}
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        if event.has_id() {
+            let id = event.id().filter(|id| !id.is_empty());
+            self.last_id = id.and_then(|id| HeaderValue::from_bytes(id).ok());
+        }
+        let retry = event.retry().and_then(|line| milliseconds(&line));
+        self.retry = retry.map(|time| time.min(RETRY_MAX)).or(self.retry);
+        let data = event.data();
+        // A comment alone says nothing.
+        self.has_spoken |= data.is_some();
+        let Some(data) = data.filter(|data| !data.is_empty()) else { return };
+        self.ready.push_back(if event.name() == Some(b"endpoint") {
+            Said::Endpoint(data)
+        } else {
+            Said::Message(on_one_line(data))
+        });
+    }
+
+    /// A part of an event that is too long to be held. Its id is not read: nobody can come back for
+    /// the middle of it.
+    fn piece(&mut self, piece: &Piece) {
+        self.has_spoken = true;
+        let data = piece.data.clone().map(|data| piece.raw.slice(data)).unwrap_or_default();
+        if data.is_empty() {
+            return;
+        }
+        let text = on_one_line(data);
+        let begun = std::mem::replace(&mut self.midway, true);
+        self.ready.push_back(if begun { Said::Piece(text) } else { Said::Start(text) });
+    }
+}
+
+/// JSON text as a message.
+fn text_of(mut text: Bytes) -> Bytes {
+    if text.starts_with(BOM) {
+        let _ = text.split_to(BOM.len());
+    }
+    on_one_line(text)
+}
+
+/// The time of a `retry` line.
+fn milliseconds(line: &[u8]) -> Option<Duration> {
+    let digits = line.iter().position(u8::is_ascii_digit)?;
+    let text = std::str::from_utf8(line.get(digits..)?).ok()?;
+    Some(Duration::from_millis(text.trim().parse().unwrap_or(u64::MAX)))
+}

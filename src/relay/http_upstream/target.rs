@@ -1,0 +1,205 @@
+//! How a server is reached: its endpoints, the headers of requests, and who we say we are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+
+use crate::config::routes::{HeaderRules, Route};
+use crate::gateway::route_state;
+use crate::gateway::route_state::{SESSION_ID, Site, SiteError, Target};
+use crate::observe::metrics::{RouteCounts, Traffic};
+use crate::relay::Headers;
+use crate::transport::http::body::RequestBody;
+use crate::transport::http::client::InProcess;
+use crate::transport::http::headers;
+use crate::transport::http::headers::{Onward, Passage};
+use crate::transport::http::via::Via;
+
+/// What clients of Streamable HTTP accept.
+pub(crate) const BOTH: HeaderValue =
+    HeaderValue::from_static("application/json, text/event-stream");
+
+/// What is accepted where only events can come.
+pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// Where a client wants to go on.
+pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// The longest token that a file may hold, in bytes; whatever is longer is some other file.
+const TOKEN_MAX: u64 = 64 << 10;
+
+/// A token that is presented as `Authorization: Bearer`.
+pub struct Bearer {
+    file: PathBuf,
+    /// What was read last, and when the file had changed last then.
+    read: Mutex<Option<(SystemTime, HeaderValue)>>,
+}
+
+impl Bearer {
+    /// The token in a file. It is read when it is needed, and again whenever the file has changed.
+    pub fn in_file(file: PathBuf) -> Self {
+        Self { file, read: Mutex::default() }
+    }
+
+    /// The header; why there is none otherwise.
+    fn header(&self) -> Result<HeaderValue, String> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let unreadable =
+            |error| format!("cannot read the token in {}: {error}", self.file.display());
+        // A small local file: waiting for it takes no longer than handing it to a thread would.
+        let about = fs::metadata(&self.file).map_err(unreadable)?;
+        let changed = about.modified().map_err(unreadable)?;
+        if let Some((at, header)) = &*read
+            && *at == changed
+        {
+            return Ok(header.clone());
+        }
+        let no_token = || format!("{} holds no token", self.file.display());
+        if about.len() > TOKEN_MAX {
+            return Err(no_token());
+        }
+        let text = fs::read_to_string(&self.file).map_err(unreadable)?;
+        let header = bearer(&text).ok_or_else(no_token)?;
+        *read = Some((changed, header.clone()));
+        Ok(header)
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+/// `Authorization` with this token; `None` if it is none.
+fn bearer(token: &str) -> Option<HeaderValue> {
+    let token = token.trim();
+    if token.is_empty() {
+        return None;
+    }
+    let mut header = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+/// How a server is reached.
+pub struct Way {
+    /// Its Streamable HTTP endpoint, or one of which it is not known what it is.
+    pub(crate) endpoint: Option<Target>,
+    /// Its HTTP+SSE endpoint.
+    pub(crate) sse: Option<Target>,
+    rules: HeaderRules,
+    /// The route, while it is served: its headers may become others.
+    site: Option<Arc<Site>>,
+    via: Via,
+    bearer: Option<Bearer>,
+    /// `Authorization` of clients was for us.
+    authorization_was_ours: bool,
+    /// Bytes of a client's message; a longer one is refused.
+    pub(crate) message_max: usize,
+    /// Silence of the server, in bytes, after which a stream is given up.
+    pub(crate) idle: Option<Duration>,
+    /// Where its failures are counted.
+    pub(crate) counts: Option<Arc<RouteCounts>>,
+}
+
+impl Way {
+    /// To the server of a route. Nothing is connected. `connect`: in place of the network.
+    ///
+    /// # Errors
+    /// If the route's certificates cannot be used or its address is none.
+    pub fn new(
+        route: &Route,
+        via: Via,
+        bearer: Option<Bearer>,
+        connect: Option<&InProcess>,
+    ) -> Result<Self, SiteError> {
+        let (endpoint, sse) = route_state::targets(route, connect, &Traffic::default())?;
+        Ok(Self {
+            endpoint,
+            sse,
+            rules: route.request_headers.clone(),
+            site: None,
+            via,
+            bearer,
+            authorization_was_ours: false,
+            message_max: route.max_request_bytes,
+            idle: route.idle_timeout,
+            counts: None,
+        })
+    }
+
+    /// To the server of a route that is served; `ours`: clients present `Authorization` to us.
+    pub(crate) fn of_site(site: &Arc<Site>, via: &Via, ours: bool) -> Self {
+        Self {
+            endpoint: site.endpoint.clone(),
+            sse: site.sse.clone(),
+            rules: site.route.request_headers.clone(),
+            site: Some(Arc::clone(site)),
+            via: via.clone(),
+            bearer: None,
+            authorization_was_ours: ours,
+            message_max: site.route.max_request_bytes,
+            idle: site.route.idle_timeout,
+            counts: Some(Arc::clone(&site.counts)),
+        }
+    }
+
+    /// A request with what the client sent, as far as it is for the server, and `own` headers.
+    ///
+    /// # Errors
+    /// Why there can be none, in words.
+    pub(crate) fn request(
+        &self,
+        target: &Target,
+        uri: Uri,
+        method: Method,
+        client: &Headers,
+        own: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+        body: RequestBody,
+    ) -> Result<Request<RequestBody>, String> {
+        let mut all = HeaderMap::new();
+        if let Some(client) = client {
+            for (name, value) in client.iter().filter(|(name, _)| !is_of_the_transport(name)) {
+                all.append(name, value.clone());
+            }
+        }
+        if !all.contains_key(USER_AGENT) {
+            let us = concat!("milepost/", env!("CARGO_PKG_VERSION"));
+            all.insert(USER_AGENT, HeaderValue::from_static(us));
+        }
+        all.extend(own);
+        let latest = self.site.as_ref().and_then(|site| site.latest());
+        let passage = Passage {
+            via: &self.via,
+            rules: latest.as_ref().map_or(&self.rules, |site| &site.route.request_headers),
+            received: Version::HTTP_11,
+            body_changes: true,
+        };
+        let onward = Onward {
+            host: Some(&target.host),
+            opaque: false,
+            authorization_was_ours: self.authorization_was_ours || self.bearer.is_some(),
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers::request_headers(all, &passage, &onward);
+        if let Some(bearer) = &self.bearer {
+            request.headers_mut().insert(AUTHORIZATION, bearer.header()?);
+        }
+        Ok(request)
+    }
+}
+
+/// Headers of a client's request that speak of its own transport, and not of what it says.
+fn is_of_the_transport(name: &HeaderName) -> bool {
+    [ACCEPT, CONTENT_TYPE, CONTENT_ENCODING, SESSION_ID, LAST_EVENT_ID].contains(name)
+        || name.as_str() == "mcp-protocol-version"
+        || name.as_str() == "mcp-method"
+        || name.as_str() == "mcp-name"
+        || name.as_str().starts_with("mcp-param-")
+}

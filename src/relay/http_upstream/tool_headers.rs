@@ -1,0 +1,257 @@
+//! Arguments of tools that a server wants to have repeated in headers (2026-07-28, rule B-01): learned
+//! from lists of tools.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+use serde_json::{Map, Value};
+
+use crate::protocol::json;
+use crate::protocol::json::Members;
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::mcp;
+use crate::transport::mcp_http::header_mirror;
+
+/// Tools whose annotations are kept; calls of others go without the headers.
+const TOOLS_MAX: usize = 4096;
+
+/// Annotations of one tool; far more than a request may have headers.
+const MIRRORS_MAX: usize = 64;
+
+/// The key of a parameter's schema that names its header.
+const ANNOTATION: &str = "x-mcp-header";
+
+/// One argument that is repeated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mirror {
+    header: HeaderName,
+    /// The keys that lead to it.
+    path: Vec<String>,
+}
+
+/// What is known of a server's tools.
+#[derive(Debug, Default)]
+pub(crate) struct Params {
+    tools: BTreeMap<String, Vec<Mirror>>,
+}
+
+impl Params {
+    /// Learns from the result of `tools/list`. Answers with the result to give to the client where it
+    /// is another: tools with wrong annotations are not in it.
+    pub(crate) fn learn(&mut self, result: &Bytes) -> Option<Bytes> {
+        let list = Members::new(result).filter(|m| json::key_is(&result[m.key.clone()], "tools"));
+        let list = list.last()?.value;
+        let text = result.slice(list.clone());
+        let (elements, _) = json::elements(&text)?;
+        let mut kept: Vec<Bytes> = Vec::new();
+        for element in &elements {
+            let tool = text.slice(element.clone());
+            match self.learn_tool(&tool) {
+                Ok(()) => kept.push(tool),
+                Err((name, why)) => tracing::warn!(
+                    tool = name,
+                    why,
+                    "a tool is left out of the list: its headers are not described as they must be"
+                ),
+            }
+        }
+        if kept.len() == elements.len() {
+            return None;
+        }
+        let (before, behind) = (&result[..list.start], &result[list.end..]);
+        Some(Bytes::from([before, b"[", &kept.join(&b","[..])[..], b"]", behind].concat()))
+    }
+
+    fn learn_tool(&mut self, tool: &Bytes) -> Result<(), (String, &'static str)> {
+        let name = json::member(tool, "name");
+        let Some(name) = name.and_then(|name| Some(json::words(&name)?.into_owned())) else {
+            return Ok(());
+        };
+        self.tools.remove(&name);
+        if memchr::memmem::find(tool, ANNOTATION.as_bytes()).is_none() {
+            return Ok(());
+        }
+        let schema = json::member(tool, "inputSchema").unwrap_or_default();
+        let Ok(schema) = serde_json::from_slice::<Value>(&schema) else { return Ok(()) };
+        let mut found = Vec::new();
+        match mirrors(&schema, &mut Some(Vec::new()), &mut found) {
+            Ok(()) if found.is_empty() || self.tools.len() >= TOOLS_MAX => Ok(()),
+            Ok(()) => {
+                self.tools.insert(name, found);
+                Ok(())
+            }
+            Err(why) => Err((name, why)),
+        }
+    }
+
+    /// The headers of a call.
+    pub(crate) fn headers(&self, call: &Message) -> Vec<(HeaderName, HeaderValue)> {
+        let params = call.params().unwrap_or_default();
+        let name = json::member(&params, "name").unwrap_or_default();
+        let Some(mirrors) = json::words(&name).and_then(|name| self.tools.get(&*name)) else {
+            return Vec::new();
+        };
+        if call.method().is_none_or(|method| method != mcp::TOOLS_CALL) {
+            return Vec::new();
+        }
+        let arguments = json::member(&params, "arguments").unwrap_or_default();
+        let header = |mirror: &Mirror| {
+            let value =
+                mirror.path.iter().try_fold(arguments.clone(), |at, key| json::member(&at, key));
+            Some((mirror.header.clone(), header_mirror::encoded(&spelled(&value?)?)?))
+        };
+        mirrors.iter().filter_map(header).collect()
+    }
+}
+
+/// An argument as a header says it; `None` of what is left out.
+fn spelled(value: &Bytes) -> Option<String> {
+    match value.first()? {
+        b'"' => Some(json::words(value)?.into_owned()),
+        b't' | b'f' => Some(std::str::from_utf8(value).ok()?.to_owned()),
+        _ => match Key::read(value)? {
+            Key::Text(_) => None,
+            number => Some(number.to_string()),
+        },
+    }
+}
+
+/// Finds what a schema wants to have repeated. `path`: how it is reached, `None` where that depends on
+/// more than the keys of objects.
+fn mirrors(
+    schema: &Value,
+    path: &mut Option<Vec<String>>,
+    found: &mut Vec<Mirror>,
+) -> Result<(), &'static str> {
+    let Value::Object(members) = schema else {
+        if let Value::Array(several) = schema {
+            several.iter().try_for_each(|one| mirrors(one, &mut None, found))?;
+        }
+        return Ok(());
+    };
+    if let Some(annotation) = members.get(ANNOTATION) {
+        let path = path.clone().filter(|path| !path.is_empty());
+        let path = path.ok_or("not every call has one place for the parameter")?;
+        let header = header(annotation, members)?;
+        if found.iter().any(|known| known.header == header) {
+            return Err("two parameters have the same header");
+        }
+        if found.len() >= MIRRORS_MAX {
+            return Err("there are too many headers");
+        }
+        found.push(Mirror { header, path });
+    }
+    for (key, value) in members {
+        match (&**key, value) {
+            ("properties", Value::Object(properties)) => {
+                for (name, property) in properties {
+                    if let Some(path) = path {
+                        path.push(name.clone());
+                    }
+                    mirrors(property, path, found)?;
+                    if let Some(path) = path {
+                        path.pop();
+                    }
+                }
+            }
+            // These are values, whatever they look like.
+            ("default" | "const" | "enum" | "examples", _) => {}
+            _ => mirrors(value, &mut None, found)?,
+        }
+    }
+    Ok(())
+}
+
+fn header(annotation: &Value, parameter: &Map<String, Value>) -> Result<HeaderName, &'static str> {
+    let primitive = |kind: &Value| matches!(kind.as_str(), Some("string" | "integer" | "boolean"));
+    let fits = match parameter.get("type") {
+        Some(Value::Array(kinds)) => {
+            let null = |kind: &Value| kind.as_str() == Some("null");
+            kinds.iter().any(primitive) && kinds.iter().all(|kind| primitive(kind) || null(kind))
+        }
+        kind => kind.is_some_and(primitive),
+    };
+    if !fits {
+        return Err("the parameter is no string, integer or boolean");
+    }
+    let name = annotation.as_str().filter(|name| !name.is_empty());
+    let name = name.ok_or("the header has no name")?;
+    HeaderName::try_from(format!("mcp-param-{name}")).map_err(|_| "the name is no name of a header")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(tools: &str) -> Bytes {
+        Bytes::from(format!(r#"{{"a":1,"tools":[{tools}],"nextCursor":"x"}}"#))
+    }
+
+    fn tool(name: &str, schema: &str) -> String {
+        format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#)
+    }
+
+    #[track_caller]
+    fn check(schema: &str, arguments: &str, headers: &[(&str, &str)]) {
+        let mut params = Params::default();
+        assert_eq!(params.learn(&list(&tool("t", schema))), None, "{schema}");
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"t","arguments":{arguments}}}}}"#
+        );
+        let said = params.headers(&Message::parse(call.into()));
+        let said: Vec<(&str, &str)> =
+            said.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        assert_eq!(said, headers);
+    }
+
+    #[track_caller]
+    fn check_refused(schema: &str) {
+        let (good, bad) = (tool("good", "{}"), tool("bad", schema));
+        let left = Params::default().learn(&list(&format!("{good}, {bad} ,{good}")));
+        assert_eq!(left, Some(list(&format!("{good},{good}"))), "{schema}");
+    }
+
+    #[test]
+    fn annotated_arguments_are_repeated() {
+        let schema = r#"{"type":"object","properties":{
+            "region":{"type":"string","x-mcp-header":"Region"},
+            "on":{"type":"boolean","x-mcp-header":"On"},
+            "in":{"type":"object","properties":{"n":{"type":["integer","null"],"x-mcp-header":"N"}}},
+            "q":{"type":"string"}}}"#;
+        check(
+            schema,
+            r#"{"region":"us-west1","on":true,"in":{"n":-7},"q":"x"}"#,
+            &[("mcp-param-n", "-7"), ("mcp-param-on", "true"), ("mcp-param-region", "us-west1")],
+        );
+        check(schema, r#"{"region":null,"in":{}}"#, &[]);
+        check(
+            schema,
+            r#"{"region":"\u4e16","in":{"n":42.0}}"#,
+            &[("mcp-param-n", "42"), ("mcp-param-region", "=?base64?5LiW?=")],
+        );
+        check(r#"{"type":"object","default":{"x-mcp-header":"A"}}"#, "{}", &[]);
+        check(
+            r#"{"properties":{"x-mcp-header":{"type":"string"}}}"#,
+            r#"{"x-mcp-header":"a"}"#,
+            &[],
+        );
+    }
+
+    #[test]
+    fn a_tool_whose_annotations_are_wrong_is_left_out() {
+        let one = |parameter: &str| format!(r#"{{"properties":{{"a":{parameter}}}}}"#);
+        check_refused(&one(r#"{"type":"string","x-mcp-header":""}"#));
+        check_refused(&one(r#"{"type":"string","x-mcp-header":"a b"}"#));
+        check_refused(&one(r#"{"type":"string","x-mcp-header":"a\r\nb"}"#));
+        check_refused(&one(r#"{"type":"string","x-mcp-header":1}"#));
+        check_refused(&one(r#"{"type":"number","x-mcp-header":"A"}"#));
+        check_refused(&one(r#"{"type":"object","x-mcp-header":"A"}"#));
+        check_refused(&one(r#"{"x-mcp-header":"A"}"#));
+        check_refused(&one(r#"{"type":"array","items":{"type":"string","x-mcp-header":"A"}}"#));
+        check_refused(r#"{"anyOf":[{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}]}"#);
+        check_refused(
+            r#"{"properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"type":"string","x-mcp-header":"a"}}}"#,
+        );
+    }
+}

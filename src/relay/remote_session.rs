@@ -1,0 +1,60 @@
+//! A relay whose server is no child of ours: its life from the client's first word to the last.
+
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::observe::log::Connection;
+use crate::relay::{Clients, Relay, Server, Step};
+
+/// How long a client that reads nothing may keep us from ending.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// Carries what clients and server say until the clients have said their last word and their calls are
+/// answered, the server says nothing more, or `ended` comes; then the server is told that it is over.
+/// Calls that are open at the last word may go on for `grace`; `log` is told of all.
+pub async fn run<C: Clients, S: Server>(
+    mut relay: Relay<C, S>,
+    grace: Duration,
+    mut log: Connection,
+    ended: impl Future<Output = ()>,
+) {
+    let mut ended = std::pin::pin!(ended);
+    let mut patient_until = None;
+    let why = loop {
+        tokio::select! {
+            step = relay.step() => match step {
+                Step::Moved => {}
+                Step::ClientDone => {
+                    patient_until.get_or_insert_with(|| Instant::now() + grace);
+                }
+                Step::ClientGone => break "the client has gone",
+                Step::ServerDone => break "the MCP server ended before it answered",
+            },
+            () = &mut ended => break "milepost is shutting down",
+            () = due(patient_until) => break "the client has said its last word",
+        }
+        while let Some(record) = relay.poll_record() {
+            log.note(&record);
+        }
+        if patient_until.is_some() && relay.open_calls() == 0 && !relay.is_telling() {
+            break "the client has said its last word";
+        }
+    };
+    relay.stop_beating();
+    relay.server_gone(why);
+    relay.close_server_input().await;
+    relay.finish(LAST_WORDS).await;
+    while let Some(record) = relay.poll_record() {
+        log.note(&record);
+    }
+    log.finish();
+}
+
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,140 @@
+//! What is not for the client: text on the wire that is no message, and the server's standard error.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+
+use super::outbox::Outbox;
+use crate::protocol::terminal::Terminal;
+use crate::transport::stdio::{Reader, Writer};
+
+/// Text that waits because nobody reads it. More is left out: it must not keep answers waiting. A
+/// server's own standard error is not read meanwhile.
+const NOISE_MAX: usize = 1 << 20;
+
+/// Room for one read of a server's standard error.
+const ERRORS_READ: usize = 8 << 10;
+
+/// Silence after which a server that has ended is taken to have written all it had to say.
+const ERRORS_LAST: Duration = Duration::from_millis(100);
+
+/// Lines of one read that are looked at, the newest: older ones are replaced before anyone sees them.
+const LINES_MAX: usize = 16;
+
+/// Bytes that are read of what a server has written before a request. A pipe holds a quarter of it.
+const CATCH_UP_MAX: usize = 256 << 10;
+
+/// Takes what is not for the client.
+pub struct Aside {
+    to: Writer,
+    from: Option<Reader>,
+    read: BytesMut,
+    outbox: Outbox,
+    /// What the lines on standard error are read with, if anyone wants to know them.
+    terminal: Option<Terminal>,
+    lines: VecDeque<String>,
+}
+
+/// What has happened.
+pub(super) enum Moved {
+    /// The server has written something on its standard error.
+    Heard,
+    /// Something was written, or there is no more to read.
+    Other,
+}
+
+impl Aside {
+    /// Text goes `to`, as does the server's standard error, if it is ours to read.
+    pub fn new(to: Writer, from: Option<Reader>) -> Self {
+        let (read, outbox, lines) = (BytesMut::new(), Outbox::default(), VecDeque::new());
+        Self { to, from, read, outbox, terminal: None, lines }
+    }
+
+    /// From now on the lines on standard error are kept until they are taken.
+    pub(super) fn listen(&mut self) {
+        self.terminal.get_or_insert_with(Terminal::default);
+    }
+
+    /// The newest lines that were written on standard error.
+    pub(super) fn lines(&mut self) -> impl Iterator<Item = String> {
+        self.lines.drain(..)
+    }
+
+    /// Reads what stands in the pipe already: it was written before what comes now. Does nothing unless
+    /// the lines are kept.
+    pub(super) fn catch_up(&mut self) {
+        // Whoever is woken by it polls again before it waits.
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..CATCH_UP_MAX / ERRORS_READ {
+            if self.terminal.is_none() || !matches!(self.poll(&mut cx), Poll::Ready(_)) {
+                return;
+            }
+        }
+    }
+
+    /// Another server's standard error takes the place of the first.
+    pub(super) fn read_from(&mut self, from: Option<Reader>) {
+        self.from = from;
+        self.terminal = self.terminal.take().map(|_| Terminal::default());
+    }
+
+    /// A text that is no message.
+    pub(super) fn put(&mut self, text: Bytes) {
+        if self.outbox.bytes + text.len() <= NOISE_MAX {
+            self.outbox.push_message(&text.into());
+        }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Moved> {
+        if !self.outbox.is_empty() {
+            let written = pin!(self.outbox.write(&mut self.to)).poll(cx);
+            if let Poll::Ready(written) = written {
+                if written.is_err() {
+                    self.outbox = Outbox::default();
+                }
+                return Poll::Ready(Moved::Other);
+            }
+        }
+        if let Some(from) = &mut self.from
+            && self.outbox.bytes < NOISE_MAX
+        {
+            self.read.reserve(ERRORS_READ);
+            let read = ready!(pin!(from.read_buf(&mut self.read)).poll(cx));
+            if !matches!(read, Ok(1..)) {
+                self.from = None;
+                return Poll::Ready(Moved::Other);
+            }
+            let read = self.read.split().freeze();
+            if let Some(terminal) = &mut self.terminal {
+                terminal.feed(&read, &mut |line| {
+                    if self.lines.len() == LINES_MAX {
+                        self.lines.pop_front();
+                    }
+                    self.lines.push_back(line.to_owned());
+                });
+            }
+            self.outbox.push(read);
+            return Poll::Ready(Moved::Heard);
+        }
+        Poll::Pending
+    }
+
+    /// Writes what is left, also what the server has left on its standard error; gives up once nothing
+    /// was taken for as long as `patience`.
+    pub(super) async fn finish(&mut self, patience: Duration) {
+        // Who holds it open and is silent has nothing to say about this server.
+        while self.from.is_some() && timeout(ERRORS_LAST, poll_fn(|cx| self.poll(cx))).await.is_ok()
+        {
+        }
+        self.from = None;
+        while !self.outbox.is_empty()
+            && timeout(patience, poll_fn(|cx| self.poll(cx))).await.is_ok()
+        {}
+    }
+}

@@ -1,0 +1,428 @@
+//! A server as a child process: started in a process group of its own, waited for, and ended
+//! together with everything that it started.
+//!
+//! What is bound to a platform is here and in `family`, and nowhere else.
+
+mod error;
+mod look;
+mod process_tree;
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    fmt, io, mem,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::PathBuf,
+    process::{self, Command, ExitStatus, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+pub use crate::transport::child::process_tree::adopt_orphans;
+use crate::transport::child::process_tree::{Family, Seen};
+pub use error::SpawnError;
+use look::Looks;
+pub use nix::sys::signal::Signal;
+use nix::{sys::signal::killpg, unistd::Pid};
+use tokio::{
+    process::{ChildStderr, ChildStdin, ChildStdout},
+    signal::unix::{self, SignalKind},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+/// How long a server has to end by itself after its standard input was closed. Servers that flush
+/// a store or end a browser take seconds; a user who waits for a prompt has no more than these.
+pub const EXIT_GRACE: Duration = Duration::from_secs(5);
+
+/// How long a server has to end after SIGTERM. As long again: its handler may have to do what the
+/// closed input did not cause.
+pub const TERM_GRACE: Duration = Duration::from_secs(5);
+
+/// How long those that a dead server left behind have after SIGTERM. Short: nobody waits for
+/// their work any more, and the client waits for us.
+const SWEEP_TERM: Duration = Duration::from_secs(1);
+
+/// How long SIGKILL may take. It cannot be refused, only delayed by the kernel (a dead network
+/// disk); then we give up rather than hang with it.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often we look whether those that are to end have ended; nothing tells us of them.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A running server and its process group. Dropping it kills the group; to end a server in good
+/// order, and also those that left the group, see [`shut_down`](Self::shut_down).
+///
+/// # Which pids may be signalled
+///
+/// A pid or a group id is ours for as long as the system cannot give it to somebody else, and it
+/// cannot while any process, be it a zombie, has it as its pid or its group. So the leader of the
+/// group is not reaped when it ends: `wait` learns its exit code without reaping, and the zombie
+/// keeps the number of the group ours until `sweep` has emptied the group. Only then is it reaped,
+/// and from then on `leader` is `None` and nothing is ever sent to the number again. Of those
+/// outside the group only our own children (orphans that we adopted) are signalled, each after a
+/// second look, with parent and start time, under a lock that everybody who reaps has to hold:
+/// what has not been reaped keeps its pid, and nobody but us can reap it.
+#[derive(Debug)]
+pub struct Child {
+    /// `None` once it is reaped.
+    leader: Option<process::Child>,
+    /// The leader's pid and the number of its group.
+    pid: Pid,
+    family: Family,
+    exit: Option<Exit>,
+    /// Wakes us when a child of this process ends, not always ours.
+    ended: unix::Signal,
+    /// Something may have ended since we last looked.
+    news: bool,
+}
+
+/// What is started as a server.
+#[derive(Clone, Default)]
+pub struct Program {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// What its environment has besides ours.
+    pub env: Vec<(OsString, OsString)>,
+    /// The folder that it runs in, from which a program such as `./server` is looked for; `None`: ours.
+    pub cwd: Option<PathBuf>,
+}
+
+impl Program {
+    fn name(&self) -> &OsStr {
+        self.command.first().map_or_else(|| OsStr::new(""), OsString::as_os_str)
+    }
+}
+
+/// Arguments and variables may be secrets: only what is run is shown.
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Program").field(&self.name()).finish()
+    }
+}
+
+/// Where a server's standard error goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Stderr {
+    /// To our own.
+    Inherit,
+    /// To [`Pipes::stderr`], which then has to be read for as long as the server runs.
+    Piped,
+}
+
+/// The server's standard streams. Those that it writes may stay open after its end, for as long as a
+/// process that it started holds them, that is at most until [`Child::sweep`].
+#[derive(Debug)]
+pub struct Pipes {
+    /// What we write here the server reads; dropping it is the end of its input.
+    pub stdin: ChildStdin,
+    /// What the server writes.
+    pub stdout: ChildStdout,
+    /// What it writes for people; `None` if that goes to our own standard error.
+    pub stderr: Option<ChildStderr>,
+}
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Exit {
+    /// By itself, with this exit code.
+    Code(u8),
+    /// By the signal of this number.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The exit code a shell would report: that of the server, or 128 + the number of the signal.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(number) => u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX),
+        }
+    }
+
+    /// The system passes on the low byte only, so nothing is lost here.
+    fn from_code(code: i32) -> Self {
+        Self::Code(u8::try_from(code).unwrap_or(u8::MAX))
+    }
+}
+
+/// "exit code 3", "SIGKILL": to be read in a sentence or in parentheses.
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(number) => match Signal::try_from(number) {
+                Ok(signal) => write!(f, "{signal}"),
+                Err(_) => write!(f, "signal {number}"),
+            },
+        }
+    }
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::from_code(code),
+            (None, Some(number)) => Self::Signal(number),
+            (None, None) => LOST,
+        }
+    }
+}
+
+/// For a server whose end nobody can tell us of any more: not a success.
+const LOST: Exit = Exit::Code(1);
+
+/// The time a server is given to end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Grace {
+    /// From the end of its input to SIGTERM.
+    pub exit: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub term: Duration,
+}
+
+impl Default for Grace {
+    fn default() -> Self {
+        Self { exit: EXIT_GRACE, term: TERM_GRACE }
+    }
+}
+
+/// Starts a server in a group of its own.
+///
+/// To be called inside a tokio runtime with I/O enabled. Blocks for about a millisecond, until the
+/// system has begun to execute the program.
+///
+/// # Errors
+///
+/// If there is no such program or folder, it cannot be executed, or the system refuses.
+pub fn spawn(program: &Program, stderr: Stderr) -> Result<(Child, Pipes), SpawnError> {
+    start(program, stderr).map_err(|source| SpawnError::new(program, source))
+}
+
+fn start(program: &Program, stderr: Stderr) -> io::Result<(Child, Pipes)> {
+    let ended = listen()?;
+    let mut command = Command::new(program.name());
+    command
+        .args(program.command.iter().skip(1))
+        .envs(program.env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .process_group(0);
+    if stderr == Stderr::Piped {
+        command.stderr(Stdio::piped());
+    }
+    if let Some(folder) = &program.cwd {
+        command.current_dir(folder);
+    }
+    let (mut leader, family) = process_tree::spawn(&mut command)?;
+    let (stdin, stdout, stderr) = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
+    let pid = Pid::from_raw(leader.id().cast_signed());
+    // From here on an error drops, and so ends, the child.
+    let child = Child { leader: Some(leader), pid, family, exit: None, ended, news: true };
+    let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
+    let pipes = Pipes {
+        stdin: ChildStdin::from_std(stdin.ok_or_else(missing)?)?,
+        stdout: ChildStdout::from_std(stdout.ok_or_else(missing)?)?,
+        stderr: stderr.map(ChildStderr::from_std).transpose()?,
+    };
+    Ok((child, pipes))
+}
+
+/// Makes sure that we hear of the end of children, whatever the program that started us has left
+/// us with: were SIGCHLD ignored, the system would reap for us and lose the exit code; were it
+/// blocked, we should wait for ever. The threads of a runtime live as long as it, but for those that
+/// block; for these [`adopt_orphans`] has had the main thread listen.
+fn listen() -> io::Result<unix::Signal> {
+    let ended = unix::signal(SignalKind::child())?;
+    process_tree::hear_of_ends()?;
+    Ok(ended)
+}
+
+impl Child {
+    /// The process id of the server, which is also that of its group.
+    pub fn id(&self) -> u32 {
+        self.pid.as_raw().cast_unsigned()
+    }
+
+    /// Waits for the server itself to end, not for those that it started. May be dropped and
+    /// called again at any time, also after the end.
+    ///
+    /// The dead server stays a zombie until [`sweep`](Self::sweep), which has to follow.
+    pub async fn wait(&mut self) -> Exit {
+        loop {
+            // Looking costs a system call, and nothing ends without the system saying so.
+            if mem::take(&mut self.news) || self.exit.is_some() {
+                if let Some(exit) = self.look() {
+                    return exit;
+                }
+                process_tree::reap_adopted();
+            }
+            let told = self.ended.recv().await.is_some();
+            self.news = true;
+            if !told {
+                sleep(LOOK_EVERY).await;
+            }
+        }
+    }
+
+    /// Sends `signal` to the server's whole group; does nothing once the group is gone.
+    pub fn signal(&self, signal: Signal) {
+        if self.leader.is_some() {
+            // An error says that nobody is left to hear it, or nobody who would have to obey.
+            let _ = killpg(self.pid, signal);
+        }
+    }
+
+    /// Notes who is below the server now, so that they can be told for its own after they have
+    /// become orphans, also those that do not tell by their environment. Where several servers run, it
+    /// is best called before the standard input of one is closed, as it may be gone at once; a lone
+    /// server has nobody to be confused with.
+    pub async fn note_family(&mut self) {
+        if let Some(seen) = PROCESSES.look().await {
+            self.family.note(&seen);
+        }
+    }
+
+    /// Ends a server whose standard input the caller has closed: gives it `grace.exit` to end by
+    /// itself, then SIGTERM and `grace.term`, then SIGKILL; then [sweeps](Self::sweep).
+    ///
+    /// Takes at most the two graces and 5 s. May be dropped and called again.
+    pub async fn shut_down(&mut self, grace: Grace) -> Exit {
+        self.note_family().await;
+        if timeout(grace.exit, self.wait()).await.is_err() {
+            self.note_family().await;
+            self.signal(Signal::SIGTERM);
+            if timeout(grace.term, self.wait()).await.is_err() {
+                self.note_family().await;
+                self.signal(Signal::SIGKILL);
+                let _ = timeout(KILL_PATIENCE, self.wait()).await;
+            }
+        }
+        self.sweep().await;
+        self.exit.unwrap_or(Exit::Signal(Signal::SIGKILL as i32))
+    }
+
+    /// Ends those that the server left behind, after its own end: SIGTERM to its group and to the
+    /// orphans that came to us, a second to end, SIGKILL; at last reaps the server.
+    ///
+    /// Costs one look at the process table if nobody is left; takes at most 3 s. A server that
+    /// still runs is ended like the rest. May be dropped and called again.
+    pub async fn sweep(&mut self) {
+        self.family.claim();
+        if !self.clear(Signal::SIGTERM, SWEEP_TERM).await
+            && !self.clear(Signal::SIGKILL, KILL_PATIENCE).await
+        {
+            tracing::warn!(server = self.id(), "a process that the server started cannot be ended");
+        }
+        // For one that was being born while we looked: the number of the group is still ours.
+        self.signal(Signal::SIGKILL);
+        self.look();
+        self.reap();
+    }
+
+    /// Sends `signal` once to all that is left, also to what turns up meanwhile, until nothing is
+    /// left (`true`) or `patience` is over.
+    async fn clear(&self, signal: Signal, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut told = BTreeSet::new();
+        let mut group_told = false;
+        loop {
+            let reaped = process_tree::reaped();
+            let Some(seen) = PROCESSES.look().await else {
+                self.signal(signal);
+                sleep_until(deadline).await;
+                return false;
+            };
+            let group = self.leader.is_some().then_some(self.pid);
+            let left = self.family.press(&seen, group, signal, &mut told);
+            if left == 0 && process_tree::reaped() == reaped {
+                return true;
+            }
+            if !group_told {
+                self.signal(signal);
+                group_told = true;
+            }
+            if Instant::now() >= deadline {
+                return left == 0;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// How the leader ended, if it has.
+    fn look(&mut self) -> Option<Exit> {
+        if self.exit.is_none() {
+            match process_tree::ended(Some(self.pid)) {
+                Ok(ended) => self.exit = ended.map(|(_, exit)| exit),
+                // One that cannot be looked at without reaping: its group is given up with it.
+                Err(_) => self.reap(),
+            }
+        }
+        self.exit
+    }
+
+    /// Reaps the leader if it has ended; from then on its number belongs to anybody.
+    fn reap(&mut self) {
+        let Some(leader) = &mut self.leader else { return };
+        let status = process_tree::reap(leader);
+        if matches!(status, Ok(None)) {
+            return;
+        }
+        self.leader = None;
+        let exit = status.ok().flatten().map_or(LOST, Exit::from);
+        self.exit.get_or_insert(exit);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.reap();
+        let Some(leader) = self.leader.take() else { return };
+        // What is killed ends soon, but seldom as soon as this.
+        Dropped::add(leader);
+    }
+}
+
+/// Servers that were dropped and have still to be reaped, by one thread for all.
+struct Dropped {
+    leaders: Vec<process::Child>,
+    /// Whether the thread runs.
+    busy: bool,
+}
+
+static DROPPED: Mutex<Dropped> = Mutex::new(Dropped { leaders: Vec::new(), busy: false });
+
+impl Dropped {
+    fn lock() -> MutexGuard<'static, Self> {
+        DROPPED.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(leader: process::Child) {
+        let mut dropped = Self::lock();
+        dropped.leaders.push(leader);
+        if !dropped.busy {
+            let reaper = thread::Builder::new().name("reaper".into());
+            dropped.busy = reaper.spawn(Self::reap).is_ok();
+            if !dropped.busy {
+                tracing::warn!("no thread to reap a server that was dropped: it stays a zombie");
+            }
+        }
+    }
+
+    fn reap() {
+        loop {
+            let mut dropped = Self::lock();
+            dropped.leaders.retain_mut(|leader| matches!(process_tree::reap(leader), Ok(None)));
+            dropped.busy = !dropped.leaders.is_empty();
+            if !dropped.busy {
+                return;
+            }
+            drop(dropped);
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// The process table, or `None` where it cannot be read.
+static PROCESSES: Looks<Vec<Seen>> = Looks::new(process_tree::look_around);

@@ -1,0 +1,224 @@
+//! Bodies: of requests towards a server, of responses towards a client.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+
+use crate::progress::{Form, Part, Payload, Transmit};
+use crate::protocol::sse;
+use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::in_flight::OpenCall;
+
+/// Bytes of events that are written together: so many reach the client in one write, however many
+/// reads they came in.
+pub(crate) const BATCH_BYTES: usize = 16 << 10;
+
+/// Pieces from this length on are passed on as they are; shorter ones are copied together.
+const COPY_MAX: usize = 4 << 10;
+
+/// The body of a request towards a server.
+pub(crate) enum RequestBody {
+    /// All of it.
+    Whole(Option<Bytes>),
+    /// One too large to be held: its beginning, and the rest as it comes.
+    Passing(VecDeque<Bytes>, Box<Incoming>),
+}
+
+impl RequestBody {
+    /// Nothing.
+    pub(crate) fn empty() -> Self {
+        Self::Whole(None)
+    }
+}
+
+impl From<Bytes> for RequestBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole((!bytes.is_empty()).then_some(bytes))
+    }
+}
+
+impl http_body::Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Passing(first, rest) => match first.pop_front() {
+                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                None => Pin::new(&mut **rest).poll_frame(cx),
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Passing(first, rest) => first.is_empty() && rest.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Passing(first, rest) => {
+                let held = first.iter().map(Bytes::len).sum::<usize>() as u64;
+                rest.size_hint()
+                    .exact()
+                    .map_or_else(SizeHint::new, |rest| SizeHint::with_exact(held + rest))
+            }
+        }
+    }
+}
+
+/// Something that makes the bytes of a response as the client takes them.
+pub(crate) trait Source: Send {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>>;
+}
+
+/// The body of a response towards a client.
+pub enum Body {
+    /// All of it.
+    Whole(Option<Bytes>),
+    /// The server's, as it comes: what was held of it, and the rest. With the call that is open until
+    /// its end.
+    #[expect(private_interfaces, reason = "made in here only")]
+    Piped(Option<Bytes>, Box<UpstreamBody>, Option<OpenCall>),
+    /// A stream of events.
+    #[expect(private_interfaces, reason = "made in here only")]
+    Stream(Box<dyn Source>),
+}
+
+impl Body {
+    pub(crate) fn piped(held: Option<Bytes>, rest: UpstreamBody, open: Option<OpenCall>) -> Self {
+        Self::Piped(held, Box::new(rest), open)
+    }
+
+    /// Nothing.
+    pub fn empty() -> Self {
+        Self::Whole(None)
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole((!bytes.is_empty()).then_some(bytes))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = UpstreamError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Piped(held, rest, _) => match held.take() {
+                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                None => rest.poll_frame(cx),
+            },
+            Self::Stream(source) => source.poll(cx).map(|data| data.map(|d| d.map(Frame::data))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Piped(held, rest, _) => held.is_none() && rest.is_end(),
+            Self::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Piped(held, rest, _) => {
+                let held = held.as_ref().map_or(0, Bytes::len) as u64;
+                let rest = rest.size();
+                rest.exact().map_or_else(SizeHint::new, |rest| SizeHint::with_exact(held + rest))
+            }
+            Self::Stream(_) => SizeHint::new(),
+        }
+    }
+}
+
+/// Events that are about to be written.
+#[derive(Default)]
+pub(crate) struct Batch {
+    ready: VecDeque<Bytes>,
+    tail: BytesMut,
+    bytes: usize,
+    /// Something has been written on this stream.
+    pub(crate) begun: bool,
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= BATCH_BYTES
+    }
+
+    /// Bytes as they came.
+    pub(crate) fn raw(&mut self, bytes: &Bytes) {
+        self.bytes += bytes.len();
+        if bytes.len() < COPY_MAX {
+            self.tail.extend_from_slice(bytes);
+        } else {
+            self.close_tail();
+            self.ready.push_back(bytes.clone());
+        }
+    }
+
+    /// What a filter gives out.
+    pub(crate) fn transmit(&mut self, transmit: &Transmit) {
+        let Transmit { payload, part } = transmit;
+        match (payload.form(), part) {
+            (Form::AsCame, _) | (_, Part::Piece | Part::End) => {
+                payload.pieces().for_each(|piece| self.raw(piece));
+            }
+            (Form::Own(None), Part::Whole) => self.own(payload),
+            (Form::Own(Some(frame)), Part::Whole) => {
+                let before = self.tail.len();
+                sse::append_rewritten(&mut self.tail, frame, payload.pieces());
+                self.bytes += self.tail.len() - before;
+            }
+        }
+    }
+
+    /// A message of ours.
+    pub(crate) fn own(&mut self, payload: &Payload) {
+        let before = self.tail.len();
+        sse::append(&mut self.tail, payload.pieces());
+        self.bytes += self.tail.len() - before;
+    }
+
+    fn close_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.ready.push_back(self.tail.split().freeze());
+        }
+    }
+
+    /// What can be written next.
+    pub(crate) fn take(&mut self) -> Option<Bytes> {
+        if self.ready.is_empty() {
+            self.close_tail();
+        }
+        let next = self.ready.pop_front()?;
+        self.bytes -= next.len();
+        self.begun = true;
+        Some(next)
+    }
+}

@@ -1,0 +1,449 @@
+//! Connections to the server of a route.
+//!
+//! An HTTP/1 connection is driven by whoever reads its response, in the same task: there is no task
+//! and no channel between the server's bytes and the client's, and when a client leaves, the
+//! connection goes with its response. HTTP/2 connections are shared and have a task of their own.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, poll_fn};
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::body::RequestBody;
+use crate::observe::metrics::Traffic;
+use crate::transport::mcp_http::lifecycle::Lifecycle;
+
+/// Unused connections that are kept for one server.
+const IDLE_MAX: usize = 64;
+
+/// How long they are kept: servers commonly close theirs after 5 s, and a request that meets the
+/// closing is lost.
+const IDLE_FOR: Duration = Duration::from_secs(3);
+
+/// What a connection may hold back in each direction, in bytes. A client that reads slowly costs so
+/// much and no more.
+const BUFFER_MAX: usize = 64 << 10;
+
+/// Anything that bytes go over.
+pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+/// A connected byte stream.
+pub type Io = Box<dyn Wire>;
+
+/// Makes connections inside this process.
+pub type InProcess = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Io>> + Send + Sync>;
+
+/// How the server of a route is reached.
+#[derive(Clone)]
+pub(crate) enum Connector {
+    /// Over the network.
+    Tcp {
+        /// Its name or address.
+        host: String,
+        /// Its port.
+        port: u16,
+        /// With TLS, and as whom the server has to show itself.
+        tls: Option<(TlsConnector, ServerName<'static>)>,
+        /// HTTP/2 is spoken without having been negotiated.
+        http2: bool,
+    },
+    /// Within this process.
+    InProcess(InProcess),
+}
+
+/// Why a server could not be asked, or did not answer in full.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// There is no connection to it.
+    #[error("cannot connect to {to}")]
+    Connect {
+        /// Host and port.
+        to: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Connecting took too long.
+    #[error("cannot connect to {to} within {within:?}")]
+    ConnectTimeout {
+        /// Host and port.
+        to: String,
+        /// The time that was allowed.
+        within: Duration,
+    },
+    /// The connection failed, or what came over it is no HTTP.
+    #[error("the connection to the server failed")]
+    Http(#[from] hyper::Error),
+    /// What it compressed cannot be read.
+    #[error("what the server compressed cannot be read")]
+    Compressed(#[source] io::Error),
+    /// We ended it.
+    #[error("{0}")]
+    BrokenOff(&'static str),
+    /// It said nothing for too long.
+    #[error("the server said nothing for {0:?}")]
+    Idle(Duration),
+}
+
+impl UpstreamError {
+    /// Its name in metrics; `None` if it is our own doing.
+    pub(crate) fn kind(&self) -> Option<&'static str> {
+        match self {
+            Self::Connect { .. } => Some("connect"),
+            Self::ConnectTimeout { .. } => Some("connect-timeout"),
+            Self::Http(_) => Some("http"),
+            Self::Compressed(_) => Some("compressed"),
+            Self::Idle(_) => Some("idle"),
+            Self::BrokenOff(_) => None,
+        }
+    }
+}
+
+type Connection = http1::Connection<TokioIo<Io>, RequestBody>;
+
+/// An HTTP/1 connection that is driven by its user.
+struct Link {
+    sender: http1::SendRequest<RequestBody>,
+    /// `None` once it has ended.
+    connection: Option<Connection>,
+}
+
+impl Link {
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Some(connection) = &mut self.connection
+            && connection.poll_unpin(cx).is_ready()
+        {
+            self.connection = None;
+        }
+    }
+
+    /// Whether another request may be sent on it.
+    fn is_idle(&mut self) -> bool {
+        self.drive(&mut Context::from_waker(Waker::noop()));
+        self.connection.is_some() && self.sender.is_ready()
+    }
+}
+
+/// The server of a route, and connections to it that are not in use.
+pub(crate) struct Client {
+    connector: Connector,
+    connect_timeout: Duration,
+    lifecycle: Option<Lifecycle>,
+    traffic: Traffic,
+    idle: Mutex<Vec<(Instant, Link)>>,
+    shared: tokio::sync::Mutex<Option<http2::SendRequest<RequestBody>>>,
+}
+
+enum Connected {
+    One(Box<Link>),
+    Shared(http2::SendRequest<RequestBody>),
+}
+
+impl Client {
+    /// No connection is made before the first request. `traffic` counts their bytes.
+    pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
+        let (traffic, lifecycle, idle) = (traffic.clone(), None, Mutex::default());
+        let shared = tokio::sync::Mutex::default();
+        Self { connector, connect_timeout, lifecycle, traffic, idle, shared }
+    }
+
+    /// Some requests are answered in the server's place.
+    #[must_use]
+    pub(crate) fn with_lifecycle(self, lifecycle: Option<Lifecycle>) -> Self {
+        Self { lifecycle, ..self }
+    }
+
+    /// Sends a request and waits for the head of the response; where the route says so, it is answered
+    /// in the server's place.
+    ///
+    /// # Errors
+    /// Those of [`Client::pass`].
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        match &self.lifecycle {
+            None => self.pass(request).await,
+            // In a box: it is rare, and must not make the way of a call larger.
+            Some(lifecycle) => Box::pin(lifecycle.send(self, request)).await,
+        }
+    }
+
+    /// Sends a request to the server and waits for the head of the response. A request that provably was
+    /// not written is sent again on a new connection; any other is not.
+    ///
+    /// # Errors
+    /// If there is no connection, or it fails before there is a head.
+    pub(crate) async fn pass(
+        self: &Arc<Self>,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        loop {
+            let idle = self.take_idle();
+            let reused = idle.is_some();
+            let connected = match idle {
+                Some(link) => Connected::One(Box::new(link)),
+                // In a box: it is large, and rare.
+                None => Box::pin(self.connect()).await?,
+            };
+            let mut link = match connected {
+                Connected::One(link) => link,
+                Connected::Shared(mut sender) => {
+                    let response = sender.send_request(request).await?;
+                    return Ok(response.map(UpstreamBody::shared));
+                }
+            };
+            // HTTP/2 has been offered, and this is none: a server is asked for a path then.
+            if request.uri().scheme().is_some()
+                && let Some(path) = request.uri().path_and_query().cloned()
+            {
+                *request.uri_mut() = path.into();
+            }
+            let mut sent = Box::pin(link.sender.try_send_request(request));
+            let answered = poll_fn(|cx| {
+                link.drive(cx);
+                sent.as_mut().poll(cx)
+            });
+            match answered.await {
+                Ok(response) => {
+                    return Ok(response.map(|incoming| UpstreamBody {
+                        said: Said::Theirs(incoming),
+                        link: Some(*link),
+                        client: Some(Arc::clone(self)),
+                    }));
+                }
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) if reused => request = unsent,
+                    _ => return Err(error.into_error().into()),
+                },
+            }
+        }
+    }
+
+    fn take_idle(&self) -> Option<Link> {
+        loop {
+            let (since, mut link) = self.idle.lock().ok()?.pop()?;
+            if since.elapsed() < IDLE_FOR && link.is_idle() {
+                return Some(link);
+            }
+        }
+    }
+
+    fn keep(&self, mut link: Link) {
+        if link.is_idle()
+            && let Ok(mut idle) = self.idle.lock()
+        {
+            // The oldest are at the front, and none is used again that is older than one in use.
+            let fresh = idle.iter().position(|(since, _)| since.elapsed() < IDLE_FOR);
+            let stale = fresh.unwrap_or(idle.len());
+            idle.drain(..stale);
+            if idle.len() < IDLE_MAX {
+                idle.push((Instant::now(), link));
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Connected, UpstreamError> {
+        let (io, negotiated) = match &self.connector {
+            Connector::InProcess(connect) => (connect().await, false),
+            Connector::Tcp { http2: true, tls: None, .. } => return self.connect_shared().await,
+            Connector::Tcp { tls, .. } => {
+                if tls.is_some()
+                    && let Some(sender) = self.shared_sender().await
+                {
+                    return Ok(Connected::Shared(sender));
+                }
+                self.connect_tcp().await?
+            }
+        };
+        let to = self.name();
+        let io = io.map_err(|source| UpstreamError::Connect { to, source })?;
+        let io: Io = Box::new(self.traffic.over(io));
+        if negotiated {
+            return self.share(io).await;
+        }
+        let handshake = http1::Builder::new()
+            .max_buf_size(BUFFER_MAX)
+            .preserve_header_case(true)
+            .handshake(TokioIo::new(io));
+        let (sender, connection) = handshake.await?;
+        Ok(Connected::One(Box::new(Link { sender, connection: Some(connection) })))
+    }
+
+    async fn connect_tcp(&self) -> Result<(io::Result<Io>, bool), UpstreamError> {
+        let Connector::Tcp { host, port, tls, .. } = &self.connector else {
+            return Ok((Err(io::ErrorKind::Unsupported.into()), false));
+        };
+        let connect = async {
+            let tcp = TcpStream::connect((&**host, *port)).await?;
+            tcp.set_nodelay(true)?;
+            let Some((connector, name)) = tls else { return Ok((Box::new(tcp) as Io, false)) };
+            let tls = connector.connect(name.clone(), tcp).await?;
+            let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+            Ok((Box::new(tls) as Io, http2))
+        };
+        let within = self.connect_timeout;
+        match timeout(within, connect).await {
+            Err(_) => Err(UpstreamError::ConnectTimeout { to: self.name(), within }),
+            Ok(Ok((io, http2))) => Ok((Ok(io), http2)),
+            Ok(Err(error)) => Ok((Err(error), false)),
+        }
+    }
+
+    async fn shared_sender(&self) -> Option<http2::SendRequest<RequestBody>> {
+        let shared = self.shared.lock().await;
+        shared.as_ref().filter(|sender| !sender.is_closed()).cloned()
+    }
+
+    async fn connect_shared(&self) -> Result<Connected, UpstreamError> {
+        if let Some(sender) = self.shared_sender().await {
+            return Ok(Connected::Shared(sender));
+        }
+        let (io, _) = self.connect_tcp().await?;
+        let to = self.name();
+        let io = io.map_err(|source| UpstreamError::Connect { to, source })?;
+        self.share(Box::new(self.traffic.over(io))).await
+    }
+
+    async fn share(&self, io: Io) -> Result<Connected, UpstreamError> {
+        let handshake = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(u32::try_from(BUFFER_MAX).ok())
+            .initial_connection_window_size(1 << 20)
+            .max_send_buf_size(BUFFER_MAX)
+            .timer(hyper_util::rt::TokioTimer::new())
+            .keep_alive_interval(Duration::from_secs(20))
+            .handshake(TokioIo::new(io));
+        let (sender, connection) = handshake.await?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "an HTTP/2 connection to a server has ended");
+            }
+        });
+        *self.shared.lock().await = Some(sender.clone());
+        Ok(Connected::Shared(sender))
+    }
+
+    /// Host and port, for people.
+    fn name(&self) -> String {
+        match &self.connector {
+            Connector::Tcp { host, port, .. } => format!("{host}:{port}"),
+            Connector::InProcess(_) => "the embedded server".to_owned(),
+        }
+    }
+}
+
+/// The body of a response. Dropping it before its end closes its connection.
+pub(crate) struct UpstreamBody {
+    said: Said,
+    link: Option<Link>,
+    client: Option<Arc<Client>>,
+}
+
+/// Who speaks.
+enum Said {
+    /// The server.
+    Theirs(Incoming),
+    /// The proxy in its place: all of it, until it is taken.
+    Ours(Option<Bytes>),
+}
+
+impl UpstreamBody {
+    fn shared(incoming: Incoming) -> Self {
+        Self { said: Said::Theirs(incoming), link: None, client: None }
+    }
+
+    /// A body of ours.
+    pub(crate) fn own(bytes: Bytes) -> Self {
+        let said = Said::Ours(Some(bytes).filter(|bytes| !bytes.is_empty()));
+        Self { said, link: None, client: None }
+    }
+
+    /// Whether the body is known to be over.
+    pub(crate) fn is_end(&self) -> bool {
+        match &self.said {
+            Said::Theirs(incoming) => incoming.is_end_stream(),
+            Said::Ours(bytes) => bytes.is_none(),
+        }
+    }
+
+    /// How long it will be, if that is known.
+    pub(crate) fn size(&self) -> SizeHint {
+        match &self.said {
+            Said::Theirs(incoming) => incoming.size_hint(),
+            Said::Ours(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+        }
+    }
+
+    /// The next frame.
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
+        let incoming = match &mut self.said {
+            Said::Theirs(incoming) => incoming,
+            Said::Ours(bytes) => {
+                return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
+            }
+        };
+        let mut frame = Pin::new(&mut *incoming).poll_frame(cx);
+        if frame.is_pending()
+            && let Some(link) = &mut self.link
+        {
+            link.drive(cx);
+            frame = Pin::new(incoming).poll_frame(cx);
+        }
+        let frame = std::task::ready!(frame);
+        if frame.is_none()
+            && let (Some(link), Some(client)) = (self.link.take(), self.client.take())
+        {
+            client.keep(link);
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::Http)))
+    }
+
+    /// The next bytes; trailers are left out.
+    pub(crate) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        loop {
+            match std::task::ready!(self.poll_frame(cx)) {
+                None => return Poll::Ready(None),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for UpstreamBody {
+    fn drop(&mut self) {
+        // A body that is over without having been asked once more.
+        if self.is_end()
+            && let (Some(link), Some(client)) = (self.link.take(), self.client.take())
+        {
+            client.keep(link);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Which route a path belongs to, and which part of it: pure.
+//!
+//! Paths are compared as they are written. Nothing is decoded, merged or resolved: `/%61`, `//a` and
+//! `/b/../a` are not `/a`.
+
+use std::collections::BTreeMap;
+
+use crate::config::routes::{Route, Upstream};
+
+/// Documents that say how to be authorized, found beside a server rather than in it (RFC 8414,
+/// RFC 9728, OpenID Connect Discovery).
+const DOCUMENTS: [&str; 3] =
+    ["oauth-protected-resource", "oauth-authorization-server", "openid-configuration"];
+
+/// Where a request has arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The number of the route, in the order of the file.
+    pub route: usize,
+    /// What of the route.
+    pub part: Part,
+}
+
+/// The parts of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// `/a`: its Streamable HTTP endpoint.
+    Endpoint,
+    /// `/a/sse`: its HTTP+SSE stream.
+    Sse,
+    /// `/a/messages`: where clients of HTTP+SSE post. With what follows, as it is written: nothing,
+    /// or `/` and more, without segments that lead elsewhere.
+    Messages(String),
+    /// A document about authorization: its path on the upstream's origin, as it is written there.
+    WellKnown(String),
+}
+
+/// The paths of all routes.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    /// By path, without the slash that may end it.
+    routes: BTreeMap<String, usize>,
+    /// The path of each route's upstream, if it is reached over HTTP; empty for the root.
+    upstreams: Vec<Option<String>>,
+}
+
+impl Places {
+    /// The places of these routes.
+    pub fn new<'a>(routes: impl IntoIterator<Item = &'a Route>) -> Self {
+        let mut places = Self::default();
+        routes.into_iter().for_each(|route| places.enter(route, false));
+        places
+    }
+
+    /// One more. Of one that is `late`, whose calls alone go on, there are no documents.
+    pub fn enter(&mut self, route: &Route, late: bool) {
+        let number = self.upstreams.len();
+        self.routes.insert(without_slash(&route.path).to_owned(), number);
+        self.upstreams.push(upstream_path(&route.upstream).filter(|_| !late));
+    }
+
+    /// Where a request with this path belongs, if anywhere. A slash may end the path of a part.
+    pub fn find(&self, path: &str) -> Option<Place> {
+        let place = |(route, part)| Place { route, part };
+        let plain = without_slash(path);
+        let found = self.exact(plain).map(|route| (route, Part::Endpoint));
+        found
+            .or_else(|| Some((self.exact(plain.strip_suffix("/sse")?)?, Part::Sse)))
+            .or_else(|| self.messages(path))
+            .or_else(|| self.beside(plain))
+            .or_else(|| self.below(plain))
+            .map(place)
+    }
+
+    fn exact(&self, path: &str) -> Option<usize> {
+        self.routes.get(path).copied()
+    }
+
+    fn messages(&self, path: &str) -> Option<(usize, Part)> {
+        path.match_indices("/messages").find_map(|(at, word)| {
+            let rest = &path[at + word.len()..];
+            let whole = rest.is_empty() || rest.starts_with('/');
+            let route = self.exact(&path[..at]).filter(|_| whole && leads_down(rest))?;
+            Some((route, Part::Messages(rest.to_owned())))
+        })
+    }
+
+    /// `/.well-known/NAME/a` and what is below, as RFC 8414 and RFC 9728 form it; and
+    /// `/.well-known/NAME` alone, which can only mean a route if there is no other.
+    fn beside(&self, path: &str) -> Option<(usize, Part)> {
+        let (name, rest) = DOCUMENTS.iter().find_map(|name| {
+            let rest = path.strip_prefix("/.well-known/")?.strip_prefix(name)?;
+            (rest.is_empty() || rest.starts_with('/')).then_some((name, rest))
+        })?;
+        if rest.is_empty() {
+            let mut over_http = (0..).zip(&self.upstreams).filter(|(_, path)| path.is_some());
+            let (Some((only, _)), None) = (over_http.next(), over_http.next()) else { return None };
+            return Some((only, Part::WellKnown(format!("/.well-known/{name}"))));
+        }
+        // The longest path of a route, if one begins another.
+        let ends = rest.match_indices('/').map(|(at, _)| at).skip(1).chain([rest.len()]);
+        let ends: Vec<usize> = ends.collect();
+        let (route, below) = ends.iter().rev().find_map(|end| {
+            let (path, below) = rest.split_at(*end);
+            Some((self.exact(path)?, below))
+        })?;
+        let upstream = self.upstreams[route].as_ref().filter(|_| leads_down(below))?;
+        Some((route, Part::WellKnown(format!("/.well-known/{name}{upstream}{below}"))))
+    }
+
+    /// `/a/.well-known/NAME`, as OpenID Connect forms it.
+    fn below(&self, path: &str) -> Option<(usize, Part)> {
+        let (above, name) = path.rsplit_once("/.well-known/")?;
+        let route = self.exact(above).filter(|_| DOCUMENTS.contains(&name))?;
+        let upstream = self.upstreams[route].as_ref()?;
+        Some((route, Part::WellKnown(format!("{upstream}/.well-known/{name}"))))
+    }
+}
+
+fn without_slash(path: &str) -> &str {
+    path.strip_suffix('/').unwrap_or(path)
+}
+
+fn upstream_path(upstream: &Upstream) -> Option<String> {
+    let Upstream::Http(http) = upstream else { return None };
+    let url = http.url.as_ref().or(http.sse.as_ref())?;
+    Some(without_slash(url.path()).to_owned())
+}
+
+/// Whether a path that is appended to another stays below it, however the upstream resolves it.
+fn leads_down(rest: &str) -> bool {
+    let lower = rest.to_ascii_lowercase();
+    let coded = ["%2e", "%2f", "%5c", "\\"].iter().any(|odd| lower.contains(odd));
+    let dots = rest.split('/').any(|segment| matches!(segment, "." | ".."));
+    !coded && !dots && !rest.contains("//")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::routes::HttpUpstream;
+
+    fn http(path: &str, url: &str) -> Route {
+        let upstream = HttpUpstream {
+            url: Some(url.parse().unwrap()),
+            sse: None,
+            http2: false,
+            ca_file: None,
+            client_certificate: None,
+            lifecycle: None,
+        };
+        Route::new(path.to_owned(), Upstream::Http(upstream))
+    }
+
+    fn places() -> Places {
+        Places::new(&[
+            http("/a", "https://up.example/mcp"),
+            http("/a/b", "https://up.example/deep/mcp/"),
+            http("/top", "https://up.example"),
+            Route::new("/demo".to_owned(), Upstream::Demo),
+            http("/x/messages-old", "https://up.example/x"),
+        ])
+    }
+
+    #[track_caller]
+    fn check(path: &str, expected: Option<(usize, Part)>) {
+        let expected = expected.map(|(route, part)| Place { route, part });
+        assert_eq!(places().find(path), expected, "{path}");
+    }
+
+    fn messages(rest: &str) -> Part {
+        Part::Messages(rest.to_owned())
+    }
+
+    fn document(path: &str) -> Part {
+        Part::WellKnown(path.to_owned())
+    }
+
+    #[test]
+    fn a_route_has_an_endpoint_and_the_two_parts_of_http_sse() {
+        check("/a", Some((0, Part::Endpoint)));
+        check("/a/", Some((0, Part::Endpoint)));
+        check("/a/b", Some((1, Part::Endpoint)));
+        check("/demo", Some((3, Part::Endpoint)));
+        check("/a/sse", Some((0, Part::Sse)));
+        check("/a/b/sse/", Some((1, Part::Sse)));
+        check("/a/messages", Some((0, messages(""))));
+        check("/a/messages/", Some((0, messages("/"))));
+        check("/a/messages/x/y", Some((0, messages("/x/y"))));
+        check("/a/messages/messages", Some((0, messages("/messages"))));
+        check("/x/messages-old/messages/1", Some((4, messages("/1"))));
+        check("/x/messages-old", Some((4, Part::Endpoint)));
+    }
+
+    #[test]
+    fn nothing_is_matched_by_accident() {
+        for path in [
+            "",
+            "/",
+            "*",
+            "//",
+            "/b",
+            "a",
+            "//a",
+            "/a//",
+            "/A",
+            "/a/c",
+            "/ab",
+            "/%61",
+            "/a%2Fsse",
+            "/a/./",
+            "/a/.",
+            "/a/..",
+            "/b/../a",
+            "/a/b/../sse",
+            "/a;x",
+            "/a\\",
+            "/a/sse/x",
+            "/a//sse",
+            "/a/SSE",
+            "/a/messagesx",
+            "/a/messages//x",
+            "/a/messages/..",
+            "/a/messages/../../b",
+            "/a/messages/%2E%2e/b",
+            "/a/messages/x%2f..%2f..",
+            "/a/messages/x\\..\\",
+            "/messages",
+            "/sse",
+            "/x",
+            "/x/messages",
+        ] {
+            check(path, None);
+        }
+    }
+
+    #[test]
+    fn documents_about_a_route_are_those_about_its_upstream() {
+        for name in DOCUMENTS {
+            let beside = |rest: &str| format!("/.well-known/{name}{rest}");
+            check(&beside("/a"), Some((0, document(&beside("/mcp")))));
+            check(&beside("/a/"), Some((0, document(&beside("/mcp")))));
+            check(&beside("/a/x/y"), Some((0, document(&beside("/mcp/x/y")))));
+            check(&beside("/a/b"), Some((1, document(&beside("/deep/mcp")))));
+            check(&beside("/a/b/c"), Some((1, document(&beside("/deep/mcp/c")))));
+            check(&beside("/a/bc"), Some((0, document(&beside("/mcp/bc")))));
+            check(&beside("/top"), Some((2, document(&beside("")))));
+            check(&beside("/top/mcp"), Some((2, document(&beside("/mcp")))));
+            check(
+                &format!("/a{}", beside("")),
+                Some((0, document(&format!("/mcp{}", beside(""))))),
+            );
+            check(&format!("/top{}", beside("")), Some((2, document(&beside("")))));
+            for path in [
+                beside("/b"),
+                beside("/demo"),
+                beside("/ab"),
+                beside("x/a"),
+                beside("//a"),
+                beside("/a//x"),
+                beside("/a/.."),
+                beside("/a/../secret"),
+                beside("/a/%2e%2E/secret"),
+                beside("/a/..%2fsecret"),
+                format!("/demo{}", beside("")),
+                format!("/b{}", beside("")),
+                format!("{}{}", beside(""), beside("/a")),
+            ] {
+                check(&path, None);
+            }
+        }
+        check("/.well-known/other/a", None);
+        check("/.well-known/a", None);
+        check("/a/.well-known/other", None);
+        check("/a/.well-known/", None);
+    }
+
+    #[test]
+    fn the_root_document_is_that_of_the_only_route_over_http() {
+        let root = "/.well-known/oauth-protected-resource";
+        check(root, None);
+        let demo = Route::new("/demo".to_owned(), Upstream::Demo);
+        let only = Places::new(&[demo.clone(), http("/a", "https://up.example/mcp")]);
+        let place = Place { route: 1, part: document(root) };
+        assert_eq!(only.find(root), Some(place.clone()));
+        assert_eq!(only.find(&format!("{root}/")), Some(place));
+        assert_eq!(Places::new(&[demo]).find(root), None);
+    }
+}

@@ -1,0 +1,371 @@
+//! Which headers pass from one side to the other: pure.
+//!
+//! What belongs to one connection stays there; everything else passes as it came, in its order and
+//! as often as it was there, unknown `Mcp-Param-*` included. `X-Forwarded-*` pass and are not added:
+//! no MCP server needs them, and some trust them.
+
+use http::header::{
+    ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+
+use super::via::Via;
+use crate::config::routes::HeaderRules;
+
+/// What happens to a message between its two sides.
+#[derive(Debug, Clone, Copy)]
+pub struct Passage<'a> {
+    /// Our name in `Via`.
+    pub via: &'a Via,
+    /// What the route sets and removes.
+    pub rules: &'a HeaderRules,
+    /// The version of the message as it came to us.
+    pub received: Version,
+    /// The body that goes out is not the one that came: its length and its digests are others.
+    pub body_changes: bool,
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Onward<'a> {
+    /// The upstream's authority, for `Host`; `None` towards HTTP/2, which has it elsewhere.
+    pub host: Option<&'a HeaderValue>,
+    /// The route is only piped: the upstream may compress what nobody reads on the way.
+    pub opaque: bool,
+    /// `Authorization` was for us and goes no further.
+    pub authorization_was_ours: bool,
+}
+
+/// The headers of a request towards its upstream.
+///
+/// `Authorization` and cookies are among them: whoever calls sends them to the route's own upstream
+/// and nowhere else.
+pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_>) -> HeaderMap {
+    let ours = |name: &HeaderName| {
+        *name == HOST
+            // We have answered it: `100 Continue` came from us.
+            || *name == EXPECT
+            || (*name == AUTHORIZATION && to.authorization_was_ours)
+            || (*name == ACCEPT_ENCODING && !to.opaque)
+            || *name == COOKIE
+    };
+    // The host leads, as in what browsers and SDKs send.
+    let mut passed = HeaderMap::with_capacity(headers.len() + 4);
+    if let Some(host) = to.host {
+        passed.insert(HOST, host.clone());
+    }
+    let cookies = cookies(&headers);
+    pass(headers, passage, ours, &mut passed);
+    if let Some(cookies) = cookies {
+        passed.insert(COOKIE, cookies);
+    }
+    if !to.opaque {
+        passed.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
+    finish(passage, &mut passed);
+    passed
+}
+
+/// The headers of a response towards the client.
+pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap {
+    let mut passed = HeaderMap::with_capacity(headers.len() + 2);
+    // It speaks of the upstream's own address, which the client must not turn to.
+    pass(headers, passage, |name| *name == ALT_SVC, &mut passed);
+    finish(passage, &mut passed);
+    passed
+}
+
+fn pass(
+    headers: HeaderMap,
+    passage: &Passage<'_>,
+    ours: impl Fn(&HeaderName) -> bool,
+    passed: &mut HeaderMap,
+) {
+    let named = named_by_connection(&headers);
+    let stays = |name: &HeaderName| {
+        is_hop_by_hop(name)
+            || named.contains(name)
+            || (passage.body_changes && is_about_the_body(name))
+            || passage.rules.remove.contains(name)
+            || ours(name)
+    };
+    let mut last: Option<HeaderName> = None;
+    for (name, value) in headers {
+        // A name comes with its first value only.
+        if name.is_some() {
+            last = name.filter(|name| !stays(name));
+        }
+        if let Some(name) = &last {
+            passed.append(name, value);
+        }
+    }
+}
+
+fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
+    passage.via.append(passed, passage.received);
+    // Those of the message have not passed; these are ours. They stand last: nothing moves.
+    for name in passage.rules.remove.iter().filter(|name| [VIA, ACCEPT_ENCODING].contains(name)) {
+        passed.remove(name);
+    }
+    for (name, value) in &passage.rules.set {
+        if !is_hop_by_hop(name) {
+            passed.insert(name, value.clone());
+        }
+    }
+}
+
+/// Headers of one connection, which never pass, whatever `Connection` says.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
+        || matches!(name.as_str(), "keep-alive" | "http2-settings")
+        || name.as_str().starts_with("proxy-")
+}
+
+/// Headers that are wrong when the body is another.
+fn is_about_the_body(name: &HeaderName) -> bool {
+    *name == CONTENT_LENGTH
+        || matches!(name.as_str(), "content-md5" | "digest" | "content-digest" | "repr-digest")
+}
+
+/// Takes out what is wrong when the body becomes another.
+pub(crate) fn forget_the_body(headers: &mut HeaderMap) {
+    let wrong: Vec<HeaderName> =
+        headers.keys().filter(|name| is_about_the_body(name)).cloned().collect();
+    for name in wrong {
+        headers.remove(name);
+    }
+}
+
+/// The headers that `Connection` names, and that go no further than this connection.
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let lines = headers.get_all(CONNECTION).iter();
+    let names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
+}
+
+/// Cookies in one line: HTTP/2 may bring them in several, HTTP/1.1 knows only one.
+fn cookies(headers: &HeaderMap) -> Option<HeaderValue> {
+    let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    match lines[..] {
+        [] => None,
+        [_] => headers.get(COOKIE).cloned(),
+        _ => HeaderValue::from_bytes(&lines.join(&b"; "[..])).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(lines: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            let (name, value) = line.split_once(": ").unwrap();
+            let name: HeaderName = name.parse().unwrap();
+            headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        headers
+    }
+
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        headers.iter().map(|(name, value)| format!("{name}: {}", text(value))).collect()
+    }
+
+    struct Case {
+        rules: HeaderRules,
+        body_changes: bool,
+        host: Option<&'static str>,
+        opaque: bool,
+        authorization_was_ours: bool,
+    }
+
+    impl Default for Case {
+        fn default() -> Self {
+            Self {
+                rules: HeaderRules::default(),
+                body_changes: false,
+                host: Some("up.example:8080"),
+                opaque: false,
+                authorization_was_ours: false,
+            }
+        }
+    }
+
+    impl Case {
+        fn run(&self, headers: &[&str], request: bool) -> Vec<String> {
+            let via = Via::named(7);
+            let passage = Passage {
+                via: &via,
+                rules: &self.rules,
+                received: Version::HTTP_11,
+                body_changes: self.body_changes,
+            };
+            let host = self.host.map(HeaderValue::from_static);
+            let to = Onward {
+                host: host.as_ref(),
+                opaque: self.opaque,
+                authorization_was_ours: self.authorization_was_ours,
+            };
+            lines(&if request {
+                request_headers(map(headers), &passage, &to)
+            } else {
+                response_headers(map(headers), &passage)
+            })
+        }
+
+        #[track_caller]
+        fn request(&self, headers: &[&str], passed: &[&str]) {
+            assert_eq!(self.run(headers, true), passed);
+        }
+
+        #[track_caller]
+        fn response(&self, headers: &[&str], passed: &[&str]) {
+            assert_eq!(self.run(headers, false), passed);
+        }
+    }
+
+    const HOP: &str = "via: 1.1 milepost-00000007";
+    const HOST: &str = "host: up.example:8080";
+    const IDENTITY: &str = "accept-encoding: identity";
+
+    #[test]
+    fn everything_passes_in_its_order_and_as_often_as_it_came() {
+        Case::default().request(
+            &[
+                "host: localhost:7332",
+                "mcp-param-z: =?base64?SGk=?=",
+                "mcp-param-a: ",
+                "mcp-param-z: 2",
+                "authorization: Bearer abc",
+                "origin: http://localhost:6274",
+                "accept: application/json, text/event-stream",
+                "x-forwarded-for: 10.0.0.1",
+                "content-length: 12",
+                "mcp-session-id: s",
+                "x-odd: caf\u{e9}",
+            ],
+            &[
+                HOST,
+                "mcp-param-z: =?base64?SGk=?=",
+                "mcp-param-z: 2",
+                "mcp-param-a: ",
+                "authorization: Bearer abc",
+                "origin: http://localhost:6274",
+                "accept: application/json, text/event-stream",
+                "x-forwarded-for: 10.0.0.1",
+                "content-length: 12",
+                "mcp-session-id: s",
+                "x-odd: caf\u{e9}",
+                IDENTITY,
+                HOP,
+            ],
+        );
+    }
+
+    #[test]
+    fn what_belongs_to_one_connection_stays_there() {
+        let hop_by_hop = [
+            "connection: keep-alive, X-Private, , bad name",
+            "connection: X-Other",
+            "keep-alive: timeout=5",
+            "x-private: 1",
+            "x-other: 2",
+            "proxy-connection: keep-alive",
+            "proxy-authorization: Basic x",
+            "proxy-authenticate: Basic",
+            "te: trailers",
+            "trailer: x",
+            "transfer-encoding: chunked",
+            "upgrade: h2c",
+            "http2-settings: AAMAAABkAAQAAP__",
+            "x-kept: 3",
+        ];
+        Case::default().request(&hop_by_hop, &[HOST, "x-kept: 3", IDENTITY, HOP]);
+        Case::default().response(&hop_by_hop, &["x-kept: 3", HOP]);
+        Case::default().request(&["expect: 100-continue"], &[HOST, IDENTITY, HOP]);
+    }
+
+    #[test]
+    fn the_upstream_does_not_compress_what_is_to_be_read() {
+        let asked = ["accept-encoding: gzip, br"];
+        Case::default().request(&asked, &[HOST, IDENTITY, HOP]);
+        let opaque = Case { opaque: true, ..Case::default() };
+        opaque.request(&asked, &[HOST, "accept-encoding: gzip, br", HOP]);
+        opaque.request(&[], &[HOST, HOP]);
+    }
+
+    #[test]
+    fn a_token_that_was_for_us_goes_no_further() {
+        let ours = Case { authorization_was_ours: true, ..Case::default() };
+        let sent = ["authorization: Bearer ours", "cookie: a=1"];
+        ours.request(&sent, &[HOST, "cookie: a=1", IDENTITY, HOP]);
+    }
+
+    #[test]
+    fn cookies_that_came_in_pieces_go_in_one() {
+        Case::default().request(
+            &["cookie: a=1", "cookie: b=2; c=3"],
+            &[HOST, "cookie: a=1; b=2; c=3", IDENTITY, HOP],
+        );
+    }
+
+    #[test]
+    fn towards_http_2_there_is_no_host() {
+        let case = Case { host: None, ..Case::default() };
+        case.request(&["host: localhost:7332"], &[IDENTITY, HOP]);
+    }
+
+    #[test]
+    fn a_changed_body_has_another_length_and_digest() {
+        let of_a_body = ["content-length: 5", "content-type: application/json", "digest: x"];
+        Case::default().response(&of_a_body, &[of_a_body[0], of_a_body[1], of_a_body[2], HOP]);
+        let changed = Case { body_changes: true, ..Case::default() };
+        changed.response(&of_a_body, &[of_a_body[1], HOP]);
+        changed.request(&of_a_body, &[HOST, of_a_body[1], IDENTITY, HOP]);
+    }
+
+    #[test]
+    fn challenges_and_cookies_of_the_upstream_all_pass() {
+        let sent = [
+            "www-authenticate: Bearer resource_metadata=\"https://up/.well-known/x\"",
+            "www-authenticate: Basic",
+            "set-cookie: a=1",
+            "set-cookie: b=2",
+            "mcp-session-id: s",
+        ];
+        let mut passed = sent.to_vec();
+        passed.push(HOP);
+        Case::default().response(&sent, &passed);
+        Case::default().response(&["alt-svc: h3=\":443\""], &[HOP]);
+    }
+
+    #[test]
+    fn earlier_hops_stay_before_ours() {
+        Case::default().request(
+            &["via: 1.1 a", "via: 1.1 b", "x: y"],
+            &[HOST, "via: 1.1 a", "via: 1.1 b", HOP, "x: y", IDENTITY],
+        );
+    }
+
+    #[test]
+    fn rules_have_the_last_word_but_for_what_belongs_to_a_connection() {
+        let set = |name: &str, value: &'static str| {
+            (name.parse().unwrap(), HeaderValue::from_static(value))
+        };
+        let rules = HeaderRules {
+            set: vec![
+                set("authorization", "Bearer up"),
+                set("x-new", "1"),
+                set("transfer-encoding", "gzip"),
+            ],
+            remove: vec!["x-gone".parse().unwrap(), "via".parse().unwrap()],
+        };
+        let case = Case { rules, authorization_was_ours: true, ..Case::default() };
+        case.request(
+            &["x-gone: 1", "x-gone: 2", "authorization: Bearer ours"],
+            &[HOST, IDENTITY, "authorization: Bearer up", "x-new: 1"],
+        );
+    }
+}

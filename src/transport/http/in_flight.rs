@@ -1,0 +1,59 @@
+//! How many calls are open: a proxy that is about to stop waits for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+/// Counts open calls.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    open: AtomicUsize,
+    none: Notify,
+    /// Those among which these are.
+    all: Option<Arc<Self>>,
+}
+
+/// A call that is open as long as this is there.
+pub(crate) struct OpenCall(Arc<Calls>);
+
+impl Calls {
+    /// Calls that also count among `all`.
+    pub(crate) fn among(all: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Self { all: Some(Arc::clone(all)), ..Self::default() })
+    }
+
+    pub(crate) fn open(self: &Arc<Self>) -> OpenCall {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        if let Some(all) = &self.all {
+            all.open.fetch_add(1, Ordering::Relaxed);
+        }
+        OpenCall(Arc::clone(self))
+    }
+
+    fn closed(&self) {
+        if self.open.fetch_sub(1, Ordering::Release) == 1 {
+            self.none.notify_waiters();
+        }
+    }
+
+    /// Waits until none is open.
+    pub(crate) async fn done(&self) {
+        loop {
+            let none = self.none.notified();
+            if self.open.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            none.await;
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.0.closed();
+        if let Some(all) = &self.0.all {
+            all.closed();
+        }
+    }
+}

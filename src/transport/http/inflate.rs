@@ -1,0 +1,123 @@
+//! A body that the server compressed although it was asked not to, where its headers can no longer be
+//! passed on: the client must not lose its answer over that.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use flate2::write::{GzDecoder, ZlibDecoder};
+use http::{HeaderMap, header};
+
+use crate::transport::http::client::{UpstreamBody, UpstreamError};
+
+/// Compressed bytes that are read at a time: they come to a megabyte at most.
+const STEP: usize = 1 << 10;
+
+/// How a body was compressed.
+enum Decoder {
+    None,
+    Gzip(Box<GzDecoder<Vec<u8>>>),
+    Deflate(Box<ZlibDecoder<Vec<u8>>>),
+}
+
+/// The body of a response as it was before it was compressed.
+pub(crate) struct PlainBody {
+    body: UpstreamBody,
+    decoder: Decoder,
+    /// Compressed bytes that wait.
+    waiting: VecDeque<Bytes>,
+}
+
+impl PlainBody {
+    /// `None` if it is compressed in a way that is not known.
+    pub(crate) fn new(body: UpstreamBody, headers: &HeaderMap) -> Option<Self> {
+        let coding = headers.get(header::CONTENT_ENCODING).map(|coding| coding.as_bytes());
+        let decoder = match coding.unwrap_or_default().to_ascii_lowercase().trim_ascii() {
+            b"" | b"identity" => Decoder::None,
+            b"gzip" | b"x-gzip" => Decoder::Gzip(Box::new(GzDecoder::new(Vec::new()))),
+            b"deflate" => Decoder::Deflate(Box::new(ZlibDecoder::new(Vec::new()))),
+            _ => return None,
+        };
+        Some(Self { body, decoder, waiting: VecDeque::new() })
+    }
+
+    pub(crate) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        loop {
+            if let Some(next) = self.waiting.pop_front() {
+                match self.decoder.read(&next) {
+                    Ok(plain) if plain.is_empty() => continue,
+                    plain => {
+                        return Poll::Ready(Some(plain.map_err(UpstreamError::Compressed)));
+                    }
+                }
+            }
+            match ready!(self.body.poll_data(cx)) {
+                Some(Ok(chunk)) if matches!(self.decoder, Decoder::None) => {
+                    return Poll::Ready(Some(Ok(chunk)));
+                }
+                Some(Ok(mut chunk)) => {
+                    while !chunk.is_empty() {
+                        let step = chunk.split_to(chunk.len().min(STEP));
+                        self.waiting.push_back(step);
+                    }
+                }
+                other => return Poll::Ready(other),
+            }
+        }
+    }
+}
+
+impl From<UpstreamBody> for PlainBody {
+    fn from(body: UpstreamBody) -> Self {
+        Self { body, decoder: Decoder::None, waiting: VecDeque::new() }
+    }
+}
+
+impl Decoder {
+    fn read(&mut self, bytes: &[u8]) -> io::Result<Bytes> {
+        let plain = match self {
+            Self::None => return Ok(Bytes::copy_from_slice(bytes)),
+            Self::Gzip(decoder) => {
+                decoder.write_all(bytes)?;
+                decoder.flush()?;
+                std::mem::take(decoder.get_mut())
+            }
+            Self::Deflate(decoder) => {
+                decoder.write_all(bytes)?;
+                decoder.flush()?;
+                std::mem::take(decoder.get_mut())
+            }
+        };
+        Ok(plain.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+
+    use super::*;
+
+    #[test]
+    fn what_was_compressed_comes_out_again_however_it_is_cut() {
+        let text = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}".repeat(50);
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(&text).unwrap();
+        let mut zlib = ZlibEncoder::new(Vec::new(), Compression::default());
+        zlib.write_all(&text).unwrap();
+        let decoders = [
+            (Decoder::Gzip(Box::new(GzDecoder::new(Vec::new()))), gzip.finish().unwrap()),
+            (Decoder::Deflate(Box::new(ZlibDecoder::new(Vec::new()))), zlib.finish().unwrap()),
+        ];
+        for (mut decoder, bytes) in decoders {
+            let plain: Vec<u8> =
+                bytes.chunks(3).flat_map(|piece| decoder.read(piece).unwrap()).collect();
+            assert_eq!(plain, text);
+        }
+    }
+}

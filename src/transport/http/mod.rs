@@ -1,0 +1,13 @@
+//! HTTP without MCP: connections to servers, bodies, headers, refusals.
+pub(crate) mod authority;
+pub mod body;
+pub mod client;
+pub mod cors;
+pub mod endpoints;
+pub mod headers;
+pub(crate) mod in_flight;
+pub(crate) mod inflate;
+pub mod refusal;
+pub(crate) mod shutdown;
+pub mod via;
+pub mod write_state;

@@ -1,0 +1,243 @@
+//! What the proxy answers itself: why, with which status, in which words.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Method, Response, StatusCode};
+use http_body_util::Full;
+
+use crate::protocol::json;
+
+/// The JSON-RPC error code of a request that is not as it should be.
+const INVALID_REQUEST: i32 = -32600;
+/// The JSON-RPC error code of what is not the client's fault.
+const INTERNAL_ERROR: i32 = -32603;
+
+/// Why a request is answered by the proxy and goes no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// It names no host.
+    NoHost,
+    /// It names two hosts.
+    TwoHosts,
+    /// Its host is none that this listener answers to.
+    Host,
+    /// Its origin is none that may speak to this listener.
+    Origin,
+    /// A header that decides what becomes of it is there more than once.
+    Twice(&'static str),
+    /// Its target is neither a path nor `http://host/path`.
+    Target,
+    /// `CONNECT` and `TRACE`.
+    Method,
+    /// Only reading is possible here.
+    ReadOnly,
+    /// It wants another protocol.
+    Upgrade,
+    /// Its head is too large.
+    HeadTooLarge,
+    /// It has been here before.
+    Loop,
+    /// It has passed too many proxies.
+    TooManyHops,
+    /// It does not present the token that the listener asks for.
+    Unauthorized,
+    /// It comes from another machine, and operators have no token.
+    OperatorsOnly,
+    /// It would change something, and may come from a page of another origin.
+    ForeignChange,
+    /// No route is there.
+    NoRoute,
+    /// The admin listener has no such page.
+    NoPage,
+    /// More connections are open than the listener serves.
+    Busy,
+    /// The proxy has failed: a fault of ours.
+    Fault,
+}
+
+impl Refusal {
+    /// Every refusal once.
+    pub const ALL: [Self; 19] = [
+        Self::NoHost,
+        Self::TwoHosts,
+        Self::Host,
+        Self::Origin,
+        Self::Twice("host"),
+        Self::Target,
+        Self::Method,
+        Self::ReadOnly,
+        Self::Upgrade,
+        Self::HeadTooLarge,
+        Self::Loop,
+        Self::TooManyHops,
+        Self::Unauthorized,
+        Self::OperatorsOnly,
+        Self::ForeignChange,
+        Self::NoRoute,
+        Self::NoPage,
+        Self::Busy,
+        Self::Fault,
+    ];
+
+    /// Its status.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::NoHost | Self::TwoHosts | Self::Twice(_) | Self::Target => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::Host | Self::Origin | Self::OperatorsOnly | Self::ForeignChange => {
+                StatusCode::FORBIDDEN
+            }
+            Self::Method | Self::ReadOnly => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
+            Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Loop | Self::TooManyHops => StatusCode::LOOP_DETECTED,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::NoRoute | Self::NoPage => StatusCode::NOT_FOUND,
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Fault => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Its name in logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoHost => "no-host",
+            Self::TwoHosts => "two-hosts",
+            Self::Host => "host",
+            Self::Origin => "origin",
+            Self::Twice(_) => "header-twice",
+            Self::Target => "target",
+            Self::Method => "method",
+            Self::ReadOnly => "read-only",
+            Self::Upgrade => "upgrade",
+            Self::HeadTooLarge => "head-too-large",
+            Self::Loop => "loop",
+            Self::TooManyHops => "too-many-hops",
+            Self::Unauthorized => "unauthorized",
+            Self::OperatorsOnly => "operators-only",
+            Self::ForeignChange => "foreign-change",
+            Self::NoRoute => "no-route",
+            Self::NoPage => "no-page",
+            Self::Busy => "busy",
+            Self::Fault => "fault",
+        }
+    }
+
+    /// What is wrong, and what would be right. Nothing of the request is repeated in it.
+    pub fn text(self) -> String {
+        let text = match self {
+            Self::NoHost => "this request names no host; send a Host header",
+            Self::TwoHosts => "this request names two different hosts; send one",
+            Self::Host => {
+                "the Host of this request is not one that this proxy answers to; use the address \
+                 it listens on, or add the name to allowed_hosts in [server]"
+            }
+            Self::Origin => {
+                "the Origin of this request may not use this proxy; if it should, add it to \
+                 allowed_origins in [server]"
+            }
+            Self::Twice(name) => return format!("this request has {name} twice; send it once"),
+            Self::Target => "the target of this request is not a path; send one such as /name",
+            Self::Method => "this method is not served; MCP uses POST, GET and DELETE",
+            Self::ReadOnly => "this can only be read; use GET",
+            Self::Upgrade => {
+                "this proxy does not switch protocols; use Streamable HTTP or HTTP+SSE"
+            }
+            Self::HeadTooLarge => {
+                "the headers of this request are too large; send fewer, or raise \
+                 max_header_bytes in [server]"
+            }
+            Self::Loop => {
+                "this request has passed this proxy before; the upstream of a route leads back to \
+                 the proxy"
+            }
+            Self::TooManyHops => "this request has passed too many proxies; they may form a loop",
+            Self::Unauthorized => {
+                "this proxy asks for a token; send Authorization: Bearer with the one it was given"
+            }
+            Self::OperatorsOnly => {
+                "this is not shown to other machines; set bearer in [admin], and send it as \
+                 Authorization: Bearer"
+            }
+            Self::ForeignChange => {
+                "this would change something; send the header `milepost-admin: 1` with it, and no \
+                 Origin of another page"
+            }
+            Self::NoRoute => "no route is here; use the path of one, as the operator named it",
+            Self::NoPage => "no page is here; use /livez, /readyz, /metrics or /log-level",
+            Self::Busy => {
+                "this proxy has as many connections open as it serves; try again soon, or raise \
+                 max_connections in [server]"
+            }
+            Self::Fault => "this proxy has failed at this request; please report it with its log",
+        };
+        text.to_owned()
+    }
+
+    /// The answer: to a POST a JSON-RPC error without an id, because clients read one there; to
+    /// everything else plain text, which is what people and browsers read.
+    pub fn response(self, method: &Method) -> Response<Full<Bytes>> {
+        let (kind, body) = if *method == Method::POST {
+            ("application/json", self.json())
+        } else {
+            ("text/plain; charset=utf-8", format!("milepost: {}\n", self.text()).into_bytes())
+        };
+        let mut response = Response::new(Full::new(body.into()));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        let header = match self {
+            Self::Unauthorized => Some((WWW_AUTHENTICATE, "Bearer")),
+            Self::Method => Some((ALLOW, "GET, HEAD, POST, DELETE, OPTIONS")),
+            Self::ReadOnly => Some((ALLOW, "GET, HEAD")),
+            Self::Busy => Some((RETRY_AFTER, "1")),
+            _ => None,
+        };
+        if let Some((name, value)) = header {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+
+    fn json(self) -> Vec<u8> {
+        let code = if self.status().is_client_error() { INVALID_REQUEST } else { INTERNAL_ERROR };
+        let head = format!(r#"{{"jsonrpc":"2.0","error":{{"code":{code},"message":"#);
+        let tail = format!(r#","data":{{"proxy":"milepost","reason":"{}"}}}}}}"#, self.name());
+        [head.as_bytes(), &json::quote(&self.text()), tail.as_bytes()].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_a_name_of_its_own_and_says_what_would_be_right() {
+        let names: BTreeSet<_> = Refusal::ALL.iter().map(|refusal| refusal.name()).collect();
+        assert_eq!(names.len(), Refusal::ALL.len());
+        for refusal in Refusal::ALL {
+            let text = refusal.text();
+            assert!(text.contains(';') && !text.ends_with('.'), "{text}");
+            assert!(!refusal.status().is_success() && !refusal.status().is_redirection());
+        }
+    }
+
+    #[test]
+    fn a_post_is_answered_in_json_rpc_and_everything_else_in_plain_words() {
+        let json: serde_json::Value = serde_json::from_slice(&Refusal::Origin.json()).unwrap();
+        assert_eq!(json["error"]["code"], -32600);
+        assert_eq!(json["error"]["data"]["proxy"], "milepost");
+        assert_eq!(json["error"]["data"]["reason"], "origin");
+        assert!(json.get("id").is_none());
+        let kind = |method| {
+            let response = Refusal::Unauthorized.response(&method);
+            assert_eq!(response.headers()[WWW_AUTHENTICATE], "Bearer");
+            response.headers()[CONTENT_TYPE].to_str().unwrap().to_owned()
+        };
+        assert_eq!(kind(Method::POST), "application/json");
+        assert_eq!(kind(Method::GET), "text/plain; charset=utf-8");
+    }
+}

@@ -1,0 +1,121 @@
+//! `Via`: how a chain of proxies knows itself, and that a request goes in circles.
+
+use std::fmt::Write as _;
+
+use http::header::VIA;
+use http::{HeaderMap, HeaderValue, Version};
+
+use super::refusal::Refusal;
+
+/// The most proxies that a request may have passed before us. A chain that somebody built on
+/// purpose has a few; more is a loop through proxies that hide their names.
+const HOPS_MAX: usize = 16;
+
+/// This process in `Via`: a random pseudonym, so that the header tells nothing of the machine and
+/// two proxies in a chain never take each other for themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Via(String);
+
+impl Via {
+    /// A pseudonym by chance.
+    ///
+    /// # Errors
+    /// If the system has no random bytes.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; 4];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self::named(u32::from_ne_bytes(bytes)))
+    }
+
+    /// The pseudonym of this number.
+    pub fn named(number: u32) -> Self {
+        Self(format!("milepost-{number:08x}"))
+    }
+
+    /// Whether a request may go on.
+    ///
+    /// # Errors
+    /// If it has been here before, or has passed more than 16 proxies.
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let mut hops = 0;
+        for hop in headers.get_all(VIA).iter().flat_map(|line| hops_of(line.as_bytes())) {
+            let mut words = hop.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+            // The protocol, then who received it.
+            let received_by = words.nth(1).unwrap_or_default();
+            if received_by.eq_ignore_ascii_case(self.0.as_bytes()) {
+                return Err(Refusal::Loop);
+            }
+            hops += 1;
+        }
+        if hops > HOPS_MAX { Err(Refusal::TooManyHops) } else { Ok(()) }
+    }
+
+    /// Adds our hop behind the others; `received` is the version of the message as it came to us.
+    pub(crate) fn append(&self, headers: &mut HeaderMap, received: Version) {
+        let version = match received {
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2.0",
+            _ => "1.1",
+        };
+        let mut hop = String::with_capacity(24);
+        let _ = write!(hop, "{version} {}", self.0);
+        if let Ok(hop) = HeaderValue::try_from(hop) {
+            headers.append(VIA, hop);
+        }
+    }
+}
+
+/// The members of one line, without those that are empty. A comma in a comment divides too: a
+/// bracket that somebody leaves open must not hide the hops behind it.
+fn hops_of(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|hop| !hop.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(lines: &[&str], expected: Result<(), Refusal>) {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(VIA, line.parse().unwrap());
+        }
+        assert_eq!(Via::named(0xbad_cafe).check(&headers), expected, "{lines:?}");
+    }
+
+    #[test]
+    fn only_our_own_name_is_a_loop() {
+        check(&[], Ok(()));
+        check(&["1.1 milepost-00000001, 1.1 nginx"], Ok(()));
+        check(&["1.1 milepost-0badcafe"], Err(Refusal::Loop));
+        check(&["1.1 nginx", "2.0 a, HTTP/1.1 Milepost-0BADCAFE (hm)"], Err(Refusal::Loop));
+        check(&["1.1 milepost-0badcafe0"], Ok(()));
+        check(&["1.1 nginx (milepost-0badcafe)"], Ok(()));
+        check(&["1.1 nginx (, 1.1 milepost-0badcafe"], Err(Refusal::Loop));
+    }
+
+    #[test]
+    fn a_chain_has_at_most_sixteen_proxies() {
+        let many = |count: usize| vec!["1.1 a"; count].join(",");
+        check(&[&many(16)], Ok(()));
+        check(&[&many(17)], Err(Refusal::TooManyHops));
+        check(&[&many(10), &many(7)], Err(Refusal::TooManyHops));
+        check(&["1.1 a", ",,,,,,,,,,,,,,,,,,,,"], Ok(()));
+    }
+
+    #[test]
+    fn our_hop_comes_last_and_says_the_version_that_we_received() {
+        let mut headers = HeaderMap::new();
+        headers.append(VIA, HeaderValue::from_static("1.1 nginx"));
+        Via::named(1).append(&mut headers, Version::HTTP_2);
+        Via::named(2).append(&mut headers, Version::HTTP_11);
+        let lines: Vec<_> = headers.get_all(VIA).iter().collect();
+        assert_eq!(lines, ["1.1 nginx", "2.0 milepost-00000001", "1.1 milepost-00000002"]);
+    }
+
+    #[test]
+    fn pseudonyms_differ() {
+        assert_ne!(Via::random().unwrap(), Via::random().unwrap());
+    }
+}

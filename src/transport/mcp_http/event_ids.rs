@@ -1,0 +1,87 @@
+//! What events have besides their message: ids and times to retry, which count even where the message
+//! is withheld (rules ).
+
+use std::collections::VecDeque;
+
+use crate::protocol::mcp::Revision;
+use crate::protocol::sse::Event;
+use crate::transport::http::body::Batch;
+
+/// Events whose message still waits to be judged.
+const WAITING_MAX: usize = 256;
+
+/// The ids and times to retry of one stream.
+#[derive(Default)]
+pub(crate) struct Marks {
+    /// By the number of their message.
+    waiting: VecDeque<(u64, Event)>,
+    /// The client has been given an event id.
+    id_passed: bool,
+}
+
+impl Marks {
+    /// Those of a stream whose client has come back with an id.
+    pub(crate) fn resumed() -> Self {
+        Self { id_passed: true, ..Self::default() }
+    }
+
+    /// An event whose message has this number and is to be judged.
+    pub(crate) fn put(&mut self, number: u64, event: &Event) {
+        if matters(event) && self.waiting.len() < WAITING_MAX {
+            self.waiting.push_back((number, event.clone()));
+        }
+    }
+
+    /// An event has been passed on as it is.
+    pub(crate) fn passed(&mut self, event: &Event) {
+        self.id_passed |= event.has_id();
+    }
+
+    /// What became of a message; `out` gets what is left of a withheld one's event.
+    pub(crate) fn judged(
+        &mut self,
+        number: u64,
+        withheld: bool,
+        revision: Option<Revision>,
+        out: Option<&mut Batch>,
+    ) {
+        let place = self.waiting.iter().position(|(waits, _)| *waits == number);
+        let Some((_, event)) = place.and_then(|place| self.waiting.remove(place)) else { return };
+        match (withheld, out) {
+            (true, Some(out)) => self.keep_the_rest(&event, revision, out),
+            (true, None) => {}
+            (false, _) => self.passed(&event),
+        }
+    }
+
+    /// Of a withheld event the time to retry counts all the same, and the first id of a stream:
+    /// without one the client cannot come back.
+    pub(crate) fn keep_the_rest(
+        &mut self,
+        event: &Event,
+        revision: Option<Revision>,
+        out: &mut Batch,
+    ) {
+        let id = event.id().filter(|_| !self.id_passed && revision == Some(Revision::V2025_11_25));
+        let mut text = Vec::new();
+        if let Some(retry) = event.retry() {
+            text.extend_from_slice(&retry);
+            text.push(b'\n');
+        }
+        if let Some(id) = id {
+            self.id_passed = true;
+            text.extend_from_slice(b"id: ");
+            text.extend_from_slice(id);
+            text.extend_from_slice(b"\ndata:\n");
+        }
+        if !text.is_empty() {
+            text.push(b'\n');
+            out.raw(&text.into());
+        }
+    }
+}
+
+/// Whether there is anything but a message to it.
+pub(crate) fn matters(event: &Event) -> bool {
+    event.has_id() || event.retry().is_some()
+}

@@ -1,0 +1,382 @@
+//! What is answered in the place of a server that knows `tools/call` at its endpoint and no more
+//! (`upstream.lifecycle`): how a client begins, that somebody is there, which tools there are.
+//!
+//! It stands between whoever asks and the server's connections (`Client::send`), so that clients of
+//! every transport find the same server.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+
+use super::tool_list;
+use crate::config::routes::ServerInfo;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Kind, Message, own_error};
+use crate::protocol::mcp;
+use crate::protocol::mcp::Revision;
+use crate::transport::http::body::RequestBody;
+use crate::transport::http::client::{Client, UpstreamBody, UpstreamError};
+use crate::transport::http::inflate::PlainBody;
+
+/// The longest list of tools, or answer to a client's coming, that is read, in bytes. Clients show
+/// every tool to a model: real lists have less than a hundredth of this.
+const ANSWER_MAX: usize = 4 << 20;
+
+/// How much of an error is repeated to a client, in bytes.
+const WORDS_MAX: usize = 200;
+
+/// What is read at `tools`, for people.
+const LIST: &str = "the server's list of tools";
+
+/// JSON-RPC's code for a method that is not there.
+const METHOD_NOT_FOUND: i32 = -32601;
+
+/// The specification's code for a revision that is not known (26:basic §Error Codes).
+const UNSUPPORTED_REVISION: i32 = -32022;
+
+/// The newest revision in which clients begin with `initialize`.
+const NEWEST: (Revision, &str) = (Revision::V2025_11_25, "2025-11-25");
+
+/// What clients are told of a server's version if nobody knows it.
+const NO_VERSION: &str = "0.0.0";
+
+/// Answers in the place of one endpoint.
+pub(crate) struct Lifecycle {
+    /// The endpoint's path.
+    pub(crate) endpoint: PathAndQuery,
+    pub(crate) tools: Option<PathAndQuery>,
+    pub(crate) initialize: Option<PathAndQuery>,
+    pub(crate) server: Option<ServerInfo>,
+    /// What the server is called if nothing else is known.
+    pub(crate) address: String,
+}
+
+/// What becomes of a request.
+enum Reply {
+    /// The server is asked.
+    Server,
+    /// It is answered here, with this status and body.
+    Own(StatusCode, Bytes),
+    /// This response of the server, which was asked for something else.
+    Theirs(Box<Response<UpstreamBody>>),
+}
+
+/// What has been read beside the endpoint.
+enum Read {
+    Body(Bytes),
+    /// Nothing; what the client is answered instead.
+    Not(Reply),
+}
+
+impl Lifecycle {
+    /// Sends a request on, or answers it.
+    pub(crate) async fn send(
+        &self,
+        client: &Arc<Client>,
+        request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        if request.uri().path() != self.endpoint.path() {
+            return client.pass(request).await;
+        }
+        match *request.method() {
+            Method::POST => {}
+            // It has no stream to listen on and no session to end.
+            Method::GET | Method::DELETE => return Ok(not_allowed()),
+            _ => return client.pass(request).await,
+        }
+        let (parts, body) = request.into_parts();
+        let message = match &body {
+            RequestBody::Whole(Some(bytes)) => Message::parse(bytes.clone()),
+            // What is too large to be held can only be the call of a tool.
+            _ => return client.pass(Request::from_parts(parts, body)).await,
+        };
+        let reply = match message.kind() {
+            Kind::Request => self.reply(client, &parts, &message).await?,
+            // It would answer with an error that belongs to no request.
+            Kind::Notification | Kind::Response => Reply::Own(StatusCode::ACCEPTED, Bytes::new()),
+            Kind::Batch => self.replies(client, &parts, &message).await?,
+            Kind::Opaque | Kind::Noise => Reply::Server,
+        };
+        match reply {
+            Reply::Server => client.pass(Request::from_parts(parts, body)).await,
+            Reply::Own(status, body) => Ok(answered(status, body)),
+            Reply::Theirs(response) => Ok(*response),
+        }
+    }
+
+    async fn reply(
+        &self,
+        client: &Arc<Client>,
+        parts: &Parts,
+        request: &Message,
+    ) -> Result<Reply, UpstreamError> {
+        let id = request.id().unwrap_or_default();
+        let method = request.method().unwrap_or_default();
+        Ok(match (&*method, modern(&parts.headers, request)) {
+            // Whoever hears this begins with `initialize` (26:http §Backward Compatibility).
+            (mcp::DISCOVER, _) => not_found(&id, &method, StatusCode::NOT_FOUND),
+            (_, Some(date)) => unsupported(&id, &date),
+            (mcp::INITIALIZE, _) => self.initialize(client, parts, request, &id).await?,
+            ("ping", _) => result(&id, b"{}"),
+            (mcp::TOOLS_LIST, _) => self.list_tools(client, parts, &id).await?,
+            (mcp::TOOLS_CALL, _) => Reply::Server,
+            _ => not_found(&id, &method, StatusCode::OK),
+        })
+    }
+
+    /// A batch that holds a call of a tool goes to the server as it is.
+    async fn replies(
+        &self,
+        client: &Arc<Client>,
+        parts: &Parts,
+        batch: &Message,
+    ) -> Result<Reply, UpstreamError> {
+        let mut told: Vec<Bytes> = Vec::new();
+        let mut bytes = 0;
+        for request in batch.elements().filter(|one| one.kind() == Kind::Request) {
+            match self.reply(client, parts, &request).await? {
+                Reply::Own(_, body) => {
+                    bytes += body.len();
+                    told.push(body);
+                }
+                other => return Ok(other),
+            }
+            // More than a few lists of tools nobody asks for at once.
+            if bytes > ANSWER_MAX {
+                return Ok(Reply::Server);
+            }
+        }
+        Ok(match &told[..] {
+            [] => Reply::Own(StatusCode::ACCEPTED, Bytes::new()),
+            told => {
+                let body = [b"[", &told.join(&b","[..])[..], b"]"].concat();
+                Reply::Own(StatusCode::OK, body.into())
+            }
+        })
+    }
+
+    /// The client's revision is taken, if it is one that begins like this.
+    async fn initialize(
+        &self,
+        client: &Arc<Client>,
+        parts: &Parts,
+        request: &Message,
+        id: &[u8],
+    ) -> Result<Reply, UpstreamError> {
+        let params = request.params().unwrap_or_default();
+        let asked = json::member(&params, "protocolVersion").and_then(|date| {
+            let date = json::words(&date)?;
+            legacy().find(|known| *known == date)
+        });
+        let date = asked.unwrap_or(NEWEST.1);
+        let theirs = match &self.initialize {
+            None => Bytes::new(),
+            Some(path) => match self.introduce(client, parts, path, id, date, &params).await? {
+                Read::Body(body) => body,
+                Read::Not(reply) => return Ok(reply),
+            },
+        };
+        if let Some(error) = json::member(&theirs, "error").filter(|error| **error != *b"null") {
+            let body: [&[u8]; 5] =
+                [br#"{"jsonrpc":"2.0","id":"#, id, br#","error":"#, &error, b"}"];
+            return Ok(Reply::Own(StatusCode::OK, body.concat().into()));
+        }
+        let theirs = json::member(&theirs, "result").unwrap_or(theirs);
+        let instructions = json::member(&theirs, "instructions")
+            .filter(|words| words.starts_with(b"\""))
+            .map(|words| [br#","instructions":"#, &words[..]].concat());
+        let body: [&[u8]; 6] = [
+            br#"{"protocolVersion":"#,
+            &json::quote(date),
+            br#","capabilities":{"tools":{}},"serverInfo":"#,
+            &self.server_info(&theirs),
+            &instructions.unwrap_or_default(),
+            b"}",
+        ];
+        Ok(result(id, &body.concat()))
+    }
+
+    /// Tells the server of a client, in a message that has everything wherever it may be looked for.
+    async fn introduce(
+        &self,
+        client: &Arc<Client>,
+        parts: &Parts,
+        path: &PathAndQuery,
+        id: &[u8],
+        date: &str,
+        params: &[u8],
+    ) -> Result<Read, UpstreamError> {
+        let params = if params.is_empty() { b"{}" } else { params };
+        let body: [&[u8]; 7] = [
+            br#"{"jsonrpc":"2.0","id":"#,
+            id,
+            br#","method":"initialize","protocolVersion":"#,
+            &json::quote(date),
+            br#","params":"#,
+            params,
+            b"}",
+        ];
+        let mut request = beside(parts, Method::POST, path);
+        let kind = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, kind);
+        *request.body_mut() = Bytes::from(body.concat()).into();
+        read(client, request, id, "the server's answer to a client that comes").await
+    }
+
+    /// `serverInfo`: what the route says, else what the server says of itself, else where it is.
+    fn server_info(&self, theirs: &Bytes) -> Bytes {
+        let info = |name: &str, version: &str| {
+            let (name, version) = (json::quote(name), json::quote(version));
+            let parts: [&[u8]; 5] = [br#"{"name":"#, &name, br#","version":"#, &version, b"}"];
+            Bytes::from(parts.concat())
+        };
+        if let Some(ServerInfo { name, version }) = &self.server {
+            return info(name, version);
+        }
+        let is_whole = |info: &Bytes| {
+            ["name", "version"]
+                .iter()
+                .all(|key| json::member(info, key).is_some_and(|words| words.starts_with(b"\"")))
+        };
+        let own = json::member(theirs, "serverInfo").filter(is_whole);
+        own.unwrap_or_else(|| info(&self.address, NO_VERSION))
+    }
+
+    async fn list_tools(
+        &self,
+        client: &Arc<Client>,
+        parts: &Parts,
+        id: &[u8],
+    ) -> Result<Reply, UpstreamError> {
+        let Some(path) = &self.tools else { return Ok(Reply::Server) };
+        let body = match read(client, beside(parts, Method::GET, path), id, LIST).await? {
+            Read::Body(body) => body,
+            Read::Not(reply) => return Ok(reply),
+        };
+        if let Some(tools) = tool_list::of(&body) {
+            return Ok(result(id, &tools));
+        }
+        let Some(error) = json::member(&body, "error") else {
+            let why = format!("what there is in the place of {LIST} is none");
+            return Ok(failed(id, &why, None));
+        };
+        // The server's words are for its client and not for the log.
+        tracing::warn!(why = format!("{LIST} is an error"), "{UNANSWERED}");
+        let words = String::from_utf8_lossy(&error[..error.len().min(WORDS_MAX)]);
+        let why = format!("{LIST} is an error: {words}");
+        Ok(Reply::Own(StatusCode::OK, own_error(id, &why, None)))
+    }
+}
+
+/// A request for something beside the endpoint, with the headers of one for it.
+fn beside(parts: &Parts, method: Method, path: &PathAndQuery) -> Request<RequestBody> {
+    let mut request = Request::new(RequestBody::empty());
+    *request.method_mut() = method;
+    let mut uri = parts.uri.clone().into_parts();
+    uri.path_and_query = Some(path.clone());
+    *request.uri_mut() = uri.try_into().unwrap_or_else(|_| path.clone().into());
+    *request.headers_mut() = parts.headers.clone();
+    let headers = request.headers_mut();
+    headers.remove(header::CONTENT_LENGTH);
+    headers.remove(header::CONTENT_TYPE);
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    request
+}
+
+/// Reads what is there, for the request of this id. Of where it is clients are told nothing.
+async fn read(
+    client: &Arc<Client>,
+    request: Request<RequestBody>,
+    id: &[u8],
+    what: &str,
+) -> Result<Read, UpstreamError> {
+    let response = client.pass(request).await?;
+    let status = response.status();
+    // What has to be done about these stands in the headers.
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return Ok(Read::Not(Reply::Theirs(Box::new(response))));
+    }
+    let not = |why: &str, status| Ok(Read::Not(failed(id, why, status)));
+    if !status.is_success() {
+        return not(&format!("{what}: HTTP status {status}"), Some(status.as_u16()));
+    }
+    let (head, body) = response.into_parts();
+    let Some(mut body) = PlainBody::new(body, &head.headers) else {
+        return not(&format!("{what} is compressed although asked not to"), None);
+    };
+    let mut whole = Vec::new();
+    while let Some(chunk) = poll_fn(|cx| body.poll_data(cx)).await {
+        whole.extend_from_slice(&chunk?);
+        if whole.len() > ANSWER_MAX {
+            return not(&format!("{what} is too large"), None);
+        }
+    }
+    Ok(Read::Body(whole.into()))
+}
+
+/// The revision of a request that begins nothing, as those from 2026-07-28 on: it says it itself.
+fn modern(headers: &HeaderMap, request: &Message) -> Option<String> {
+    let header = || headers.get("mcp-protocol-version")?.to_str().ok().map(str::to_owned);
+    crate::transport::mcp_http::header_mirror::date_in(request)
+        .or_else(header)
+        .filter(|date| Revision::from_date(date) > Some(NEWEST.0))
+}
+
+/// The dates of the revisions in which clients begin with `initialize`.
+fn legacy() -> impl Iterator<Item = &'static str> {
+    Revision::ALL.into_iter().filter(|(known, _)| *known <= NEWEST.0).map(|(_, date)| date)
+}
+
+fn result(id: &[u8], result: &[u8]) -> Reply {
+    let body: [&[u8]; 5] = [br#"{"jsonrpc":"2.0","id":"#, id, br#","result":"#, result, b"}"];
+    Reply::Own(StatusCode::OK, body.concat().into())
+}
+
+/// An error of ours, which says so. `more`: members of its data.
+fn refused(id: &[u8], code: i32, why: &str, more: &str, status: StatusCode) -> Reply {
+    let code = format!(r#","error":{{"code":{code},"message":"#);
+    let tail = format!(r#","data":{{"proxy":"milepost"{more}}}}}}}"#);
+    let head = br#"{"jsonrpc":"2.0","id":"#;
+    let body = [head, id, code.as_bytes(), &json::quote(why), tail.as_bytes()].concat();
+    Reply::Own(status, body.into())
+}
+
+fn not_found(id: &[u8], method: &str, status: StatusCode) -> Reply {
+    refused(id, METHOD_NOT_FOUND, &format!("Method not found: {method}"), "", status)
+}
+
+fn unsupported(id: &[u8], date: &str) -> Reply {
+    let supported: Vec<String> = legacy().map(|date| format!("{date:?}")).collect();
+    let requested = String::from_utf8_lossy(&json::quote(date)).into_owned();
+    let more = format!(r#","supported":[{}],"requested":{requested}"#, supported.join(","));
+    let why = "Unsupported protocol version";
+    refused(id, UNSUPPORTED_REVISION, why, &more, StatusCode::BAD_REQUEST)
+}
+
+const UNANSWERED: &str = "a client could not be answered in the server's place";
+
+fn failed(id: &[u8], why: &str, status: Option<u16>) -> Reply {
+    tracing::warn!(why, "{UNANSWERED}");
+    Reply::Own(StatusCode::OK, own_error(id, why, status))
+}
+
+fn answered(status: StatusCode, body: Bytes) -> Response<UpstreamBody> {
+    let is_json = !body.is_empty();
+    let mut response = Response::new(UpstreamBody::own(body));
+    *response.status_mut() = status;
+    if is_json {
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+    }
+    response
+}
+
+fn not_allowed() -> Response<UpstreamBody> {
+    let mut response = answered(StatusCode::METHOD_NOT_ALLOWED, Bytes::new());
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+    response
+}

@@ -1,0 +1,8 @@
+//! MCP over HTTP: headers, revisions, bodies of requests, and requests that a proxy answers itself.
+pub(crate) mod event_ids;
+pub(crate) mod header_mirror;
+pub(crate) mod lifecycle;
+pub mod raw_client;
+pub(crate) mod request_body;
+pub(crate) mod request_head;
+pub(crate) mod tool_list;

@@ -1,0 +1,103 @@
+//! A plain client over HTTP, for who wants to see what a server says just as it comes: heads, then
+//! chunks. Nothing is repaired, and nobody is told that there is a proxy.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+
+use crate::config::routes::{HeaderRules, Route};
+use crate::gateway::route_state;
+use crate::gateway::route_state::{SiteError, Target};
+use crate::observe::metrics::Traffic;
+use crate::transport::http::body::RequestBody;
+use crate::transport::http::client::UpstreamError;
+use crate::transport::http::inflate::PlainBody;
+
+/// A server as a client reaches it.
+#[derive(Clone)]
+pub struct Visitor {
+    target: Target,
+    /// Another path than the target's own.
+    path: Option<PathAndQuery>,
+    rules: HeaderRules,
+}
+
+impl Visitor {
+    /// To the server of a route, with the headers that the route sets; `None` if it is no HTTP server.
+    /// Nothing is connected.
+    ///
+    /// # Errors
+    /// If the route's certificates cannot be used or its address is none.
+    pub fn new(route: &Route) -> Result<Option<Self>, SiteError> {
+        let (endpoint, sse) = route_state::targets(route, None, &Traffic::default())?;
+        let rules = route.request_headers.clone();
+        Ok(endpoint.or(sse).map(|target| Self { target, path: None, rules }))
+    }
+
+    /// Another path of the same server.
+    #[must_use]
+    pub fn at(&self, path: PathAndQuery) -> Self {
+        Self { path: Some(path), ..self.clone() }
+    }
+
+    /// Sends a request and waits for the head of the response. A request that provably was not written is
+    /// sent again.
+    ///
+    /// # Errors
+    /// If there is no connection, or it fails before there is a head.
+    pub async fn send(
+        &self,
+        method: Method,
+        headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+        body: Bytes,
+    ) -> Result<Reply, UpstreamError> {
+        let mut request = Request::new(RequestBody::from(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = match &self.path {
+            Some(path) => self.target.at(path.clone()),
+            None => self.target.uri(None),
+        };
+        let all = request.headers_mut();
+        all.insert(header::HOST, self.target.host.clone());
+        let us = concat!("milepost/", env!("CARGO_PKG_VERSION"));
+        all.insert(header::USER_AGENT, HeaderValue::from_static(us));
+        all.extend(headers);
+        for name in &self.rules.remove {
+            all.remove(name);
+        }
+        all.extend(self.rules.set.iter().cloned());
+        let (head, body) = self.target.client.send(request).await?.into_parts();
+        let body = PlainBody::new(body, &head.headers);
+        Ok(Reply { status: head.status, headers: head.headers, body })
+    }
+}
+
+/// What a server answers with. Dropping it before its end closes its connection.
+pub struct Reply {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    body: Option<PlainBody>,
+}
+
+impl Reply {
+    /// The value of a header in lower case, without parameters; empty without one.
+    pub fn content_type(&self) -> String {
+        let kind = self.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default();
+        kind.trim().to_ascii_lowercase()
+    }
+
+    /// What has come together, as soon as it has come; `None` at the end, and of a body that is compressed
+    /// in a way that nobody knows.
+    ///
+    /// # Errors
+    /// If the connection fails, or what was compressed cannot be read.
+    pub async fn chunk(&mut self) -> Option<Result<Bytes, UpstreamError>> {
+        let body = self.body.as_mut()?;
+        poll_fn(|cx| body.poll_data(cx)).await
+    }
+}

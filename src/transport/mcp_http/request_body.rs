@@ -1,0 +1,127 @@
+//! The body of a client's request: held whole if it can be read as a message, passed on if it is too
+//! large for that.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+use crate::progress::Policy;
+use crate::protocol::jsonrpc::Message;
+use crate::transport::http::body::RequestBody;
+use crate::transport::http::headers::forget_the_body;
+
+/// How long a client may pause within a body.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// A request's body.
+pub(crate) enum Read {
+    /// All of it.
+    Whole(Bytes),
+    /// More than is looked at.
+    Large(RequestBody),
+}
+
+/// A request's body on its way to who reads it.
+pub(crate) enum Posted {
+    /// As it came.
+    Fresh(Incoming),
+    /// Somebody had to read it before.
+    Read(Read),
+}
+
+impl From<Posted> for RequestBody {
+    fn from(posted: Posted) -> Self {
+        match posted {
+            Posted::Fresh(body) => Self::Passing(VecDeque::new(), Box::new(body)),
+            Posted::Read(Read::Whole(bytes)) => bytes.into(),
+            Posted::Read(Read::Large(body)) => body,
+        }
+    }
+}
+
+/// Why a request is not passed on.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    pub(crate) status: StatusCode,
+    pub(crate) why: String,
+}
+
+/// What was read of a request as its server is to get it, and the message that its client sent, if it
+/// was read whole: `headers` are those of the request.
+pub(crate) fn for_server(
+    read: Read,
+    policy: &Policy,
+    headers: &mut HeaderMap,
+) -> (Option<Message>, RequestBody) {
+    match read {
+        Read::Large(body) => (None, body),
+        Read::Whole(bytes) => {
+            let message = Message::parse(bytes.clone());
+            let asked = policy.asked(&message);
+            if asked.is_some() {
+                forget_the_body(headers);
+            }
+            (Some(message), asked.unwrap_or(bytes).into())
+        }
+    }
+}
+
+/// Reads a body of at most `max` bytes; one of more than `held_max` is not held.
+pub(crate) async fn read(
+    body: Posted,
+    headers: &HeaderMap,
+    max: usize,
+    held_max: usize,
+) -> Result<Read, Unread> {
+    let mut body = match body {
+        Posted::Fresh(body) => body,
+        Posted::Read(read) => return Ok(read),
+    };
+    let too_large = || Unread {
+        status: StatusCode::PAYLOAD_TOO_LARGE,
+        why: format!("the body of a request may have {max} bytes on this route"),
+    };
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok());
+    let announced = announced.and_then(|size| size.parse::<usize>().ok());
+    if announced.is_some_and(|size| size > max) {
+        return Err(too_large());
+    }
+    let mut held: VecDeque<Bytes> = VecDeque::new();
+    let mut bytes = 0;
+    loop {
+        let frame = timeout(PAUSE_MAX, body.frame()).await.map_err(|_| Unread {
+            status: StatusCode::REQUEST_TIMEOUT,
+            why: format!("the body of the request paused for more than {PAUSE_MAX:?}"),
+        })?;
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|error| Unread {
+            status: StatusCode::BAD_REQUEST,
+            why: format!("the body of the request cannot be read: {error}"),
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        bytes += data.len();
+        held.push_back(data);
+        if bytes > max {
+            return Err(too_large());
+        }
+        if bytes > held_max {
+            // Without a length the rest is not bounded by what was announced.
+            return match announced {
+                Some(_) => Ok(Read::Large(RequestBody::Passing(held, Box::new(body)))),
+                None => Err(Unread {
+                    status: StatusCode::LENGTH_REQUIRED,
+                    why: format!("a body of more than {held_max} bytes needs Content-Length"),
+                }),
+            };
+        }
+    }
+    Ok(Read::Whole(match held.len() {
+        1 => held.pop_front().unwrap_or_default(),
+        _ => Bytes::from(held.make_contiguous().concat()),
+    }))
+}

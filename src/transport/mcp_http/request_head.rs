@@ -1,0 +1,99 @@
+//! What is kept of a request's head while it is answered: the headers themselves go on to the server.
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, header};
+
+use crate::gateway::route_state::{SESSION_ID, Site};
+use crate::protocol::mcp::Revision;
+
+/// The header that names the revision agreed on (rule V-02).
+const REVISION: &str = "mcp-protocol-version";
+
+/// What is kept of a request's head.
+pub(crate) struct Asked {
+    pub(crate) method: Method,
+    pub(crate) session: Option<HeaderValue>,
+    pub(crate) origin: Option<HeaderValue>,
+    /// Stands for whoever asked, where there is no session.
+    pub(crate) caller: u64,
+    /// Whether the client names a revision, and which.
+    pub(crate) names_revision: bool,
+    pub(crate) revision: Option<Revision>,
+    /// Whether it says in so many words that it reads events (rule U-01).
+    pub(crate) reads_events: bool,
+    /// The same of JSON; one that says nothing reads it.
+    pub(crate) reads_json: bool,
+    /// It refuses events from a length on that a JSON answer may have.
+    pub(crate) limits_events: bool,
+    /// It has come back for what it missed.
+    pub(crate) resumes: bool,
+}
+
+impl Asked {
+    pub(crate) fn of(site: &Site, parts: &Parts) -> Self {
+        let headers = &parts.headers;
+        let date = headers.get(REVISION).and_then(|date| date.to_str().ok());
+        Self {
+            method: parts.method.clone(),
+            session: headers.get(SESSION_ID).cloned(),
+            origin: headers.get(header::ORIGIN).cloned(),
+            caller: site.caller(headers),
+            names_revision: headers.contains_key(REVISION),
+            revision: date.and_then(Revision::from_date),
+            reads_events: accepts(headers, &["text/event-stream"]),
+            reads_json: accepts(headers, &["application/json", "application/*", "*/*"]),
+            limits_events: limits_events(headers),
+            resumes: headers.contains_key("last-event-id"),
+        }
+    }
+
+    /// The bytes of the session's id.
+    pub(crate) fn session_id(&self) -> Option<&[u8]> {
+        self.session.as_ref().map(HeaderValue::as_bytes)
+    }
+}
+
+/// The Python SDK from 2.3 on takes JSON of any length and events of up to 1 MiB.
+fn limits_events(headers: &HeaderMap) -> bool {
+    let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes);
+    agent.is_some_and(|agent| agent.starts_with(b"python-httpx2"))
+}
+
+fn accepts(headers: &HeaderMap, names: &[&str]) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let named = parts
+            .next()
+            .is_some_and(|range| names.iter().any(|name| name.eq_ignore_ascii_case(range)));
+        let weight = |part: &str| part.split_once('=')?.1.trim().parse::<f64>().ok();
+        let is_weight = |part: &&str| part.starts_with(['q', 'Q']);
+        named && !parts.filter(is_weight).any(|part| weight(part) == Some(0.0))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(accept: &[&str], reads: bool) {
+        let mut headers = HeaderMap::new();
+        for line in accept {
+            headers.append(header::ACCEPT, line.parse().unwrap());
+        }
+        assert_eq!(accepts(&headers, &["text/event-stream"]), reads, "{accept:?}");
+    }
+
+    #[test]
+    fn a_client_reads_events_if_it_says_so() {
+        check(&["application/json, text/event-stream"], true);
+        check(&["application/json", "text/event-stream"], true);
+        check(&["TEXT/EVENT-STREAM;q=0.5"], true);
+        check(&["text/event-stream; q=0"], false);
+        check(&["text/event-stream;q=0.000"], false);
+        check(&["*/*"], false);
+        check(&["application/json"], false);
+        check(&[], false);
+    }
+}
