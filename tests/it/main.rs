@@ -8,6 +8,7 @@ mod checker;
 mod child;
 mod clients;
 mod demo;
+mod docs;
 mod doctor;
 mod durations;
 mod extremes;

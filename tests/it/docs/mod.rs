@@ -1,0 +1,3 @@
+//! The documents agree with the code.
+
+mod limits;
