@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::core::checker::Checker;
-use crate::core::random_talk::{Said, Step, TOKENS, Talk, cut, steps};
 use crate::core::dialects::dialects;
+use crate::core::random_talk::{Said, Step, TOKENS, Talk, cut, steps};
 use crate::core::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together, bare};
 
 /// Longer than anything waits, but for a heartbeat.

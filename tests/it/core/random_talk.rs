@@ -1,7 +1,6 @@
 //! Conversations between a client and a legacy server, made from numbers: whatever either may say,
 //! with a liking for the ugly.
 
-
 use bytes::Bytes;
 use milepost::protocol::jsonrpc::Key;
 use proptest::prelude::*;
