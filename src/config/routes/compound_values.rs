@@ -9,11 +9,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::spelling::{JsonPointer, OneOf, Spelling, Text, or_variable};
+use crate::config::routes::values::{JsonPointer, OneOf, Spelling, Text, or_variable};
 use crate::config::settings::Word;
 use crate::progress::dialect::Source;
 use crate::progress::extract::Extract;
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 use crate::protocol::json;
 
 /// A string, or a list of strings.
