@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 
 use regex::{Captures, Regex, RegexBuilder};
 
-use super::meter::Figure;
+use crate::progress::gate::meter::Figure;
 use number::{figure, hundredths, spelled};
 
 /// Patterns (`extract`) of one route or tool. Every pattern may be tried on every line.

@@ -5,7 +5,7 @@ use memchr::{memchr_iter, memchr2, memmem};
 
 use super::number::{converted, factor, figure, hundredths, remainder, spelled};
 use super::words::{self, Role};
-use crate::progress::meter::{Figure, Number};
+use crate::progress::gate::meter::{Figure, Number};
 
 /// Candidates for a value in one line. A line with more candidates is a table and is not read.
 const CANDIDATES_MAX: usize = 8;

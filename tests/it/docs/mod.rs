@@ -1,3 +1,6 @@
-//! The documents agree with the code.
+//! Documents, packages and examples name only things that exist.
 
 mod limits;
+mod links;
+mod metrics_examples;
+mod packages;
