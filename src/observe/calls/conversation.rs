@@ -13,7 +13,7 @@ use super::text::Text;
 use super::{Route, Table};
 use crate::observe::events::{Event, EventKind, Observer, Scope};
 use crate::progress::policy::masks::Masks;
-use crate::progress::{CallId, Opened, Outcome, Record, Summary, Verdict};
+use crate::progress::{CallId, FilterEvent, Opened, Outcome, Summary, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
@@ -130,14 +130,14 @@ impl Conversation {
         Some((at, element.map_or(text, |element| element.raw().clone())))
     }
 
-    fn decided(&mut self, at: Instant, record: &Record) {
+    fn decided(&mut self, at: Instant, record: &FilterEvent) {
         match record {
-            Record::Opened(_) | Record::TakenOver(_) => {}
-            Record::Message { number, call, verdict } => {
+            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
+            FilterEvent::Message { number, call, verdict } => {
                 let heard = self.judged(*number);
                 self.message(at, heard, *call, *verdict);
             }
-            Record::Beat(call) => {
+            FilterEvent::Heartbeat(call) => {
                 let after = self.told.take().map(|(_, text)| Text::of(&text));
                 let entry = self.find(*call);
                 let kept = Kept { at, became: Became::Beat, before: None, after };
@@ -148,7 +148,7 @@ impl Conversation {
                     state.told = Some(at);
                 });
             }
-            Record::Call(summary) => self.end(summary),
+            FilterEvent::Call(summary) => self.end(summary),
         }
     }
 

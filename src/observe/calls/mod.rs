@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::observe::events::{FilterId, Observer, ObserverFactory, Scope};
 use crate::progress::policy::masks::Masks;
-use crate::progress::{Account, Mode, Opened, Outcome, Policy, Summary};
+use crate::progress::{CallStats, Mode, Opened, Outcome, Policy, Summary};
 use conversation::Conversation;
 use entry::{Ended, Entry};
 
@@ -91,7 +91,7 @@ impl Route {
 }
 
 impl Sums {
-    fn add(&mut self, account: &Account) {
+    fn add(&mut self, account: &CallStats) {
         self.received += account.received;
         self.sent += account.sent;
         self.beats += account.beats;

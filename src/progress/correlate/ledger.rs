@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use super::call::{Call, CallId, Name};
+use super::call::{Call, CallId, MappedId};
 use crate::progress::gate::stream::StreamId;
 use crate::protocol::jsonrpc::Key;
 
@@ -174,13 +174,13 @@ impl Ledger {
     }
 
     /// What its client calls it, where the server calls it otherwise.
-    fn clients(&self, stream: StreamId, name: &Name) -> Option<(StreamId, Key)> {
+    fn clients(&self, stream: StreamId, name: &MappedId) -> Option<(StreamId, Key)> {
         self.mapped.then(|| Key::read(&name.client)).flatten().map(|key| (stream, key))
     }
 
     /// The same of a token: where servers are given tokens of another type, not all of one client's need
     /// be of the same.
-    fn clients_token(&self, stream: StreamId, token: &Name) -> Option<(StreamId, Key)> {
+    fn clients_token(&self, stream: StreamId, token: &MappedId) -> Option<(StreamId, Key)> {
         let renamed = || Some((ANY_STREAM, Key::read(&token.client)?));
         self.clients(stream, token).or_else(|| self.renames.then(renamed).flatten())
     }

@@ -130,7 +130,7 @@ impl From<Bytes> for Payload {
 
 /// Which part of a message a [`Transmit`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Fragment {
     /// All of it.
     Whole,
     /// A piece of a message that is too large to be held; more follow.
@@ -145,7 +145,7 @@ pub struct Transmit {
     /// The bytes, and whether they have a frame.
     pub payload: Payload,
     /// Which part of a message they are.
-    pub part: Part,
+    pub part: Fragment,
 }
 
 /// When an answer may be written, seen from the last notification of its request.

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use crate::progress::correlate::call::{Call, Said};
+use crate::progress::correlate::call::{Call, LastSent};
 use crate::progress::gate::stream::{StreamId, StreamKind};
 use crate::progress::policy::{Coalesce, Messages};
 use crate::progress::verdict::Verdict;
@@ -87,7 +87,7 @@ impl Call {
         self.counts = true;
         self.figured = true;
         self.tells(now);
-        let said = Said {
+        let said = LastSent {
             value: Some(plain.progress),
             total: plain.total.map(|(_, value)| value),
             message: plain.message.map(bytes::Bytes::copy_from_slice),

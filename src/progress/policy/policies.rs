@@ -7,7 +7,7 @@ use crate::progress::Filter;
 use crate::progress::correlate::call::CallId;
 use crate::progress::correlate::ledger::Ledger;
 use crate::progress::correlate::session_split;
-use crate::progress::dialect::{Dialect, Fields, Report, Source};
+use crate::progress::dialect::{Dialect, Fields, Report, TextSource};
 use crate::progress::policy::{CallPolicy, Mode, Policy};
 use crate::protocol::jsonrpc::Message;
 
@@ -80,7 +80,7 @@ impl Policies {
     }
 
     /// Whether text of `source` is taken for progress of any tool.
-    pub(crate) fn listens_to(&self, source: Source) -> bool {
+    pub(crate) fn listens_to(&self, source: TextSource) -> bool {
         self.all().any(|policy| policy.listens_to(source))
     }
 
@@ -155,7 +155,7 @@ impl Filter {
     /// Whether nothing is under way that goes by a policy. What the requests of a session share is never
     /// idle: they go by the policies of filters of their own.
     fn is_idle(&self) -> bool {
-        self.part == session_split::Part::Whole
+        self.part == session_split::FilterRole::Whole
             && self.ledger.iter().next().is_none()
             && self.passing.is_empty()
             && self.is_drained()
