@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use url::Url;
 
 use crate::config::routes::{HttpUpstream, Route, RoutesError, Upstream};
-use crate::config::settings::nearest;
+use crate::config::values::nearest;
 use crate::gateway::dispatch::in_full;
 use crate::gateway::listen::StartError;
 use crate::gateway::route_state::SiteError;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::commands::args::{Replay, WrapError};
+use crate::config::values::exact_time;
 use crate::observe::transcript::{At, Line, SAME, settings, words};
 use crate::progress::policy::masks::MASK;
 use crate::progress::{Policy, StreamId};
@@ -349,7 +350,7 @@ fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[Step], path: &Path) 
     let _ = writeln!(
         text,
         "{} passed; {}",
-        crate::observe::transcript::time(passed),
+        exact_time(passed),
         words::count(verdicts, beats)
     );
     let is_equal = differences(&mut text, tracks, path);

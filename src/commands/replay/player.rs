@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::observe::transcript::{At, Line, escape, read_time, summary, unescape};
+use crate::config::values::read_exact_time;
+use crate::observe::transcript::{At, Line, escape, summary, unescape};
 use crate::progress::dialect::TextSource;
 use crate::progress::durations::Learned;
 use crate::progress::{
@@ -259,7 +260,7 @@ impl Player {
     /// # Errors
     /// If that is no time.
     pub(super) fn pass(&mut self, text: &str) -> Result<(), String> {
-        let end = self.clock + read_time(text)?;
+        let end = self.clock + read_exact_time(text)?;
         while self.eager
             && self.waits.is_empty()
             && let Some(due) = self.filter.poll_timeout()
@@ -281,7 +282,7 @@ impl Player {
     /// If that is no time.
     pub(super) fn pass_exactly(&mut self, text: &str) -> Result<(), String> {
         let begin = self.now;
-        let end = begin + read_time(text)?;
+        let end = begin + read_exact_time(text)?;
         while let Some(due) = self.filter.poll_timeout()
             && due <= end
         {

@@ -2,7 +2,7 @@
 
 use toml::Spanned;
 
-use crate::config::routes::Route;
+use crate::config::routes::route::Route;
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::keys::RouteTable;
 
