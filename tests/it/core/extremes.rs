@@ -6,6 +6,7 @@ use bytes::Bytes;
 use milepost::progress::{Fate, Filter, MESSAGE_MAX, Origin, Pacing, Policy, StreamId, StreamKind};
 
 use crate::core::transcripts::{Player, settings};
+use crate::support::messages::notification;
 
 const CALL: &str = r#"> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#;
 const ANSWER: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#;
@@ -21,7 +22,7 @@ fn calling(how: &str) -> Player {
 }
 
 fn progress(params: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#)
+    notification("notifications/progress", format!("{{{params}}}"))
 }
 
 /// What the client is told of one message of the server.
