@@ -27,10 +27,8 @@ async fn called(rig: &mut Rig, message: &str, wanted: &str) -> (Answer, Asked) {
 
 /// The same call with a token of another type, and a copy in its arguments.
 fn copied(id: &str, token: &str, copy: &str) -> String {
-    call(id, token).replace(
-        r#""params":{"#,
-        &format!(r#""params":{{"arguments":{{"_meta":{{"progressToken":{copy}}}}},"#),
-    )
+    let arguments = format!(r#""arguments":{{"_meta":{{"progressToken":{copy}}}}}"#);
+    call(id, token).replace(r#""arguments":{}"#, &arguments)
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,8 +130,8 @@ async fn the_newest_line_is_dropped_on_a_wire() {
 async fn requests_of_2026_say_more_of_their_client() {
     let keys = "ask.capabilities = { experimental = { progressNotifications = {} } }";
     let mut rig = Rig::new(keys);
-    let own = r#","io.modelcontextprotocol/clientCapabilities":{"#;
-    let said = modern_call("1", "7").replace("}}}", &format!("{own}}}}}}}}}"));
+    let own = r#""io.modelcontextprotocol/clientCapabilities":{"#;
+    let said = modern_call("1", "7");
     let more = format!(r#"{own}"experimental":{{"progressNotifications":{{}}}}"#);
     let answer = rig.post(&["Mcp-Method: tools/call", "Mcp-Name: work"], &said);
     let asked = rig.asked().await;

@@ -86,7 +86,7 @@ async fn a_client_begins_without_the_server() {
         assert_eq!(answer.header("mcp-session-id"), None);
         check([&answer]);
     }
-    let none = r#"{"jsonrpc":"2.0","id":0,"method":"initialize"}"#;
+    let none = r#"{"jsonrpc":"2.0","id":"i","method":"initialize"}"#;
     assert_eq!(own(&mut rig, &[], none).await.1, began("2025-11-25", server));
     let version = "MCP-Protocol-Version: 2025-06-18";
     let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
@@ -147,7 +147,7 @@ async fn the_list_of_tools_is_read_where_the_route_says() {
         ("<html>", "what there is in the place of the server's list of tools is none"),
         (
             r#"{"error":"database closed"}"#,
-            r#"the server's list of tools is an error: \"database closed\""#,
+            r#"the server's list of tools is an error: "database closed""#,
         ),
     ] {
         let answer = rig.post(&[], list());
@@ -198,7 +198,7 @@ async fn a_server_is_told_of_clients_where_it_wants_to_be() {
     let server = rig.asked().await;
     assert_eq!(server.what(), "POST /initialize");
     assert_eq!(server.request.header("content-type"), Some("application/json"));
-    let told = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","protocolVersion":"2025-06-18","params":{"protocolVersion":"2025-06-18","#;
+    let told = r#"{"jsonrpc":"2.0","id":"i","method":"initialize","protocolVersion":"2025-06-18","params":{"protocolVersion":"2025-06-18","#;
     assert!(server.text().starts_with(told), "{}", server.text());
     let info = r#"{"name":"Kuzu","version":"1.0.0","title":"K"}"#;
     let theirs = format!(
@@ -212,7 +212,7 @@ async fn a_server_is_told_of_clients_where_it_wants_to_be() {
     let answer = rig.post(&[], initialize("2025-06-18"));
     rig.asked().await.json(&[], r#"{"jsonrpc":"2.0","id":null,"error":{"error":"full"}}"#);
     settle().await;
-    let expected = r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32603,"message":"full","data":{"error":"full"}}}"#;
+    let expected = r#"{"jsonrpc":"2.0","id":"i","error":{"code":-32603,"message":"full","data":{"error":"full"}}}"#;
     assert_eq!(answer.text(), expected);
 
     // The URL is relative to that of the endpoint, /base/mcp.
