@@ -9,7 +9,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::config::routes::Route;
-use crate::gateway::route_state::SiteError;
 use crate::observe::events::Witness;
 use crate::observe::log::Connection;
 use crate::progress::Policy;
@@ -21,6 +20,7 @@ use crate::relay::remote_session;
 use crate::relay::{Aside, Pipe, Relay};
 use crate::transport::child::{self, Program};
 use crate::transport::http::via::Via;
+use crate::transport::mcp_http::target::TargetError;
 use crate::transport::stdio;
 
 /// How long a client's first request is waited for to tell it that the server does not start.
@@ -53,7 +53,7 @@ pub async fn run(
 pub enum RemoteError {
     /// Its address or its certificates cannot be used.
     #[error(transparent)]
-    Site(#[from] SiteError),
+    Site(#[from] TargetError),
     /// The system has no random bytes.
     #[error("the system has no random bytes")]
     Random(#[from] getrandom::Error),

@@ -17,6 +17,7 @@ pub mod remote_session;
 mod spool;
 mod stderr;
 
+use crate::transport::clock::now;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -94,10 +95,6 @@ pub struct Relay<C, S> {
     server_first: bool,
     timer: Pin<Box<Sleep>>,
     takers: Vec<StreamId>,
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 impl<S: Server> Relay<Pipe, S> {

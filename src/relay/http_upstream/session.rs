@@ -6,14 +6,14 @@ use http::{HeaderName, HeaderValue};
 
 use super::Towards;
 use super::exchange::Outgoing;
-use crate::gateway::route_state::SESSION_ID;
 use crate::progress::{Payload, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 use crate::relay::Headers;
 use crate::relay::http_upstream::pending::What;
-use crate::transport::mcp_http::header_mirror::REVISION;
+use crate::transport::mcp_http::header_names::REVISION;
+use crate::transport::mcp_http::header_names::SESSION_ID;
 
 /// Where a session stands.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
