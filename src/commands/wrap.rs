@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::config::routes::Route;
-use crate::observe::events::Witness;
+use crate::observe::events::EventEmitter;
 use crate::observe::log::Connection;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
@@ -30,13 +30,13 @@ const FIRST_REQUEST: Duration = Duration::from_secs(1);
 pub async fn run(
     policy: Arc<Policy>,
     program: Program,
-    witness: Option<Witness>,
+    emitter: Option<EventEmitter>,
 ) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
     let client = Pipe::new(stdio::input(), stdio::output());
     let relay = |server, aside| {
         let mut relay = Relay::with_wire(policy, client, server, aside);
-        relay.watched_by(witness);
+        relay.observed_by(emitter);
         relay
     };
     match Host::start(program, None, Arc::default(), stdio::error(), Connection::default(), relay) {
@@ -69,7 +69,7 @@ pub async fn run_remote(
     policy: Arc<Policy>,
     route: &Route,
     bearer_file: Option<PathBuf>,
-    witness: Option<Witness>,
+    emitter: Option<EventEmitter>,
 ) -> Result<u8, RemoteError> {
     let way = Way::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
     let server = Towards::new(way);
@@ -77,7 +77,7 @@ pub async fn run_remote(
     let client = Pipe::new(stdio::input(), stdio::output());
     let aside = Aside::new(stdio::error(), None);
     let mut relay = Relay::with_wire(policy, client, server, aside);
-    relay.watched_by(witness);
+    relay.observed_by(emitter);
     let mut signals = Signals::listen().ok();
     remote_session::run(relay, OPEN_CALLS_GRACE, Connection::default(), async {
         match &mut signals {

@@ -235,7 +235,7 @@ impl<S: Server> Server for Probing<S> {
     fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
         loop {
             if let Some(own) = self.own.take() {
-                return Poll::Ready(FromServer::Message(Origin::Wire, own));
+                return Poll::Ready(FromServer::Message(Origin::Shared, own));
             }
             match self.server.poll_said(cx) {
                 Poll::Ready(said) => {
@@ -251,7 +251,7 @@ impl<S: Server> Server for Probing<S> {
 
     fn said(&mut self) -> Option<FromServer> {
         if let Some(own) = self.own.take() {
-            return Some(FromServer::Message(Origin::Wire, own));
+            return Some(FromServer::Message(Origin::Shared, own));
         }
         while let Some(said) = self.server.said() {
             if let Some(said) = self.judge(said) {

@@ -5,9 +5,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::Relay;
+use super::Step;
 use super::legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS, trace_of};
-use super::{Relay, Step};
-use crate::progress::{Fate, Filter, Origin, Part, StreamId, Transmit};
+use crate::progress::Disposition;
+use crate::progress::Filter;
+use crate::progress::Fragment;
+use crate::progress::Origin;
+use crate::progress::StreamId;
+use crate::progress::Transmit;
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spool::Apart;
 
@@ -37,7 +43,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 }
                 FromClient::Start(stream, piece, headers) => {
                     if let Some(headers) = &headers {
-                        self.filter.ask(|filter| filter.traced(stream, trace_of(headers)));
+                        self.filter.try_with(|filter| filter.traced(stream, trace_of(headers)));
                     }
                     let mut scan = Scan::default();
                     scan.feed(&piece);
@@ -69,7 +75,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.overhear();
         }
         if let Some(headers) = headers {
-            self.filter.ask(|filter| filter.traced(stream, trace_of(headers)));
+            self.filter.try_with(|filter| filter.traced(stream, trace_of(headers)));
         }
         let payload = self.filter.client_message(now(), stream, message);
         if payload.is_empty() {
@@ -94,9 +100,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 FromServer::Deaf => return self.server_written(false),
                 FromServer::Raw(bytes) => {
                     self.clients.pass(bytes);
-                    Fate::Taken
+                    Disposition::Consumed
                 }
-                FromServer::Noise(text) => Fate::Noise(text),
+                FromServer::Noise(text) => Disposition::NotAMessage(text),
                 FromServer::Message(origin, message) => {
                     self.filter.server_message(now, origin, &message)
                 }
@@ -111,7 +117,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 FromServer::End(origin, whole) => self.passed(now, origin, whole),
                 FromServer::Apart(apart) => self.answered_apart(now, *apart),
             };
-            if let Fate::Noise(text) = fate
+            if let Disposition::NotAMessage(text) = fate
                 && !self.passes
             {
                 self.aside.put(text);
@@ -121,17 +127,17 @@ impl<C: Clients, S: Server> Relay<C, S> {
         Step::Moved
     }
 
-    fn passed(&mut self, now: Instant, origin: Origin, whole: bool) -> Fate {
+    fn passed(&mut self, now: Instant, origin: Origin, whole: bool) -> Disposition {
         if whole {
             self.filter.server_passed(now, origin);
         } else {
             let why = "the server's message broke off before its end";
             self.filter.server_broke_off(now, origin, why);
         }
-        Fate::Taken
+        Disposition::Consumed
     }
 
-    fn answered_apart(&mut self, now: Instant, apart: Apart) -> Fate {
+    fn answered_apart(&mut self, now: Instant, apart: Apart) -> Disposition {
         let answered = apart.id().and_then(|id| {
             let command = || format!("apart {}", String::from_utf8_lossy(&id.to_json()));
             let question = |filter: &mut Filter| filter.answered_apart(now, &id);
@@ -141,11 +147,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
             // What waits of its progress goes first.
             self.apart.push(apart.into_pieces(stream, id));
         }
-        Fate::Taken
+        Disposition::Consumed
     }
 
     pub(super) fn piece_apart(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
-        let part = if piece.is_some() { Part::Piece } else { Part::End };
+        let part = if piece.is_some() { Fragment::Piece } else { Fragment::End };
         if piece.is_none()
             && let Some(over) = self.apart.iter().position(|pieces| pieces.stream == stream)
         {

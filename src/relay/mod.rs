@@ -28,11 +28,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::time::{Sleep, sleep_until, timeout};
 
-use crate::observe::events::Witness;
-use crate::progress::dialect::Source;
-use crate::progress::{Filter, Mode, Pacing, Policy, Record, StreamId, StreamKind};
+use crate::observe::events::EventEmitter;
+use crate::progress::dialect::TextSource;
+use crate::progress::{Filter, FilterEvent, Mode, Pacing, Policy, StreamId, StreamKind};
 use crate::protocol::jsonrpc::{Message, Scan};
-use crate::relay::filter_guard::Guarded;
+use crate::relay::filter_guard::FilterGuard;
 use crate::relay::spool::Pieces;
 use crate::relay::stderr::Moved;
 use crate::transport::stdio::Reader;
@@ -72,7 +72,7 @@ enum Ready {
 
 /// One server and its clients.
 pub struct Relay<C, S> {
-    filter: Guarded,
+    filter: FilterGuard,
     clients: C,
     server: S,
     /// Bytes pass as they come, and the filter only looks on.
@@ -122,7 +122,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         mut aside: Aside,
     ) -> Self {
         let policy = policy.into();
-        if policy.listens_to(Source::Stderr) {
+        if policy.listens_to(TextSource::Stderr) {
             aside.listen();
         }
         let observes = policy.mode == Mode::Observe;
@@ -130,7 +130,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         // what no server takes.
         let passes = observes && server.pass_bytes() && clients.pass_bytes();
         Self {
-            filter: Guarded::new(Filter::new(Arc::clone(&policy)), policy, WIRE),
+            filter: FilterGuard::new(Filter::new(Arc::clone(&policy)), policy, WIRE),
             clients,
             server,
             passes,
@@ -149,10 +149,10 @@ impl<C: Clients, S: Server> Relay<C, S> {
         }
     }
 
-    /// Tells `witness` what passes through the filter from now on.
-    pub fn watched_by(&mut self, witness: Option<Witness>) {
-        self.filter.watched_by(witness);
-        if self.filter.ask(|filter| filter.has_stream(WIRE)) == Some(false) {
+    /// Tells `emitter` what passes through the filter from now on.
+    pub fn observed_by(&mut self, emitter: Option<EventEmitter>) {
+        self.filter.observed_by(emitter);
+        if self.filter.try_with(|filter| filter.has_stream(WIRE)) == Some(false) {
             let shared = if self.clients.are_strangers() { "begins shared" } else { "begins open" };
             self.filter.happens(Some(now()), || shared.to_owned(), |_| ());
         }
@@ -168,7 +168,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
 
     /// Requests from now on go by `policy`.
     fn take(&mut self, policy: &Arc<Policy>) {
-        if policy.listens_to(Source::Stderr) {
+        if policy.listens_to(TextSource::Stderr) {
             self.aside.listen();
         }
         self.filter.take(policy);
@@ -273,7 +273,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     /// What has just happened, for the log.
-    pub fn poll_record(&mut self) -> Option<Record> {
+    pub fn poll_record(&mut self) -> Option<FilterEvent> {
         self.filter.poll_record()
     }
 
@@ -369,7 +369,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.clients.takers(&mut takers);
         }
         if self.clients.are_strangers() {
-            for stream in self.filter.ask(|filter| filter.full_streams()).unwrap_or_default() {
+            for stream in self.filter.try_with(|filter| filter.full_streams()).unwrap_or_default() {
                 while let Some(transmit) = self.filter.poll_transmit(now, stream) {
                     self.clients.give(stream, transmit);
                 }
@@ -402,7 +402,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.clients.give(stream, transmit);
         }
         let is_over = |filter: &mut Filter| filter.is_over(stream);
-        if self.exchanges.contains(&stream) && !from_file && self.filter.ask(is_over) != Some(false)
+        if self.exchanges.contains(&stream)
+            && !from_file
+            && self.filter.try_with(is_over) != Some(false)
         {
             self.exchanges.remove(&stream);
             self.filter.close_stream(now, stream, false);

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::observe::error_chain::error_chain;
-use crate::progress::Fate;
+use crate::progress::Disposition;
 use crate::protocol::sse;
 use crate::protocol::sse::{Event, Events, Frame, Piece};
 use crate::transport::http::body::{Batch, Source};
@@ -75,11 +75,11 @@ pub(crate) trait Judge: Send {
 pub(crate) fn passed_on<J: Judge>(
     judge: &mut J,
     observing: bool,
-    fate: &Fate,
+    fate: &Disposition,
     piece: &Piece,
     out: &mut Batch,
 ) {
-    let is_message = !matches!(fate, Fate::Noise(_));
+    let is_message = !matches!(fate, Disposition::NotAMessage(_));
     if observing || !is_message {
         out.raw(&piece.raw);
     }

@@ -14,18 +14,18 @@ use super::session::{Foreign, Member, Session};
 use crate::config::routes::Lifecycle;
 use crate::gateway::direct::event_stream::{Judge, passed_on};
 use crate::gateway::route_state::Audience;
-use crate::observe::events::{Place, View};
+use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::{
-    Fate, Filter, Mode, Origin, Outcome, Pacing, Part, Payload, Policy, Record, StreamId,
-    StreamKind, Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Outcome, Pacing, Payload, Policy,
+    StreamId, StreamKind, Transmit, Verdict,
 };
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::sse::{Event, Piece};
 use crate::protocol::trace_context::TraceContext;
-use crate::relay::filter_guard::Guarded;
+use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
@@ -50,7 +50,7 @@ enum Judged {
 
 /// The requests of one POST, and what their client is told.
 pub(crate) struct Exchange {
-    filter: Guarded,
+    filter: FilterGuard,
     member: Option<Member>,
     log: Connection,
     observing: bool,
@@ -85,9 +85,9 @@ impl Exchange {
             Some(_) => (Filter::of_request(Arc::clone(policy)), "begins request"),
             None => (Filter::new(Arc::clone(policy)), "begins exchange"),
         };
-        let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
-        let beside = session.and_then(|session| session.place);
-        filter.watched_by(audience.witness(beside, View::Exchange, policy));
+        let mut filter = FilterGuard::new(filter, Arc::clone(policy), OWN);
+        let beside = session.and_then(|session| session.filter_id);
+        filter.observed_by(audience.emitter(beside, Scope::Exchange, policy));
         filter.happens(
             Some(now()),
             || match revision {
@@ -141,8 +141,8 @@ impl Exchange {
     }
 
     /// Where those who look on at it find it.
-    pub(crate) fn place(&self) -> Option<Place> {
-        self.filter.place()
+    pub(crate) fn filter_id(&self) -> Option<FilterId> {
+        self.filter.filter_id()
     }
 
     /// The requests are on their way. `tell`: how the server is told that one has taken too long.
@@ -213,12 +213,14 @@ impl Exchange {
     /// Whether an answer is for a request of this exchange.
     pub(crate) fn awaits(&mut self, answer: &Message) -> bool {
         let id = answer.id_key();
-        id.is_some_and(|id| self.filter.ask(|filter| filter.stream_of(&id)).flatten() == Some(OWN))
+        id.is_some_and(|id| {
+            self.filter.try_with(|filter| filter.stream_of(&id)).flatten() == Some(OWN)
+        })
     }
 
     fn judge(&mut self, message: &Message, out: &mut Batch) -> Judged {
         let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
-        if fate == Fate::Stranger {
+        if fate == Disposition::NotMine {
             let foreign =
                 |member: &Member| member.session.foreign(member.stream, message, self.modern);
             let known = self.member.as_ref().map(foreign);
@@ -238,7 +240,7 @@ impl Exchange {
                 }
             }
         }
-        if let Fate::Noise(_) = fate {
+        if let Disposition::NotAMessage(_) = fate {
             self.pass(message, out);
         }
         if let Some(member) = &self.member
@@ -256,20 +258,20 @@ impl Exchange {
         }
         self.collect(out);
         self.filter.passes(now(), OWN, message);
-        out.transmit(&Transmit { payload: Payload::of(message), part: Part::Whole });
+        out.transmit(&Transmit { payload: Payload::of(message), part: Fragment::Whole });
     }
 
     /// Tells the log what has happened, and keeps what withheld events had besides their message.
     fn note(&mut self, mut out: Option<&mut Batch>) {
-        let revision = self.filter.ask(|filter| filter.revision()).flatten();
+        let revision = self.filter.try_with(|filter| filter.revision()).flatten();
         let (mut gave_up, mut timed_out) = (false, false);
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
-            if let Record::Call(call) = &record {
+            if let FilterEvent::Call(call) = &record {
                 timed_out |= call.outcome == Outcome::TimedOut;
                 gave_up |= timed_out || call.outcome == Outcome::ServerGone;
             }
-            if let Record::Message { number, verdict, .. } = record {
+            if let FilterEvent::Message { number, verdict, .. } = record {
                 let withheld = matches!(verdict, Verdict::Withheld(_));
                 self.marks.judged(number, withheld, revision, out.as_deref_mut());
             }
@@ -302,7 +304,7 @@ fn concerns_session(message: &Message) -> bool {
     }
 }
 
-fn drain(filter: &mut Guarded, mut each: impl FnMut(Transmit)) {
+fn drain(filter: &mut FilterGuard, mut each: impl FnMut(Transmit)) {
     let at = now();
     while let Some(transmit) = filter.poll_transmit(at, OWN) {
         each(transmit);
@@ -333,12 +335,13 @@ impl Judge for Exchange {
         };
         match self.judge(&message, out) {
             Judged::Here => {
-                let number = self.filter.ask(|filter| filter.last_number()).unwrap_or_default();
+                let number =
+                    self.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
                 self.marks.put(number, event);
             }
             Judged::AsItIs => self.marks.passed(event),
             Judged::Elsewhere => {
-                let revision = self.filter.ask(|filter| filter.revision()).flatten();
+                let revision = self.filter.try_with(|filter| filter.revision()).flatten();
                 self.collect(out);
                 self.marks.keep_the_rest(event, revision, out);
             }
@@ -350,7 +353,7 @@ impl Judge for Exchange {
         self.collect(out);
         let fate = self.filter.server_passing(now(), ORIGIN, piece.raw.clone(), text);
         passed_on(self, self.observing, &fate, piece, out);
-        matches!(fate, Fate::Noise(_))
+        matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
@@ -378,7 +381,7 @@ impl Judge for Exchange {
         });
         self.note(Some(out));
         if self.ends_with_answer {
-            self.answered |= self.filter.ask(|filter| filter.has_answered_all()) == Some(true);
+            self.answered |= self.filter.try_with(|filter| filter.has_answered_all()) == Some(true);
         }
     }
 

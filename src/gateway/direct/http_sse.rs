@@ -15,17 +15,20 @@ use crate::gateway::direct::control::Tell;
 use crate::gateway::direct::event_stream::Silence;
 use crate::gateway::direct::event_stream::{EventStream, Judge, passed_on};
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::refusals::{refuse, text, unreachable};
-use crate::gateway::route_state::{Following, Site};
-use crate::observe::events::View;
+use crate::gateway::refusals::refuse;
+use crate::gateway::refusals::text;
+use crate::gateway::refusals::unreachable;
+use crate::gateway::route_state::Following;
+use crate::gateway::route_state::Site;
+use crate::observe::events::Scope;
 use crate::observe::log::Connection;
-use crate::progress::{Fate, Filter, Origin, Policy, Record, StreamId, StreamKind};
+use crate::progress::{Disposition, Filter, FilterEvent, Origin, Policy, StreamId, StreamKind};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
 use crate::protocol::mcp;
 use crate::protocol::sse::{Event, Piece};
 use crate::protocol::trace_context::TraceContext;
-use crate::relay::filter_guard::Guarded;
+use crate::relay::filter_guard::FilterGuard;
 use crate::relay::trace_of;
 use crate::transport::clock::now;
 use crate::transport::http::body::{Batch, Body};
@@ -52,7 +55,7 @@ struct Wire {
 }
 
 struct State {
-    filter: Guarded,
+    filter: FilterGuard,
     following: Following,
     log: Connection,
     calls: Arc<Calls>,
@@ -65,7 +68,7 @@ struct State {
 impl State {
     /// Whether what the server says goes on as it came.
     fn observes(&mut self) -> bool {
-        self.filter.ask(|filter| filter.policy().observes()) == Some(true)
+        self.filter.try_with(|filter| filter.policy().observes()) == Some(true)
     }
 
     /// What is asked from now on goes by what holds for the route now.
@@ -184,8 +187,8 @@ impl Judge for Speaking {
         let message = message_in(event);
         let observing = self.observes();
         let fate = message
-            .map(|message| self.wire.lock().filter.server_message(now(), Origin::Wire, &message));
-        let as_is = observing || !matches!(fate, Some(Fate::Taken));
+            .map(|message| self.wire.lock().filter.server_message(now(), Origin::Shared, &message));
+        let as_is = observing || !matches!(fate, Some(Disposition::Consumed));
         if as_is {
             self.collect(out);
             out.raw(&event.raw);
@@ -195,19 +198,19 @@ impl Judge for Speaking {
     fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
         let (text, raw) = (text_of(piece), piece.raw.clone());
         self.collect(out);
-        let fate = self.wire.lock().filter.server_passing(now(), Origin::Wire, raw, text);
+        let fate = self.wire.lock().filter.server_passing(now(), Origin::Shared, raw, text);
         passed_on(self, self.observes(), &fate, piece, out);
-        matches!(fate, Fate::Noise(_))
+        matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         let (text, raw) = (text_of(piece), piece.raw.clone());
-        let fate = self.wire.lock().filter.server_piece(now(), Origin::Wire, raw, text);
+        let fate = self.wire.lock().filter.server_piece(now(), Origin::Shared, raw, text);
         passed_on(self, self.observes(), &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
-        self.wire.lock().filter.server_passed(now(), Origin::Wire);
+        self.wire.lock().filter.server_passed(now(), Origin::Shared);
         self.collect(out);
     }
 
@@ -274,7 +277,7 @@ impl Drop for Speaking {
         let mut state = self.wire.lock();
         state.filter.close_stream(now(), WIRE, false);
         while let Some(record) = state.filter.poll_record() {
-            if !matches!(record, Record::Beat(_)) {
+            if !matches!(record, FilterEvent::Heartbeat(_)) {
                 state.log.note(&record);
             }
         }
@@ -304,8 +307,8 @@ impl Proxy {
         };
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
-        let mut filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
-        filter.watched_by(site.audience.witness(None, View::Whole, &site.policy));
+        let mut filter = FilterGuard::new(filter, Arc::clone(&site.policy), WIRE);
+        filter.observed_by(site.audience.emitter(None, Scope::Whole, &site.policy));
         let following = Following::new(site);
         let calls = Arc::clone(&site.calls);
         let log = site.audience.log();
@@ -408,7 +411,7 @@ impl Wire {
     fn told(&self, message: Option<&Message>, trace: Option<&TraceContext>) {
         let mut state = self.lock();
         state.settle();
-        state.filter.ask(|filter| filter.traced(WIRE, trace.cloned()));
+        state.filter.try_with(|filter| filter.traced(WIRE, trace.cloned()));
         match message {
             Some(message) if message.kind() != Kind::Noise => {
                 state.filter.client_message(now(), WIRE, message);

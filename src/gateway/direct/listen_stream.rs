@@ -7,7 +7,9 @@ use std::task::Context;
 use super::mailbox::Mail;
 use super::session::{Heard, Member};
 use crate::gateway::direct::event_stream::{Judge, passed_on};
-use crate::progress::{Fate, Origin, StreamId};
+use crate::progress::Disposition;
+use crate::progress::Origin;
+use crate::progress::StreamId;
 use crate::protocol::sse::{Event, Piece};
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
@@ -73,7 +75,7 @@ impl Judge for Listening {
         let fate =
             self.member.session.ask(|filter| filter.server_passing(now(), origin, raw, text));
         passed_on(self, false, &fate, piece, out);
-        matches!(fate, Fate::Noise(_))
+        matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {

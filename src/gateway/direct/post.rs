@@ -15,11 +15,13 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::exchange::Exchange;
 use super::session::Session;
 use crate::gateway::direct::event_stream::{EventStream, Silence};
-use crate::gateway::direct::response::{Answer, JsonBody, PostUpstream};
+use crate::gateway::direct::response::Answer;
+use crate::gateway::direct::response::JsonBody;
+use crate::gateway::direct::response::PostUpstream;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::refusals::refuse;
 use crate::gateway::route_state::Site;
-use crate::observe::events::Place;
+use crate::observe::events::FilterId;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
@@ -240,7 +242,7 @@ impl Post {
     }
 
     /// What a response of the server tells of the session and of the caller.
-    pub(crate) fn learn(&self, status: StatusCode, headers: &HeaderMap, beside: Option<Place>) {
+    pub(crate) fn learn(&self, status: StatusCode, headers: &HeaderMap, beside: Option<FilterId>) {
         if let (Some(origin), Ok(mut known)) = (&self.asked.origin, self.site.known_origins.lock())
         {
             known.note(Some(origin), headers);
@@ -277,7 +279,7 @@ impl Post {
             Some(session) if !is_new => sessions.also_called(id.as_bytes(), session),
             _ => {
                 let policy = &self.site.policy;
-                let beside = exchange.place();
+                let beside = exchange.filter_id();
                 let session = sessions.find_or_begin(id.as_bytes(), policy, !is_new, beside);
                 session.prove(true);
                 exchange.join(&session, message, &self.site.policy);
@@ -292,7 +294,7 @@ impl Post {
         deadline: Option<Instant>,
         counted: crate::gateway::route_state::Counted,
     ) -> Response<Body> {
-        self.learn(response.status(), response.headers(), exchange.place());
+        self.learn(response.status(), response.headers(), exchange.filter_id());
         if response.status() != StatusCode::OK {
             let open = exchange.release();
             return self.proxy.piped(&self.site, response, open);

@@ -172,7 +172,7 @@ fn events(span: &mut Writer, clock: &Clock, call: &Summary, marks: &[Mark]) {
             write(&mut Attributes(event, 3));
         });
     };
-    if let Some(at) = call.first_told {
+    if let Some(at) = call.first_sent {
         put(at, "milepost.first_progress", &|_| {});
     }
     put(call.silent_from, "milepost.longest_silence", &|to| {

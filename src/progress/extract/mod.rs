@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 
 use regex::{Captures, Regex, RegexBuilder};
 
-use super::meter::Figure;
+use crate::progress::gate::meter::ProgressValue;
 use number::{figure, hundredths, spelled};
 
 /// Patterns of one route or tool. Each is tried on each line that has none of the figures before it.
@@ -117,7 +117,7 @@ impl Extract {
 
     /// The figure in a line: of the first pattern that finds one. It is at least 0, and at most its
     /// total.
-    pub fn figure(&self, words: &str) -> Option<Figure> {
+    pub fn figure(&self, words: &str) -> Option<ProgressValue> {
         if self.0.is_empty() || !words.bytes().any(|byte| byte.is_ascii_digit()) {
             return None;
         }
@@ -251,7 +251,12 @@ fn no_pattern(written: &str) -> String {
 }
 
 /// What a template finds where no number is part of a longer word or number.
-fn in_template(expression: &Regex, opens: bool, closes: bool, words: &str) -> Option<Figure> {
+fn in_template(
+    expression: &Regex,
+    opens: bool,
+    closes: bool,
+    words: &str,
+) -> Option<ProgressValue> {
     let mut from = 0;
     for _ in 0..TRIES_MAX {
         let found = expression.captures_at(words, from)?;
@@ -280,7 +285,7 @@ fn in_template(expression: &Regex, opens: bool, closes: bool, words: &str) -> Op
 }
 
 /// The figure of what a pattern has found.
-fn captured(found: &Captures<'_>) -> Option<Figure> {
+fn captured(found: &Captures<'_>) -> Option<ProgressValue> {
     let number = |name| found.name(name).and_then(|text| spelled(text.as_str()));
     if found.name("percent").is_some() {
         return hundredths(number("percent")?);

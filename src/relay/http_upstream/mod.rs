@@ -79,7 +79,7 @@ impl Source {
     fn origin(self) -> Origin {
         match self {
             Self::Exchange(stream) => Origin::Stream(stream),
-            Self::Listen | Self::Wire => Origin::Wire,
+            Self::Listen | Self::Wire => Origin::Shared,
         }
     }
 }
@@ -317,7 +317,7 @@ impl Towards {
             What::Tools | What::Other => {}
         }
         let origin = match self.wire {
-            Some(_) => Origin::Wire,
+            Some(_) => Origin::Shared,
             None => Origin::Stream(asked.stream),
         };
         self.ready.push_back(FromServer::Message(origin, Message::parse(error)));
@@ -409,7 +409,7 @@ impl Server for Towards {
             if let Some(id) = message.id().filter(|_| message.kind() == Kind::Request) {
                 let why = "the server speaks HTTP+SSE of 2024-11-05";
                 let error = Message::parse(error_answer(&id, METHOD_NOT_FOUND, why, None));
-                self.ready.push_back(FromServer::Message(Origin::Wire, error));
+                self.ready.push_back(FromServer::Message(Origin::Shared, error));
             }
             return None;
         }
@@ -447,7 +447,7 @@ impl Server for Towards {
         tracing::warn!(why, "a message of the client is not sent");
         if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {
             let error = Message::parse(own_error(&id.to_json(), &why, Some(413)));
-            self.ready.push_back(FromServer::Message(Origin::Wire, error));
+            self.ready.push_back(FromServer::Message(Origin::Shared, error));
         }
     }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 
-use crate::progress::{Form, Part, Payload, Transmit};
+use crate::progress::{Form, Fragment, Payload, Transmit};
 use crate::protocol::sse;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::in_flight::OpenCall;
@@ -127,11 +127,11 @@ impl Batch {
     pub(crate) fn transmit(&mut self, transmit: &Transmit) {
         let Transmit { payload, part } = transmit;
         match (payload.form(), part) {
-            (Form::AsCame, _) | (_, Part::Piece | Part::End) => {
+            (Form::AsCame, _) | (_, Fragment::Piece | Fragment::End) => {
                 payload.pieces().for_each(|piece| self.raw(piece));
             }
-            (Form::Own(None), Part::Whole) => self.own(payload),
-            (Form::Own(Some(frame)), Part::Whole) => {
+            (Form::Own(None), Fragment::Whole) => self.own(payload),
+            (Form::Own(Some(frame)), Fragment::Whole) => {
                 let before = self.tail.len();
                 sse::append_rewritten(&mut self.tail, frame, payload.pieces());
                 self.bytes += self.tail.len() - before;
