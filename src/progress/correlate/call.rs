@@ -48,11 +48,12 @@ pub(crate) struct Task {
     pub(crate) text: Bytes,
 }
 
-/// Progress of one call that may wait to be written. The oldest give way to the newest beyond this;
-/// a server that writes one notification per line of output floods faster than anyone reads.
+/// Progress reports of one call that wait to be written. Beyond the limit the newest replaces the
+/// oldest; a flooding server writes faster than anyone reads.
 const PENDING_MAX: usize = 8192;
 
-/// Bytes of the messages that such progress came in.
+/// Bytes of the messages in which the waiting progress reports of one call arrived. Beyond the
+/// limit the oldest are dropped.
 const PENDING_BYTES_MAX: usize = 4 << 20;
 
 /// Progress for a client that reads too slowly comes no closer than this, whatever the route says.

@@ -8,8 +8,8 @@ use super::meter::EmittedProgress;
 use crate::protocol::json;
 use crate::protocol::mcp::META_RELATED_TASK;
 
-/// The longest message of a notification that is written anew, in bytes of JSON text. Text chunks of
-/// a whole minute fit; a flood does not.
+/// The longest message text, in bytes of JSON, of a rewritten notification. Longer text is cut.
+/// Text chunks of a whole minute fit; a flood does not.
 pub const MESSAGE_MAX: usize = 4 << 10;
 
 /// The parts of a notification besides its figure.

@@ -22,7 +22,8 @@ impl StreamId {
     pub const NOWHERE: Self = Self(u64::MAX);
 }
 
-/// Bytes that wait to be written on one stream before its server is no longer read from.
+/// Bytes waiting to be written on one stream. Beyond the limit the server is not read until the
+/// client has read.
 pub const QUEUE_MAX: usize = 1 << 20;
 
 /// What a client stream carries.

@@ -14,7 +14,7 @@ use crate::progress::{Filter, Mode, Pacing};
 use crate::protocol::json;
 use crate::protocol::mcp;
 
-/// The longest text that is read this way, in bytes.
+/// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
 const LENGTH_MAX: usize = 4 << 10;
 
 /// One notification, in parts of its text.

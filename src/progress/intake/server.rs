@@ -16,7 +16,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp;
 
-/// Places in a line of text where an answer is looked for.
+/// Positions in a line of text at which an answer is searched.
 const BRACES_MAX: usize = 16;
 
 /// Why nothing comes of a message that a dialect claims.

@@ -11,8 +11,8 @@ use crate::progress::dialect::{Dialect, Fields, Report, TextSource};
 use crate::progress::policy::{CallPolicy, Mode, Policy};
 use crate::protocol::jsonrpc::Message;
 
-/// Policies of open calls that are remembered besides the one of new calls. With more, new calls go by the
-/// newest of them until one is needed no longer.
+/// Policies of open calls that are remembered besides the policy of new calls. Beyond the limit new
+/// calls use the newest remembered policy until an older one is no longer needed.
 const OLDER_MAX: usize = 64;
 
 /// The policies that hold in one filter. Whatever is said of `Policy` itself is said of the one for new
