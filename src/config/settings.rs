@@ -106,7 +106,7 @@ pub const ANSWER_REPAIRS: [&str; 5] =
 /// The name that stands for the dialects that are on by default.
 pub const DEFAULT_DIALECTS: &str = "defaults";
 
-/// The longest time that can be set. A clock overflows not far beyond the next centuries.
+/// The longest time that a setting accepts. Clocks overflow a few centuries beyond.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A time such as `150ms`, `2s`, `1m 30s` or `0`.

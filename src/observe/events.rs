@@ -17,8 +17,8 @@ use crate::protocol::sse::{Events, Frame};
 /// Times that lie closer together are not told apart. What is due first is told first, so they are exact.
 pub const APART: Duration = Duration::from_micros(1);
 
-/// Large messages that are kept in mind until their clients have been told all of them. At most a few
-/// pass at once.
+/// Large messages that are remembered until their client has received them whole. Only a few are in
+/// transit at one time.
 const PASSED_MAX: usize = 64;
 
 /// Something that has happened.

@@ -28,8 +28,8 @@ use crate::relay::{FromServer, Headers, Server, as_the_leg_inside};
 /// and an answer that crosses their next request is an error to the Rust SDK.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Messages that a client may say behind the question and that are said again to a server that was
-/// started afresh. A client that says more has not waited for the answer.
+/// Client messages after `server/discover` that are sent again to a server that was started anew. A
+/// client with more messages has not waited for the answer.
 const SAID_MAX: usize = 16;
 
 /// What is known of the era of a server: whether it answers `server/discover`.

@@ -34,7 +34,8 @@ use crate::transport::http::shutdown::SHUTTING_DOWN;
 /// waits for it would keep the server from being read.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// Bytes that a client which shares a server may leave lying; then it is cut off.
+/// Bytes waiting for a client that shares a server and does not read. Beyond the limit the client
+/// is disconnected.
 const UNTAKEN_MAX: usize = 32 << 20;
 
 /// The clients of one session.

@@ -25,8 +25,8 @@ use crate::transport::http::write_state::Outlet;
 /// A client that takes so long to ask for more could not take what there was (rule G4).
 pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(50);
 
-/// The longest event that is held whole, so that a fault in it can be mended; a longer one passes in
-/// pieces.
+/// The longest event, in bytes, that is held whole so that a fault in it can be repaired. A longer
+/// event is forwarded in pieces.
 const EVENT_HELD_MAX: usize = 1 << 20;
 
 /// How long such a client counts as slow.

@@ -41,8 +41,8 @@ use crate::transport::mcp_http::request_head::RequestHead;
 use crate::transport::mcp_http::target::Target;
 use crate::transport::mcp_http::{header_mirror, request_body};
 
-/// A JSON answer up to this length is held until it is whole, so that a fault in it can be mended. A
-/// longer one passes as it comes; clients read neither before its end.
+/// The longest JSON answer, in bytes, that is held whole so that a fault in it can be repaired. A
+/// longer answer is forwarded while it arrives.
 const JSON_HELD_MAX: usize = 256 << 10;
 
 /// One POST.

@@ -26,7 +26,7 @@ use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 
-/// Messages of listening streams that may wait to be judged where that matters.
+/// Messages of listening streams that wait for their verdict, where their order matters.
 const WAITING_MAX: usize = 256;
 
 /// One session, and what its streams share.

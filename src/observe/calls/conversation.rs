@@ -18,10 +18,10 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 
-/// Messages of the server whose verdict is waited for. The filter holds what they are made of as long.
+/// Server messages of one connection that wait for their verdict in the table of calls.
 const WAITING_MAX: usize = 1024;
 
-/// Calls that have ended and of which something may still be told.
+/// Ended calls of one connection that can still receive an event.
 const ENDED_MAX: usize = 32;
 
 /// A message of the server that is not judged yet.

@@ -14,13 +14,13 @@ use crate::progress::clients::Client;
 use crate::progress::policy::masks::Masks;
 use crate::progress::{CallStats, Opened, Outcome, Reason, Repair, Summary, Verdict};
 
-/// Messages of a call that are kept: the first ...
+/// First messages of a call that are kept.
 const FIRST_MAX: usize = 16;
 
-/// ... and the last ones.
+/// Last messages of a call that are kept. Messages between the first and the last are counted only.
 const LAST_MAX: usize = 48;
 
-/// Bytes of a name, an id or a token that are kept; longer ones are cut.
+/// Bytes of a name, an id or a token in the table of calls. Longer text is cut.
 const NAME_MAX: usize = 256;
 
 /// What a message was, and what became of it.

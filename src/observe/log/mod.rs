@@ -33,8 +33,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// Log lines that wait because nobody reads standard error. More are left out: a log must not keep
-/// calls waiting.
+/// Log lines waiting while standard error is blocked. Further lines are dropped and counted,
+/// because a log must not delay calls.
 const LINES_MAX: usize = 10_000;
 
 /// Keeps the log going; what is left of it is written when this is dropped.
@@ -174,7 +174,7 @@ pub struct Connection {
     marks: BTreeMap<CallId, Vec<Mark>>,
 }
 
-/// Calls of a connection of which is known when something happened to their messages first.
+/// Calls of one connection for which the first repair or withheld message is remembered for spans.
 const MARKED_MAX: usize = 1024;
 
 /// Whose calls a connection has carried.

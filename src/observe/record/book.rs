@@ -16,13 +16,14 @@ use crate::observe::transcript;
 use crate::observe::transcript::{SAME, escape, settings};
 use crate::progress::{FilterEvent, Policy, Reason, StreamId, Verdict};
 
-/// Bytes of one recording; it ends there.
+/// Bytes of one recording. The recording ends there.
 pub const FILE_MAX: u64 = 64 << 20;
 
 /// The first number of the streams of servers; they are written from 1 on.
 const UPSTREAM_STREAMS: u64 = 1 << 63;
 
-/// Bytes that are held back before anything is said. A client may open and close streams for ever.
+/// Bytes held back before the first message of a recording. A client could open and close streams
+/// for ever without sending a message.
 const HEAD_MAX: usize = 64 << 10;
 
 /// A filter of the conversation.

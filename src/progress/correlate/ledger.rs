@@ -13,17 +13,19 @@ use super::call::{Call, CallId, MappedId};
 use crate::progress::gate::stream::StreamId;
 use crate::protocol::jsonrpc::Key;
 
-/// Requests of one connection that may be open at once. A client that has more gets its messages as
-/// ever, but no progress for the newcomers.
+/// Open requests of one connection that can get progress. Further requests are forwarded as always,
+/// but without progress.
 pub const CALLS_MAX: usize = 1024;
 
-/// Foreign tokens that are remembered for one call; some servers invent one for each notification.
+/// Foreign tokens remembered for one call. Some servers invent a token for each notification.
 const ALIASES_MAX: usize = 64;
 
-/// The longest name that is remembered after its message, in bytes. Real ones are UUIDs at most.
+/// The longest id or token, in bytes, that is remembered after its message. Real names are UUIDs at
+/// most.
 const KEY_MAX: usize = 1 << 10;
 
-/// Names of ended calls that are remembered, so that what comes late is not taken for the next call.
+/// Names of ended calls that are remembered, so that late progress is not attributed to the next
+/// call. The oldest is forgotten first.
 const TOMBSTONES_MAX: usize = 4096;
 
 /// Stands for every stream of the one client that there is.
@@ -116,7 +118,7 @@ impl Ledger {
             // The client knows progress by its token: two requests with one token share its figure.
             let first = self.holders_of(&call).first().and_then(|first| self.calls.get(first));
             if let Some(first) = first {
-                call.meter.raise_to(first.meter.told());
+                call.meter.raise_to(first.meter.emitted());
             }
         }
         if let Some(name) = self.clients(call.stream, &call.id) {

@@ -11,7 +11,7 @@ use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::terminal;
 
-/// Members of one object. Real progress has about ten; more than this is not read.
+/// Members of one object that are read. Real progress has about ten.
 const MEMBERS_MAX: usize = 256;
 
 /// The members of one object. Of a repeated key the last one counts.

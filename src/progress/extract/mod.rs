@@ -15,19 +15,19 @@ use regex::{Captures, Regex, RegexBuilder};
 use crate::progress::gate::meter::ProgressValue;
 use number::{figure, hundredths, spelled};
 
-/// Patterns of one route or tool. Each is tried on each line that has none of the figures before it.
+/// Patterns (`extract`) of one route or tool. Every pattern may be tried on every line.
 pub const PATTERNS_MAX: usize = 32;
 
-/// The longest pattern, in bytes.
+/// Bytes of one pattern (`extract`).
 pub const PATTERN_MAX: usize = 1 << 10;
 
 /// Bytes of a line that are looked at. Bars and counters stand within the width of a screen.
 const LOOKED_AT: usize = 1 << 10;
 
-/// Memory of one compiled pattern, and of what it remembers while it runs, in bytes.
+/// Bytes of memory of one compiled pattern (`extract`), and of its cache at run time.
 const COMPILED_MAX: usize = 1 << 20;
 
-/// Places of a line at which a template is tried.
+/// Positions of a line at which a template is tried.
 const TRIES_MAX: usize = 16;
 
 /// The word that stands for the patterns that are built in.

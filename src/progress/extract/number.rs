@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::progress::gate::meter::{Number, ProgressValue, spell};
 use crate::protocol::json;
 
-/// Digits of a number. More are an id.
+/// Digits of a number in text. A longer number is an id, not a progress value.
 const DIGITS_MAX: usize = 15;
 
 /// A number, separators of thousands taken out; `None` if it is none, or below 0.

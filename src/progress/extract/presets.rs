@@ -7,10 +7,10 @@ use super::number::{converted, factor, figure, hundredths, remainder, spelled};
 use super::words::{self, Role};
 use crate::progress::gate::meter::{Number, ProgressValue};
 
-/// Candidates of one line. A line with more is a table.
+/// Candidates for a value in one line. A line with more candidates is a table and is not read.
 const CANDIDATES_MAX: usize = 8;
 
-/// Blanks between the parts of a fraction: some tools align them.
+/// Spaces between the parts of a fraction: some tools align them.
 const GAP_MAX: usize = 6;
 
 /// A figure and where it stands.

@@ -11,8 +11,8 @@ use crate::progress::dialect::{Dialect, Fields, Report, TextSource};
 use crate::progress::policy::{CallPolicy, Mode, Policy};
 use crate::protocol::jsonrpc::Message;
 
-/// Policies of open calls that are remembered besides the one of new calls. With more, new calls go by the
-/// newest of them until one is needed no longer.
+/// Policies of open calls that are remembered besides the policy of new calls. Beyond the limit new
+/// calls use the newest remembered policy until an older one is no longer needed.
 const OLDER_MAX: usize = 64;
 
 /// The policies that hold in one filter. Whatever is said of `Policy` itself is said of the one for new
@@ -140,7 +140,7 @@ impl Filter {
     }
 
     /// A call opens: what waited for the end of all others may hold now.
-    pub(crate) fn take_what_was_put_off(&mut self) {
+    pub(crate) fn apply_pending_policy(&mut self) {
         if self.policy.wanted.observes() != self.policy.now.observes() {
             let wanted = Arc::clone(&self.policy.wanted);
             self.take(&wanted);
@@ -157,7 +157,7 @@ impl Filter {
     fn is_idle(&self) -> bool {
         self.part == session_split::FilterRole::Whole
             && self.ledger.iter().next().is_none()
-            && self.passing.is_empty()
+            && self.large_messages.is_empty()
             && self.is_drained()
     }
 

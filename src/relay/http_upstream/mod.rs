@@ -54,13 +54,13 @@ use crate::transport::http::request_body::RequestBody;
 
 pub use crate::relay::http_upstream::target::{Bearer, Way};
 
-/// Messages that wait to be sent; with more, clients are not read.
+/// Messages waiting to be sent to one server. Beyond the limit clients are not read.
 const QUEUED_MAX: usize = 1024;
 
-/// POSTs of requests that are open at once; more wait. Each is a connection.
+/// Concurrent POSTs to one server. Each is a connection; further requests wait.
 const POSTS_MAX: usize = 128;
 
-/// Requests that wait for their answer; more are not sent meanwhile.
+/// Requests to one server that wait for their answer. Further requests are sent later.
 const ASKED_MAX: usize = 4096;
 
 /// How long the server may take to end its session when its client has gone: the official SDKs kill

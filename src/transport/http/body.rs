@@ -16,7 +16,8 @@ use crate::transport::http::in_flight::OpenCall;
 /// reads they came in.
 pub(crate) const BATCH_BYTES: usize = 16 << 10;
 
-/// Pieces from this length on are passed on as they are; shorter ones are copied together.
+/// The longest piece of a body, in bytes, that is copied together with others. A longer piece is
+/// forwarded without a copy.
 const COPY_MAX: usize = 4 << 10;
 
 /// Something that makes the bytes of a response as the client takes them.

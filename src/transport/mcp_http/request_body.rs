@@ -16,7 +16,7 @@ use crate::protocol::jsonrpc::Message;
 use crate::transport::http::headers::forget_the_body;
 use crate::transport::http::request_body::RequestBody;
 
-/// How long a client may pause within a body.
+/// The longest pause of a client within the body of a request.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A request's body.
