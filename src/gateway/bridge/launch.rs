@@ -18,9 +18,9 @@ use crate::observe::log::Connection;
 use crate::progress::Pacing;
 use crate::relay::child_session;
 use crate::relay::child_session::{Host, Shared};
-use crate::relay::http_upstream::{Towards, Way};
+use crate::relay::http_upstream::{HttpUpstream, UpstreamTarget};
 use crate::relay::remote_session;
-use crate::relay::{Aside, Relay, Server};
+use crate::relay::{DiagnosticsSink, Relay, Server};
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
 
@@ -80,7 +80,8 @@ impl Proxy {
         let started = match &site.route.upstream {
             Upstream::Command(stdio) => start(site, stdio, &session, streams, running),
             _ => {
-                let server = Towards::new(Way::of_site(site, &self.via, wanted.ours));
+                let server =
+                    HttpUpstream::new(UpstreamTarget::of_site(site, &self.via, wanted.ours));
                 let mut relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
                 relay.watched_by(site.audience.witness(None, View::Whole, &site.policy));
                 let log = site.audience.log();
@@ -96,8 +97,8 @@ impl Proxy {
     }
 }
 
-fn no_noise() -> Aside {
-    Aside::new(Box::new(Said::default()), None)
+fn no_noise() -> DiagnosticsSink {
+    DiagnosticsSink::new(Box::new(Said::default()), None)
 }
 
 /// Starts a child and the task that carries what is said; why that cannot be.
@@ -132,8 +133,8 @@ fn start(
     let program =
         Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
     let noise = Box::new(Said::default());
-    let relay = |server, aside| {
-        let mut relay = Relay::new(policy, streams, server, aside);
+    let relay = |server, diagnostics| {
+        let mut relay = Relay::new(policy, streams, server, diagnostics);
         relay.watched_by(witness);
         relay
     };

@@ -12,7 +12,7 @@ use crate::config::routes::{HeaderRules, Route};
 use crate::gateway::route_state;
 use crate::gateway::route_state::{SESSION_ID, Site, SiteError, Target};
 use crate::observe::metrics::{RouteCounts, Traffic};
-use crate::relay::Headers;
+use crate::relay::legs::Headers;
 use crate::transport::http::body::RequestBody;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::headers;
@@ -86,7 +86,7 @@ fn bearer(token: &str) -> Option<HeaderValue> {
 }
 
 /// How a server is reached.
-pub struct Way {
+pub struct UpstreamTarget {
     /// Its Streamable HTTP endpoint, or one of which it is not known what it is.
     pub(crate) endpoint: Option<Target>,
     /// Its HTTP+SSE endpoint.
@@ -106,7 +106,7 @@ pub struct Way {
     pub(crate) counts: Option<Arc<RouteCounts>>,
 }
 
-impl Way {
+impl UpstreamTarget {
     /// To the server of a route. Nothing is connected. `connect`: in place of the network.
     ///
     /// # Errors
