@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::config::routes::Route;
 use crate::gateway::route_state::SiteError;
-use crate::observe::events::Witness;
+use crate::observe::events::EventEmitter;
 use crate::observe::log::Connection;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
@@ -30,13 +30,13 @@ const FIRST_REQUEST: Duration = Duration::from_secs(1);
 pub async fn run(
     policy: Arc<Policy>,
     program: Program,
-    witness: Option<Witness>,
+    emitter: Option<EventEmitter>,
 ) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
     let client = Pipe::new(stdio::input(), stdio::output());
     let relay = |server, diagnostics| {
         let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
-        relay.watched_by(witness);
+        relay.observed_by(emitter);
         relay
     };
     match Host::start(program, None, Arc::default(), stdio::error(), Connection::default(), relay) {
@@ -69,7 +69,7 @@ pub async fn run_remote(
     policy: Arc<Policy>,
     route: &Route,
     bearer_file: Option<PathBuf>,
-    witness: Option<Witness>,
+    emitter: Option<EventEmitter>,
 ) -> Result<u8, RemoteError> {
     let upstream =
         UpstreamTarget::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
@@ -78,7 +78,7 @@ pub async fn run_remote(
     let client = Pipe::new(stdio::input(), stdio::output());
     let diagnostics = DiagnosticsSink::new(stdio::error(), None);
     let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
-    relay.watched_by(witness);
+    relay.observed_by(emitter);
     let mut signals = Signals::listen().ok();
     remote_session::run(relay, OPEN_CALLS_GRACE, Connection::default(), async {
         match &mut signals {

@@ -28,7 +28,7 @@ use crate::gateway::direct::response::Content;
 use crate::gateway::live_routes::Sites;
 use crate::gateway::route_state::{Counted, SESSION_ID, Site, Target};
 use crate::observe::durations::Memory;
-use crate::observe::events::Lookout;
+use crate::observe::events::ObserverFactory;
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
 use crate::protocol::jsonrpc::own_error;
@@ -69,7 +69,7 @@ pub struct Proxy {
     /// What servers are reached through in place of the network.
     pub(crate) connect: Option<InProcess>,
     /// Those who look on.
-    pub(crate) lookouts: Vec<Arc<dyn Lookout>>,
+    pub(crate) observers: Vec<Arc<dyn ObserverFactory>>,
     pub(crate) metrics: Metrics,
     pub(crate) via: Via,
     pub(crate) ending: Ending,
@@ -80,7 +80,7 @@ pub struct Proxy {
 
 impl Proxy {
     /// Nothing is connected before the first request. `memory` has and gets what is learned of the routes;
-    /// `lookouts` are shown what passes. Servers are reached through `connect`, if there is one, instead of
+    /// `observers` are shown what passes. Servers are reached through `connect`, if there is one, instead of
     /// the network, and such a connection takes the place of a child.
     ///
     /// # Errors
@@ -90,12 +90,12 @@ impl Proxy {
         via: Via,
         connect: Option<&InProcess>,
         memory: &Memory,
-        lookouts: &[Arc<dyn Lookout>],
+        observers: &[Arc<dyn ObserverFactory>],
     ) -> Result<Arc<Self>, SiteError> {
         let proxy = Self {
             sites: Mutex::default(),
             connect: connect.cloned(),
-            lookouts: lookouts.to_vec(),
+            observers: observers.to_vec(),
             metrics: Metrics::new(),
             via,
             ending: Ending::default(),

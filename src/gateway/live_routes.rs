@@ -246,7 +246,7 @@ impl Proxy {
         let kept = match same {
             Some(old) => Arc::clone(&old.kept),
             None => {
-                let audience = Audience::new(&route.path, counts, &self.lookouts);
+                let audience = Audience::new(&route.path, counts, &self.observers);
                 Arc::new(Kept::new(audience, self.connect.as_ref(), &self.calls))
             }
         };

@@ -21,7 +21,7 @@ use crate::gateway::demo_upstream;
 use crate::gateway::direct::accepted_callers::Proven;
 use crate::gateway::direct::http_sse::Wires;
 use crate::gateway::direct::session::Sessions;
-use crate::observe::events::{Lookout, Place, View, Witness};
+use crate::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use crate::observe::log::Connection;
 use crate::observe::metrics::{RouteCounts, Tables, Traffic};
 use crate::progress::{Pacing, Policy};
@@ -212,7 +212,7 @@ static PARTS: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct Audience {
     route: String,
     counts: Arc<RouteCounts>,
-    lookouts: Vec<Arc<dyn Lookout>>,
+    observers: Vec<Arc<dyn ObserverFactory>>,
 }
 
 impl Audience {
@@ -220,9 +220,9 @@ impl Audience {
     pub(crate) fn new(
         route: &str,
         counts: Arc<RouteCounts>,
-        lookouts: &[Arc<dyn Lookout>],
+        observers: &[Arc<dyn ObserverFactory>],
     ) -> Arc<Self> {
-        Arc::new(Self { route: route.to_owned(), counts, lookouts: lookouts.to_vec() })
+        Arc::new(Self { route: route.to_owned(), counts, observers: observers.to_vec() })
     }
 
     /// Counts for the route.
@@ -231,22 +231,24 @@ impl Audience {
     }
 
     /// Tells those who look on at a filter, if anyone does: one of the same conversation as that of `beside`.
-    pub(crate) fn witness(
+    pub(crate) fn emitter(
         &self,
-        beside: Option<Place>,
-        view: View,
+        beside: Option<FilterId>,
+        scope: Scope,
         policy: &Arc<Policy>,
-    ) -> Option<Witness> {
-        if self.lookouts.is_empty() {
+    ) -> Option<EventEmitter> {
+        if self.observers.is_empty() {
             return None;
         }
-        let part = PARTS.fetch_add(1, Ordering::Relaxed);
-        let place = Place { conversation: beside.map_or(part, |beside| beside.conversation), part };
-        let begin = |lookout: &Arc<dyn Lookout>| lookout.begin(place, &self.route, view, policy);
-        Witness::new(
-            place,
+        let filter = PARTS.fetch_add(1, Ordering::Relaxed);
+        let id =
+            FilterId { conversation: beside.map_or(filter, |beside| beside.conversation), filter };
+        let begin =
+            |factory: &Arc<dyn ObserverFactory>| factory.begin(id, &self.route, scope, policy);
+        EventEmitter::new(
+            id,
             crate::gateway::dispatch::now(),
-            self.lookouts.iter().filter_map(begin).collect(),
+            self.observers.iter().filter_map(begin).collect(),
         )
     }
 }

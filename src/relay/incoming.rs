@@ -36,7 +36,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 }
                 FromClient::Start(stream, piece, headers) => {
                     if let Some(headers) = &headers {
-                        self.filter.ask(|filter| filter.traced(stream, trace_of(headers)));
+                        self.filter.try_with(|filter| filter.traced(stream, trace_of(headers)));
                     }
                     let mut scan = Scan::default();
                     scan.feed(&piece);
@@ -68,7 +68,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.read_stderr_lines();
         }
         if let Some(headers) = headers {
-            self.filter.ask(|filter| filter.traced(stream, trace_of(headers)));
+            self.filter.try_with(|filter| filter.traced(stream, trace_of(headers)));
         }
         let payload = self.filter.client_message(now(), stream, message);
         if payload.is_empty() {

@@ -28,11 +28,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::time::{Sleep, sleep_until, timeout};
 
-use crate::observe::events::Witness;
+use crate::observe::events::EventEmitter;
 use crate::progress::dialect::Source;
 use crate::progress::{Filter, Mode, Pacing, Policy, Record, StreamId, StreamKind};
 use crate::protocol::jsonrpc::{Message, Scan};
-use crate::relay::filter_guard::Guarded;
+use crate::relay::filter_guard::FilterGuard;
 use crate::relay::spooled_response::SpoolReader;
 use crate::relay::stderr::Activity;
 use crate::transport::stdio::Reader;
@@ -73,7 +73,7 @@ enum Ready {
 
 /// One server and its clients.
 pub struct Relay<C, S> {
-    filter: Guarded,
+    filter: FilterGuard,
     clients: C,
     server: S,
     /// Bytes pass as they come, and the filter only looks on.
@@ -135,7 +135,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         // what no server takes.
         let raw_mode = observes && server.enter_raw_mode() && clients.enter_raw_mode();
         Self {
-            filter: Guarded::new(Filter::new(Arc::clone(&policy)), policy, SOLE_STREAM),
+            filter: FilterGuard::new(Filter::new(Arc::clone(&policy)), policy, SOLE_STREAM),
             clients,
             server,
             raw_mode,
@@ -154,9 +154,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
         }
     }
 
-    /// Tells `witness` what passes through the filter from now on.
-    pub fn watched_by(&mut self, witness: Option<Witness>) {
-        self.filter.watched_by(witness);
+    /// Tells `emitter` what passes through the filter from now on.
+    pub fn observed_by(&mut self, emitter: Option<EventEmitter>) {
+        self.filter.observed_by(emitter);
         if self.filter.ask(|filter| filter.has_stream(SOLE_STREAM)) == Some(false) {
             let shared = if self.clients.are_strangers() { "begins shared" } else { "begins open" };
             self.filter.happens(Some(now()), || shared.to_owned(), |_| ());
@@ -374,7 +374,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.clients.ready_streams(&mut ready_streams);
         }
         if self.clients.are_strangers() {
-            for stream in self.filter.ask(|filter| filter.full_streams()).unwrap_or_default() {
+            for stream in self.filter.try_with(|filter| filter.full_streams()).unwrap_or_default() {
                 while let Some(transmit) = self.filter.poll_transmit(now, stream) {
                     self.clients.send(stream, transmit);
                 }
@@ -407,7 +407,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.clients.send(stream, transmit);
         }
         let is_over = |filter: &mut Filter| filter.is_over(stream);
-        if self.exchanges.contains(&stream) && !from_file && self.filter.ask(is_over) != Some(false)
+        if self.exchanges.contains(&stream)
+            && !from_file
+            && self.filter.try_with(is_over) != Some(false)
         {
             self.exchanges.remove(&stream);
             self.filter.close_stream(now, stream, false);

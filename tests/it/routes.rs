@@ -121,7 +121,7 @@ fn a_file_cut_anywhere_is_read_or_refused_at_a_place_that_is_there() {
     for (path, text) in files("good") {
         for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
             let Err(error) = parse(&text[..cut]) else { continue };
-            let RoutesError::Wrong { line, column, .. } = error else { panic!("{error}") };
+            let RoutesError::Invalid { line, column, .. } = error else { panic!("{error}") };
             let lines: Vec<&str> = text[..cut].split('\n').collect();
             let found = lines.get(line - 1).is_some_and(|line| column <= line.chars().count() + 1);
             assert!(found, "{} cut at {cut}: {line}:{column}", path.display());

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::keys::said;
 use super::print::{key, list, table, word};
-use super::spelling::{LevelOrOff, OneOf, Text};
+use crate::config::routes::values::{LevelOrOff, OneOf, Text};
 use crate::config::settings::{AskSettings, OFF, checked_meta};
 use crate::progress::ask::{Ask, LogLevel, Members, TokenType};
 

@@ -9,8 +9,8 @@ use toml::Spanned;
 use super::Route;
 use super::ask::{RouteAsk, ToolAsk};
 use super::file::{Headers, Upstream};
-use super::several::Patterns;
-use super::spelling::{
+use crate::config::routes::compound_values::Patterns;
+use crate::config::routes::values::{
     AnswerRepair, AnyScale, AnyTime, Count, OneOf, OriginOrAny, Period, RoutePath, Spelling, Text,
     TimeOrOff,
 };
@@ -233,7 +233,7 @@ macro_rules! with_route_keys {
             }
 
             /// Lays what is said about connections and limits over `route`.
-            pub(super) fn lay_over(&self, route: &mut Route) {
+            pub(super) fn merge_into(&self, route: &mut Route) {
                 put(&mut route.connect_timeout, said(&self.connect_timeout));
                 put(&mut route.idle_timeout, said(&self.idle_timeout));
                 put(&mut route.upgrade_after, said(&self.upgrade_after));

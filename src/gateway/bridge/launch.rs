@@ -13,7 +13,7 @@ use crate::gateway::bridge::server_log::Said;
 use crate::gateway::bridge::shared_servers::Ends;
 use crate::gateway::dispatch::{Proxy, in_full};
 use crate::gateway::route_state::{Following, Site};
-use crate::observe::events::View;
+use crate::observe::events::Scope;
 use crate::observe::log::Connection;
 use crate::progress::Pacing;
 use crate::relay::child_session;
@@ -83,7 +83,7 @@ impl Proxy {
                 let server =
                     HttpUpstream::new(UpstreamTarget::of_site(site, &self.via, wanted.ours));
                 let mut relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
-                relay.watched_by(site.audience.witness(None, View::Whole, &site.policy));
+                relay.observed_by(site.audience.emitter(None, Scope::Whole, &site.policy));
                 let log = site.audience.log();
                 let span = tracing::info_span!("session", route = %site.route.path);
                 tokio::spawn(carry(relay, log, running).instrument(span));
@@ -113,7 +113,7 @@ fn start(
         Whose::Own | Whose::Wire => Arc::clone(&site.policy),
         Whose::Shared => Arc::clone(&site.shared_policy),
     };
-    let witness = site.audience.witness(None, View::Whole, &policy);
+    let emitter = site.audience.emitter(None, Scope::Whole, &policy);
     let (site, session) = (Arc::clone(site), Arc::clone(session));
     let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
     let era = Arc::clone(&site.era);
@@ -125,7 +125,7 @@ fn start(
             let (from, to) = tokio::io::split(io);
             let server = child_session::stand_in(Box::new(from), Box::new(to), shared, era);
             let mut relay = Relay::new(policy, streams, server, no_noise());
-            relay.watched_by(witness);
+            relay.observed_by(emitter);
             carry(relay, log, running).await;
         });
         return Ok(());
@@ -135,7 +135,7 @@ fn start(
     let noise = Box::new(Said::default());
     let relay = |server, diagnostics| {
         let mut relay = Relay::new(policy, streams, server, diagnostics);
-        relay.watched_by(witness);
+        relay.observed_by(emitter);
         relay
     };
     let log = site.audience.log();

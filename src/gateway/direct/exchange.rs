@@ -12,7 +12,7 @@ use crate::config::routes::Lifecycle;
 use crate::gateway::direct::event_stream::{Judge, passed_on};
 use crate::gateway::dispatch::now;
 use crate::gateway::route_state::Audience;
-use crate::observe::events::{Place, View};
+use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::{
     Fate, Filter, Mode, Origin, Outcome, Pacing, Part, Payload, Policy, Record, StreamId,
@@ -24,7 +24,7 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::sse;
 use crate::protocol::sse::{Event, Piece};
 use crate::protocol::trace_context::TraceContext;
-use crate::relay::filter_guard::Guarded;
+use crate::relay::filter_guard::FilterGuard;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::OpenCall;
@@ -51,7 +51,7 @@ enum Judged {
 
 /// The requests of one POST, and what their client is told.
 pub(crate) struct Exchange {
-    filter: Guarded,
+    filter: FilterGuard,
     member: Option<Member>,
     log: Connection,
     observing: bool,
@@ -86,9 +86,9 @@ impl Exchange {
             Some(_) => (Filter::of_request(Arc::clone(policy)), "begins request"),
             None => (Filter::new(Arc::clone(policy)), "begins exchange"),
         };
-        let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
-        let beside = session.and_then(|session| session.place);
-        filter.watched_by(audience.witness(beside, View::Exchange, policy));
+        let mut filter = FilterGuard::new(filter, Arc::clone(policy), OWN);
+        let beside = session.and_then(|session| session.filter_id);
+        filter.observed_by(audience.emitter(beside, Scope::Exchange, policy));
         filter.happens(
             Some(now()),
             || match revision {
@@ -142,8 +142,8 @@ impl Exchange {
     }
 
     /// Where those who look on at it find it.
-    pub(crate) fn place(&self) -> Option<Place> {
-        self.filter.place()
+    pub(crate) fn filter_id(&self) -> Option<FilterId> {
+        self.filter.filter_id()
     }
 
     /// The requests are on their way. `tell`: how the server is told that one has taken too long.
@@ -214,7 +214,9 @@ impl Exchange {
     /// Whether an answer is for a request of this exchange.
     pub(crate) fn awaits(&mut self, answer: &Message) -> bool {
         let id = answer.id_key();
-        id.is_some_and(|id| self.filter.ask(|filter| filter.stream_of(&id)).flatten() == Some(OWN))
+        id.is_some_and(|id| {
+            self.filter.try_with(|filter| filter.stream_of(&id)).flatten() == Some(OWN)
+        })
     }
 
     fn judge(&mut self, message: &Message, out: &mut Batch) -> Judged {
@@ -262,7 +264,7 @@ impl Exchange {
 
     /// Tells the log what has happened, and keeps what withheld events had besides their message.
     fn note(&mut self, mut out: Option<&mut Batch>) {
-        let revision = self.filter.ask(|filter| filter.revision()).flatten();
+        let revision = self.filter.try_with(|filter| filter.revision()).flatten();
         let (mut gave_up, mut timed_out) = (false, false);
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
@@ -303,7 +305,7 @@ fn concerns_session(message: &Message) -> bool {
     }
 }
 
-fn drain(filter: &mut Guarded, mut each: impl FnMut(Transmit)) {
+fn drain(filter: &mut FilterGuard, mut each: impl FnMut(Transmit)) {
     let at = now();
     while let Some(transmit) = filter.poll_transmit(at, OWN) {
         each(transmit);
@@ -351,12 +353,13 @@ impl Judge for Exchange {
         };
         match self.judge(&message, out) {
             Judged::Here => {
-                let number = self.filter.ask(|filter| filter.last_number()).unwrap_or_default();
+                let number =
+                    self.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
                 self.marks.put(number, event);
             }
             Judged::AsItIs => self.marks.passed(event),
             Judged::Elsewhere => {
-                let revision = self.filter.ask(|filter| filter.revision()).flatten();
+                let revision = self.filter.try_with(|filter| filter.revision()).flatten();
                 self.collect(out);
                 self.marks.keep_the_rest(event, revision, out);
             }
@@ -396,7 +399,7 @@ impl Judge for Exchange {
         });
         self.note(Some(out));
         if self.ends_with_answer {
-            self.answered |= self.filter.ask(|filter| filter.has_answered_all()) == Some(true);
+            self.answered |= self.filter.try_with(|filter| filter.has_answered_all()) == Some(true);
         }
     }
 

@@ -16,7 +16,7 @@ use super::post::asks;
 use crate::gateway::direct::event_stream::{EventStream, Judge, passed_on};
 use crate::gateway::dispatch::{Proxy, now, refuse, silence, text, unreachable};
 use crate::gateway::route_state::{Following, Site, Target};
-use crate::observe::events::View;
+use crate::observe::events::Scope;
 use crate::observe::log::Connection;
 use crate::progress::{Fate, Filter, Origin, Policy, Record, StreamId, StreamKind};
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -24,7 +24,7 @@ use crate::protocol::lines::INSPECT_MAX;
 use crate::protocol::mcp;
 use crate::protocol::sse::{Event, Piece};
 use crate::protocol::trace_context::TraceContext;
-use crate::relay::filter_guard::Guarded;
+use crate::relay::filter_guard::FilterGuard;
 use crate::relay::trace_of;
 use crate::transport::http::body::{Batch, Body, RequestBody};
 use crate::transport::http::client::UpstreamError;
@@ -46,7 +46,7 @@ struct Wire {
 }
 
 struct State {
-    filter: Guarded,
+    filter: FilterGuard,
     following: Following,
     log: Connection,
     calls: Arc<Calls>,
@@ -59,7 +59,7 @@ struct State {
 impl State {
     /// Whether what the server says goes on as it came.
     fn observes(&mut self) -> bool {
-        self.filter.ask(|filter| filter.policy().observes()) == Some(true)
+        self.filter.try_with(|filter| filter.policy().observes()) == Some(true)
     }
 
     /// What is asked from now on goes by what holds for the route now.
@@ -311,8 +311,8 @@ impl Proxy {
         };
         let mut filter = Filter::new(Arc::clone(&site.policy));
         filter.open_stream(WIRE, StreamKind::Shared, site.pacing());
-        let mut filter = Guarded::new(filter, Arc::clone(&site.policy), WIRE);
-        filter.watched_by(site.audience.witness(None, View::Whole, &site.policy));
+        let mut filter = FilterGuard::new(filter, Arc::clone(&site.policy), WIRE);
+        filter.observed_by(site.audience.emitter(None, Scope::Whole, &site.policy));
         let following = Following::new(site);
         let calls = Arc::clone(&site.calls);
         let log = site.audience.log();
@@ -415,7 +415,7 @@ impl Wire {
     fn told(&self, message: Option<&Message>, trace: Option<&TraceContext>) {
         let mut state = self.lock();
         state.settle();
-        state.filter.ask(|filter| filter.traced(WIRE, trace.cloned()));
+        state.filter.try_with(|filter| filter.traced(WIRE, trace.cloned()));
         match message {
             Some(message) if message.kind() != Kind::Noise => {
                 state.filter.client_message(now(), WIRE, message);

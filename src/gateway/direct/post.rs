@@ -16,7 +16,7 @@ use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::response::{Answer, Content, JsonBody, PostUpstream, Sending};
 use crate::gateway::dispatch::{Proxy, refuse};
 use crate::gateway::route_state::{SESSION_ID, Site, Target};
-use crate::observe::events::Place;
+use crate::observe::events::FilterId;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
@@ -249,7 +249,7 @@ impl Post {
     }
 
     /// What a response of the server tells of the session and of the caller.
-    pub(crate) fn learn(&self, status: StatusCode, headers: &HeaderMap, beside: Option<Place>) {
+    pub(crate) fn learn(&self, status: StatusCode, headers: &HeaderMap, beside: Option<FilterId>) {
         if let (Some(origin), Ok(mut known)) = (&self.asked.origin, self.site.known_origins.lock())
         {
             known.note(Some(origin), headers);
@@ -286,7 +286,7 @@ impl Post {
             Some(session) if !is_new => sessions.also_called(id.as_bytes(), session),
             _ => {
                 let policy = &self.site.policy;
-                let beside = exchange.place();
+                let beside = exchange.filter_id();
                 let session = sessions.find_or_begin(id.as_bytes(), policy, !is_new, beside);
                 session.prove(true);
                 exchange.join(&session, message, &self.site.policy);
@@ -301,7 +301,7 @@ impl Post {
         deadline: Option<Instant>,
         counted: crate::gateway::route_state::Counted,
     ) -> Response<Body> {
-        self.learn(response.status(), response.headers(), exchange.place());
+        self.learn(response.status(), response.headers(), exchange.filter_id());
         if response.status() != StatusCode::OK {
             let open = exchange.release();
             return self.proxy.piped(&self.site, response, open);

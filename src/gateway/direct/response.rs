@@ -86,7 +86,7 @@ impl PostUpstream {
     fn begin(&mut self, response: Response<UpstreamBody>, exchange: &mut Exchange) {
         let (parts, body) = response.into_parts();
         if let Some(post) = &self.post {
-            post.learn(parts.status, &parts.headers, exchange.place());
+            post.learn(parts.status, &parts.headers, exchange.filter_id());
             if parts.status == StatusCode::OK {
                 post.begin(&parts.headers, exchange);
             }

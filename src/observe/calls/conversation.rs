@@ -11,7 +11,7 @@ use super::entry::{Became, Ended, Entry, Kept, State};
 use super::taps::Tapped;
 use super::text::Text;
 use super::{Route, Table};
-use crate::observe::events::{Event, Onlooker, View, What};
+use crate::observe::events::{Event, EventKind, Observer, Scope};
 use crate::progress::mask::Masks;
 use crate::progress::{CallId, Opened, Outcome, Record, Summary, Verdict};
 use crate::protocol::json;
@@ -39,7 +39,7 @@ struct Waiting {
 pub(super) struct Conversation {
     table: Arc<Table>,
     route: Arc<Route>,
-    view: View,
+    scope: Scope,
     masks: Masks,
     is_observed: bool,
     /// Those that are open; without an entry where there was no room for one.
@@ -62,13 +62,13 @@ impl Conversation {
     pub(super) fn new(
         table: &Arc<Table>,
         route: Arc<Route>,
-        view: View,
+        scope: Scope,
         (masks, is_observed): (Masks, bool),
     ) -> Self {
         Self {
             table: Arc::clone(table),
             route,
-            view,
+            scope,
             masks,
             is_observed,
             open: BTreeMap::new(),
@@ -273,10 +273,10 @@ impl Conversation {
             return;
         }
         let is_request = matches!(Message::parse(text.clone()).kind(), Kind::Request | Kind::Batch);
-        let is_told_elsewhere = match self.view {
-            View::Whole => false,
-            View::Exchange => !is_request,
-            View::Session => is_request,
+        let is_told_elsewhere = match self.scope {
+            Scope::Whole => false,
+            Scope::Exchange => !is_request,
+            Scope::Session => is_request,
         };
         if !is_told_elsewhere {
             let before = Some(Text::of(&text));
@@ -302,39 +302,39 @@ fn request_in(text: &Bytes, id: &Bytes) -> Text {
     Text::of(element.as_ref().unwrap_or(text))
 }
 
-impl Onlooker for Conversation {
+impl Observer for Conversation {
     fn see(&mut self, event: &Event) {
-        match &event.what {
-            What::Client(_, text) => {
+        match &event.kind {
+            EventKind::Client(_, text) => {
                 self.said = Some((event.at, text.clone()));
                 self.has_opened = false;
                 self.sent = None;
             }
-            What::ToServer(text) => self.sent = Some(text.clone()),
-            What::Server(_, text, number) => self.hears(event.at, text, *number),
-            What::Told(_, text) => {
+            EventKind::ToServer(text) => self.sent = Some(text.clone()),
+            EventKind::Server(_, text, number) => self.hears(event.at, text, *number),
+            EventKind::Told(_, text) => {
                 self.told = Some((event.at, text.clone()));
                 self.is_claimed = false;
             }
-            What::Overheard(line) if self.table.taps.any() => {
+            EventKind::Overheard(line) if self.table.taps.any() => {
                 let before = Some(Text::of(line.as_bytes()));
                 let kept = Kept { at: event.at, became: Became::Overheard, before, after: None };
                 self.keep(None, kept, |_, _| {});
             }
-            What::Command(command) if command == "failed" => self.has_failed = true,
-            What::Command(_)
-            | What::Overheard(_)
-            | What::Noise(_)
-            | What::Aside(..)
-            | What::Refused(_)
-            | What::TakesOver(_) => {}
-            What::Decided(record) => self.decided(event.at, record),
+            EventKind::Command(command) if command == "failed" => self.has_failed = true,
+            EventKind::Command(_)
+            | EventKind::Overheard(_)
+            | EventKind::Noise(_)
+            | EventKind::Aside(..)
+            | EventKind::Refused(_)
+            | EventKind::TakesOver(_) => {}
+            EventKind::Decided(record) => self.decided(event.at, record),
         }
     }
 
     fn know(&mut self, call: &Opened<'_>) {
         // A session's filter opens none of its own.
-        let known = (self.view == View::Session).then(|| self.table.find(&self.route, call));
+        let known = (self.scope == Scope::Session).then(|| self.table.find(&self.route, call));
         if let Some(entry) = known.flatten() {
             let moves = entry.take_over();
             self.route.opened(1);

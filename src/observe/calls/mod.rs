@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::observe::events::{Lookout, Onlooker, Place, View};
+use crate::observe::events::{FilterId, Observer, ObserverFactory, Scope};
 use crate::progress::mask::Masks;
 use crate::progress::{Account, Mode, Opened, Outcome, Policy, Summary};
 use conversation::Conversation;
@@ -251,17 +251,17 @@ impl Known {
 #[derive(Debug)]
 pub struct Watch(pub Arc<Table>);
 
-impl Lookout for Watch {
+impl ObserverFactory for Watch {
     fn begin(
         &self,
-        _: Place,
+        _: FilterId,
         route: &str,
-        view: View,
+        scope: Scope,
         policy: &Arc<Policy>,
-    ) -> Option<Box<dyn Onlooker>> {
+    ) -> Option<Box<dyn Observer>> {
         let route = self.0.route(route)?;
         let how = (policy.call.masks.clone(), policy.mode == Mode::Observe);
-        Some(Box::new(Conversation::new(&self.0, route, view, how)))
+        Some(Box::new(Conversation::new(&self.0, route, scope, how)))
     }
 }
 

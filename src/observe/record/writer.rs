@@ -78,26 +78,26 @@ impl Writer {
                 self.shared.leave(0);
                 self.begins(&begins);
             }
-            Entry::Happened { place, event, left_out } => {
-                self.shared.leave(event.what.bytes());
-                let Some(book) = self.books.get_mut(&place.conversation) else { return };
+            Entry::Happened { id, event, left_out } => {
+                self.shared.leave(event.kind.bytes());
+                let Some(book) = self.books.get_mut(&id.conversation) else { return };
                 if book.is_over {
                     return;
                 }
                 // What is written is less than what passes: a fault in here ends one recording.
                 let write = AssertUnwindSafe(|| {
                     book.left_out(left_out);
-                    book.happened(place.part, event);
+                    book.happened(id.filter, event);
                 });
                 let written = catch_unwind(write).map_err(|_| io::Error::other("it panicked"));
-                if let Err(error) = written.and_then(|()| self.write(place.conversation)) {
-                    self.lose(place.conversation, &error);
+                if let Err(error) = written.and_then(|()| self.write(id.conversation)) {
+                    self.lose(id.conversation, &error);
                 }
             }
-            Entry::Ends { place, left_out } => {
-                let Some(book) = self.books.get_mut(&place.conversation) else { return };
-                if book.leave(place.part, left_out) {
-                    self.forget(place.conversation);
+            Entry::Ends { id, left_out } => {
+                let Some(book) = self.books.get_mut(&id.conversation) else { return };
+                if book.leave(id.filter, left_out) {
+                    self.forget(id.conversation);
                 }
             }
             Entry::Close => {}
@@ -105,7 +105,7 @@ impl Writer {
     }
 
     fn begins(&mut self, begins: &Begins) {
-        let conversation = begins.place.conversation;
+        let conversation = begins.id.conversation;
         if !self.books.contains_key(&conversation) {
             if self.books.len() >= BOOKS_MAX {
                 return self.count_lost("as many conversations are recorded as may be");
@@ -113,7 +113,7 @@ impl Writer {
             self.books.insert(conversation, Book::new(begins, self.secrets));
         }
         if let Some(book) = self.books.get_mut(&conversation) {
-            book.join(begins.place.part, &begins.policy);
+            book.join(begins.id.filter, &begins.policy);
         }
     }
 

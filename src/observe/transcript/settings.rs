@@ -80,7 +80,7 @@ pub fn write(policy: &Policy) -> Written {
     if let Some(time) = call.call_timeout {
         put("call-timeout", true, &|| millis(time));
     }
-    let built_in = call.dialects.iter().all(|known| !matches!(known, Dialect::Own(_)));
+    let built_in = call.dialects.iter().all(|known| !matches!(known, Dialect::Custom(_)));
     put("dialects", built_in && call.dialects != plain.dialects, &|| {
         call.dialects.iter().map(Dialect::name).collect::<Vec<_>>().join(",")
     });

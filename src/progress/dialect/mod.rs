@@ -4,9 +4,9 @@
 //! decided elsewhere. A new dialect is one file here, one line in [`ALL`], one transcript in
 //! `tests/golden`.
 
+mod custom;
 mod fields;
 mod lsp;
-mod own;
 mod standard;
 mod tasks_progress;
 mod text;
@@ -23,8 +23,8 @@ use super::meter::Figure;
 use super::verdict::Repairs;
 use crate::protocol::jsonrpc::{Key, Message};
 
+pub use custom::{Count, CustomDialect, Final, Pointer};
 pub use fields::Fields;
-pub use own::{Count, Final, Own, Pointer};
 pub use text::Source;
 pub(in crate::progress) use text::{read as read_text, read_json};
 
@@ -34,7 +34,7 @@ pub enum Dialect {
     /// One that Milepost knows.
     BuiltIn(&'static BuiltIn),
     /// One that a route file describes.
-    Own(Arc<Own>),
+    Custom(Arc<CustomDialect>),
     /// Text that was written for people (rule A5).
     Text(Source),
 }
@@ -43,7 +43,7 @@ impl fmt::Debug for Dialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn(_) | Self::Text(_) => f.write_str(self.name()),
-            Self::Own(dialect) => dialect.fmt(f),
+            Self::Custom(dialect) => dialect.fmt(f),
         }
     }
 }
@@ -74,7 +74,7 @@ impl Dialect {
     pub fn name(&self) -> &str {
         match self {
             Self::BuiltIn(dialect) => dialect.name,
-            Self::Own(dialect) => &dialect.name,
+            Self::Custom(dialect) => &dialect.name,
             Self::Text(source) => source.name(),
         }
     }
@@ -88,7 +88,7 @@ impl Dialect {
     pub fn methods(&self) -> impl Iterator<Item = &str> {
         let (known, own) = match self {
             Self::BuiltIn(dialect) => (dialect.methods, &[][..]),
-            Self::Own(dialect) => (&[][..], &dialect.methods[..]),
+            Self::Custom(dialect) => (&[][..], &dialect.methods[..]),
             Self::Text(_) => (&[][..], &[][..]),
         };
         known.iter().copied().chain(own.iter().map(String::as_str))
@@ -103,15 +103,15 @@ impl Dialect {
     pub fn sources(&self) -> &[Source] {
         match self {
             Self::BuiltIn(_) => &[],
-            Self::Own(dialect) => &dialect.sources,
+            Self::Custom(dialect) => &dialect.sources,
             Self::Text(source) => slice::from_ref(source),
         }
     }
 
     /// What it says of objects in text of `source`, if it says how they name their request.
-    pub(super) fn that_names(&self, source: Source) -> Option<&Own> {
+    pub(super) fn that_names(&self, source: Source) -> Option<&CustomDialect> {
         match self {
-            Self::Own(own) if own.sources.contains(&source) => {
+            Self::Custom(own) if own.sources.contains(&source) => {
                 (own.token.is_some() || own.request_id.is_some()).then_some(own)
             }
             _ => None,
@@ -127,7 +127,7 @@ impl Dialect {
     pub(super) fn read(&self, method: &str, message: &Message, params: &Fields) -> Option<Report> {
         match self {
             Self::BuiltIn(dialect) => (dialect.read)(method, message, params),
-            Self::Own(dialect) => dialect.read(message.raw()),
+            Self::Custom(dialect) => dialect.read(message.raw()),
             Self::Text(_) => None,
         }
     }

@@ -85,7 +85,7 @@ fn read_object(
     policy: &CallPolicy,
 ) -> Option<Report> {
     let own = policy.dialects.iter().filter_map(|dialect| match dialect {
-        Dialect::Own(own) if own.sources.contains(&source) => own.read(text),
+        Dialect::Custom(own) if own.sources.contains(&source) => own.read(text),
         _ => None,
     });
     let own = own.filter(|report| report.message.is_some() || report.figure.is_some());
@@ -144,7 +144,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::progress::dialect::{Own, Pointer};
+    use crate::progress::dialect::{CustomDialect, Pointer};
 
     /// `progress/total "message"` of a report, or `-`.
     fn shown(report: Option<Report>) -> String {
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_dialect_of_a_route_comes_before_ours_where_it_finds_anything() {
         let pointer = |text| Some(Pointer::read(text).unwrap());
-        let own = Own {
+        let own = CustomDialect {
             name: "acme".to_owned(),
             methods: Vec::new(),
             sources: vec![Source::Stderr],
@@ -250,7 +250,7 @@ mod tests {
             scale: crate::progress::dialect::Count::Percent,
         };
         let policy =
-            CallPolicy { dialects: vec![Dialect::Own(Arc::new(own))], ..CallPolicy::default() };
+            CallPolicy { dialects: vec![Dialect::Custom(Arc::new(own))], ..CallPolicy::default() };
         for (source, line, expected) in [
             (Source::Stderr, r#"{"pct":7,"what":"w\nx","msg":"m"}"#, r#"7/100 "w x""#),
             (Source::Stderr, r#"{"msg":"m"}"#, r#""m""#),

@@ -1,6 +1,6 @@
 //! A filter that fails open: a panic in it turns its connection into plain forwarding with progress
 //! withheld, and harms no other. One whose server different clients share cannot do that: nobody would
-//! know whose a message is. Then nothing passes any more ([`Guarded::is_lost`]).
+//! know whose a message is. Then nothing passes any more ([`FilterGuard::is_lost`]).
 
 mod connection;
 
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::observe::events::{Place, Witness};
+use crate::observe::events::{EventEmitter, FilterId};
 use crate::observe::transcript::settings;
 use crate::progress::dialect::Source;
 use crate::progress::{
@@ -23,14 +23,14 @@ use crate::protocol::jsonrpc::{Kind, Message, Scan};
 
 /// A [`Filter`] whose panics stay inside.
 #[derive(Debug)]
-pub struct Guarded {
+pub struct FilterGuard {
     filter: Filter,
     policy: Arc<Policy>,
     /// Where the client reads what came on no stream of its own.
     home: StreamId,
     failed: Option<Box<Failed>>,
-    witness: Option<Box<Witness>>,
-    /// What the witness knows, and nobody else has asked for yet.
+    emitter: Option<Box<EventEmitter>>,
+    /// What the emitter knows, and nobody else has asked for yet.
     recorded: VecDeque<Record>,
 }
 
@@ -45,29 +45,29 @@ struct Failed {
 }
 
 /// Tells of something that was decided, and before that whom it is about.
-fn decided(witness: &mut Witness, filter: &Filter, record: &Record) {
+fn decided(emitter: &mut EventEmitter, filter: &Filter, record: &Record) {
     if let Record::Opened(call) | Record::TakenOver(call) = record
         && let Some(opened) = filter.opened(*call)
     {
-        witness.knows(&opened);
+        emitter.knows(&opened);
     }
-    witness.decided(record);
+    emitter.decided(record);
 }
 
-impl Guarded {
+impl FilterGuard {
     /// Guards `filter`, whose policy is `policy`.
     pub fn new(filter: Filter, policy: Arc<Policy>, home: StreamId) -> Self {
-        Self { filter, policy, home, failed: None, witness: None, recorded: VecDeque::new() }
+        Self { filter, policy, home, failed: None, emitter: None, recorded: VecDeque::new() }
     }
 
-    /// Tells `witness` all that passes from now on.
-    pub fn watched_by(&mut self, witness: Option<Witness>) {
-        self.witness = witness.map(Box::new);
+    /// Tells `emitter` all that passes from now on.
+    pub fn observed_by(&mut self, emitter: Option<EventEmitter>) {
+        self.emitter = emitter.map(Box::new);
     }
 
     /// Which filter of which conversation this is, if anyone looks on.
-    pub fn place(&self) -> Option<Place> {
-        self.witness.as_ref().map(|witness| witness.place())
+    pub fn filter_id(&self) -> Option<FilterId> {
+        self.emitter.as_ref().map(|emitter| emitter.filter_id())
     }
 
     /// Asks the filter about something that happens to the connection, which those who look on know as `command`.
@@ -77,10 +77,10 @@ impl Guarded {
         command: impl FnOnce() -> String,
         question: impl FnOnce(&mut Filter) -> T,
     ) -> Option<T> {
-        if let Some(witness) = &mut self.witness {
-            witness.command(now, command());
+        if let Some(emitter) = &mut self.emitter {
+            emitter.command(now, command());
         }
-        let answer = self.ask(question);
+        let answer = self.try_with(question);
         self.note();
         answer
     }
@@ -92,34 +92,34 @@ impl Guarded {
 
     /// [`Filter::take`].
     pub fn take(&mut self, policy: &Arc<Policy>) {
-        let taken = self.ask(|filter| {
+        let taken = self.try_with(|filter| {
             filter.take(policy);
             Arc::clone(filter.policy())
         });
         let Some(taken) = taken.filter(|taken| !Arc::ptr_eq(taken, &self.policy)) else { return };
         self.policy = taken;
-        if let Some(witness) = &mut self.witness {
+        if let Some(emitter) = &mut self.emitter {
             // What is wanted: what of it holds yet follows from what has been said.
             let settings = settings::write(policy).words;
-            witness.command(None, format!("settings {settings}").trim_end());
+            emitter.command(None, format!("settings {settings}").trim_end());
         }
     }
 
     /// Tells what was decided just now.
     fn note(&mut self) {
-        let Some(witness) = &mut self.witness else { return };
+        let Some(emitter) = &mut self.emitter else { return };
         if self.failed.is_some() {
             return;
         }
         while let Some(record) = self.filter.poll_record() {
-            decided(witness, &self.filter, &record);
+            decided(emitter, &self.filter, &record);
             self.recorded.push_back(record);
         }
-        witness.settled();
+        emitter.settled();
     }
 
     /// Asks the filter; `None` if it has failed, now or before.
-    pub fn ask<T>(&mut self, question: impl FnOnce(&mut Filter) -> T) -> Option<T> {
+    pub fn try_with<T>(&mut self, question: impl FnOnce(&mut Filter) -> T) -> Option<T> {
         if self.failed.is_some() {
             return None;
         }
@@ -143,8 +143,8 @@ impl Guarded {
             "the progress filter has failed; this connection goes on without progress \
              (please report the panic above)"
         );
-        if let Some(mut witness) = self.witness.take() {
-            witness.command(None, "failed");
+        if let Some(mut emitter) = self.emitter.take() {
+            emitter.command(None, "failed");
         }
         let filter = &mut self.filter;
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
@@ -209,14 +209,14 @@ impl Guarded {
 
     /// [`Filter::client_message`].
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
-        if let Some(witness) = &mut self.witness {
-            witness.client(now, stream, message.raw());
+        if let Some(emitter) = &mut self.emitter {
+            emitter.client(now, stream, message.raw());
         }
-        let answer = self.ask(|filter| filter.client_message(now, stream, message));
-        if let (Some(witness), Some(payload)) = (&mut self.witness, &answer) {
+        let answer = self.try_with(|filter| filter.client_message(now, stream, message));
+        if let (Some(emitter), Some(payload)) = (&mut self.emitter, &answer) {
             let sent = payload.to_bytes();
             if sent != *message.raw() {
-                witness.to_server(sent);
+                emitter.to_server(sent);
             }
         }
         self.note();
@@ -229,49 +229,49 @@ impl Guarded {
 
     /// [`Filter::client_passed`].
     pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
-        if let Some(witness) = &mut self.witness {
-            witness.client_passed(now, stream, scan);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.client_passed(now, stream, scan);
         }
-        self.ask(|filter| filter.client_passed(now, stream, scan));
+        self.try_with(|filter| filter.client_passed(now, stream, scan));
         self.note();
     }
 
     /// [`Filter::overheard`], of its standard error.
     pub fn overheard(&mut self, now: Instant, line: &str) {
-        if let Some(witness) = &mut self.witness {
-            witness.overheard(now, line);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.overheard(now, line);
         }
-        self.ask(|filter| filter.overheard(now, Source::Stderr, line));
+        self.try_with(|filter| filter.overheard(now, Source::Stderr, line));
         self.note();
     }
 
     /// [`Filter::poll_to_server`].
     pub fn poll_to_server(&mut self) -> Option<Payload> {
-        let payload = self.ask(Filter::poll_to_server).flatten()?;
-        if let Some(witness) = &mut self.witness {
-            witness.to_server(payload.to_bytes());
+        let payload = self.try_with(Filter::poll_to_server).flatten()?;
+        if let Some(emitter) = &mut self.emitter {
+            emitter.to_server(payload.to_bytes());
         }
         Some(payload)
     }
 
     /// [`Filter::written`].
     pub fn written(&mut self, now: Instant, stream: StreamId) {
-        if let Some(witness) = &mut self.witness {
-            witness.written(now, stream);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.written(now, stream);
         }
-        self.ask(|filter| filter.written(now, stream));
+        self.try_with(|filter| filter.written(now, stream));
         self.note();
     }
 
     /// [`Filter::server_message`].
     pub fn server_message(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        if let Some(witness) = &mut self.witness {
-            witness.server(now, origin, message.raw(), self.filter.messages() + 1);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.server(now, origin, message.raw(), self.filter.messages() + 1);
         }
         let fate =
             self.judge(origin, message, |filter| filter.server_message(now, origin, message));
-        if let (Some(witness), Fate::Noise(text)) = (&mut self.witness, &fate) {
-            witness.noise(text);
+        if let (Some(emitter), Fate::Noise(text)) = (&mut self.emitter, &fate) {
+            emitter.noise(text);
         }
         self.note();
         fate
@@ -279,7 +279,7 @@ impl Guarded {
 
     /// [`Filter::server_message_here`], of a message that was said to this filter before.
     pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        self.here(now, origin, message, |witness| witness.command(Some(now), "here"))
+        self.here(now, origin, message, |emitter| emitter.command(Some(now), "here"))
     }
 
     /// [`Filter::server_message_here`], of a message that was said elsewhere.
@@ -290,7 +290,7 @@ impl Guarded {
         message: &Message,
     ) -> Fate {
         let number = self.filter.messages() + 1;
-        let tell = |witness: &mut Witness| witness.moved(now, origin, message.raw(), number);
+        let tell = |emitter: &mut EventEmitter| emitter.moved(now, origin, message.raw(), number);
         self.here(now, origin, message, tell)
     }
 
@@ -299,10 +299,10 @@ impl Guarded {
         now: Instant,
         origin: Origin,
         message: &Message,
-        tell: impl FnOnce(&mut Witness),
+        tell: impl FnOnce(&mut EventEmitter),
     ) -> Fate {
-        if let Some(witness) = self.witness.as_deref_mut() {
-            tell(witness);
+        if let Some(emitter) = self.emitter.as_deref_mut() {
+            tell(emitter);
         }
         let fate =
             self.judge(origin, message, |filter| filter.server_message_here(now, origin, message));
@@ -313,12 +313,12 @@ impl Guarded {
     /// [`Filter::plain_progress`], of the text of a whole message.
     pub fn plain_progress(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
         let number = self.filter.messages() + 1;
-        let plain = self.ask(|filter| filter.plain_progress(now, stream, text));
+        let plain = self.try_with(|filter| filter.plain_progress(now, stream, text));
         let is_plain = plain == Some(true);
-        if let Some(witness) = self.witness.as_mut().filter(|_| is_plain) {
-            witness.server(now, Origin::Stream(stream), text, number);
+        if let Some(emitter) = self.emitter.as_mut().filter(|_| is_plain) {
+            emitter.server(now, Origin::Stream(stream), text, number);
             let transmit = Transmit { payload: text.clone().into(), part: Part::Whole };
-            witness.told(now, stream, &transmit);
+            emitter.told(now, stream, &transmit);
             self.note();
             self.written(now, stream);
         }
@@ -332,7 +332,7 @@ impl Guarded {
         question: impl FnOnce(&mut Filter) -> Fate,
     ) -> Fate {
         let failed_before = self.failed.is_some();
-        match self.ask(question) {
+        match self.try_with(question) {
             Some(fate) => fate,
             // What the filter was at work on when it failed has been salvaged.
             None if !failed_before => Fate::Taken,
@@ -348,14 +348,15 @@ impl Guarded {
         head: Bytes,
         text: Range<usize>,
     ) -> Fate {
-        if let (Some(witness), Some(text)) = (&mut self.witness, head.get(text.clone())) {
-            witness.server_passing(origin, self.filter.messages() + 1);
-            witness.server_piece(origin, text);
+        if let (Some(emitter), Some(text)) = (&mut self.emitter, head.get(text.clone())) {
+            emitter.server_passing(origin, self.filter.messages() + 1);
+            emitter.server_piece(origin, text);
         }
         let (piece, place) = (head.clone(), text.clone());
-        if let Some(fate) = self.ask(|filter| filter.server_passing(now, origin, piece, place)) {
-            if let (Some(witness), Fate::Noise(_)) = (&mut self.witness, &fate) {
-                witness.server_passing_noise(origin);
+        if let Some(fate) = self.try_with(|filter| filter.server_passing(now, origin, piece, place))
+        {
+            if let (Some(emitter), Fate::Noise(_)) = (&mut self.emitter, &fate) {
+                emitter.server_passing_noise(origin);
             }
             return fate;
         }
@@ -376,11 +377,11 @@ impl Guarded {
         piece: Bytes,
         text: Range<usize>,
     ) -> Fate {
-        if let (Some(witness), Some(text)) = (&mut self.witness, piece.get(text.clone())) {
-            witness.server_piece(origin, text);
+        if let (Some(emitter), Some(text)) = (&mut self.emitter, piece.get(text.clone())) {
+            emitter.server_piece(origin, text);
         }
         let copy = piece.clone();
-        if let Some(fate) = self.ask(|filter| filter.server_piece(now, origin, copy, text)) {
+        if let Some(fate) = self.try_with(|filter| filter.server_piece(now, origin, copy, text)) {
             return fate;
         }
         self.push_piece(origin, piece, Part::Piece);
@@ -389,10 +390,10 @@ impl Guarded {
 
     /// [`Filter::server_passed`].
     pub fn server_passed(&mut self, now: Instant, origin: Origin) {
-        if let Some(witness) = &mut self.witness {
-            witness.server_passed(now, origin, None);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.server_passed(now, origin, None);
         }
-        if self.ask(|filter| filter.server_passed(now, origin)).is_none() {
+        if self.try_with(|filter| filter.server_passed(now, origin)).is_none() {
             self.push_piece(origin, Bytes::new(), Part::End);
         }
         self.note();
@@ -400,10 +401,10 @@ impl Guarded {
 
     /// [`Filter::server_broke_off`].
     pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {
-        if let Some(witness) = &mut self.witness {
-            witness.server_passed(now, origin, Some(why));
+        if let Some(emitter) = &mut self.emitter {
+            emitter.server_passed(now, origin, Some(why));
         }
-        if self.ask(|filter| filter.server_broke_off(now, origin, why)).is_none() {
+        if self.try_with(|filter| filter.server_broke_off(now, origin, why)).is_none() {
             self.push_piece(origin, Bytes::new(), Part::End);
         }
         self.note();
@@ -418,17 +419,17 @@ impl Guarded {
 
     /// [`Filter::poll_transmit`].
     pub fn poll_transmit(&mut self, now: Instant, stream: StreamId) -> Option<Transmit> {
-        let looks = self.witness.is_some()
+        let looks = self.emitter.is_some()
             && self.poll_stream_timeout(stream).is_some_and(|due| due <= now);
-        if let Some(transmit) = self.ask(|filter| filter.poll_transmit(now, stream)) {
-            let first = self.witness.as_ref().and_then(|_| self.filter.poll_record());
-            match (&mut self.witness, &transmit) {
-                (Some(witness), Some(transmit)) => witness.told(now, stream, transmit),
-                (Some(witness), None) if looks || first.is_some() => witness.looked(now, stream),
+        if let Some(transmit) = self.try_with(|filter| filter.poll_transmit(now, stream)) {
+            let first = self.emitter.as_ref().and_then(|_| self.filter.poll_record());
+            match (&mut self.emitter, &transmit) {
+                (Some(emitter), Some(transmit)) => emitter.told(now, stream, transmit),
+                (Some(emitter), None) if looks || first.is_some() => emitter.looked(now, stream),
                 _ => {}
             }
-            if let (Some(witness), Some(record)) = (&mut self.witness, first) {
-                decided(witness, &self.filter, &record);
+            if let (Some(emitter), Some(record)) = (&mut self.emitter, first) {
+                decided(emitter, &self.filter, &record);
                 self.recorded.push_back(record);
             }
             self.note();

@@ -8,7 +8,7 @@ use std::thread;
 use clap::Parser;
 use milepost::commands::args::{Cli, Command};
 use milepost::commands::replay;
-use milepost::observe::events::Lookout;
+use milepost::observe::events::ObserverFactory;
 use milepost::observe::record::{Ending, Recording};
 use tempfile::TempDir;
 
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 pub(crate) struct Records {
     folder: TempDir,
     file: PathBuf,
-    lookout: Arc<dyn Lookout>,
+    factory: Arc<dyn ObserverFactory>,
     ending: Option<Ending>,
 }
 
@@ -42,11 +42,11 @@ impl Records {
         fs::write(&file, text).unwrap();
         let recording = Recording { folder: folder.path().join("records"), secrets: true };
         let (records, ending) = recording.start().unwrap();
-        Self { folder, file, lookout: Arc::new(records), ending: Some(ending) }
+        Self { folder, file, factory: Arc::new(records), ending: Some(ending) }
     }
 
-    pub(super) fn lookout(&self) -> Arc<dyn Lookout> {
-        Arc::clone(&self.lookout)
+    pub(super) fn factory(&self) -> Arc<dyn ObserverFactory> {
+        Arc::clone(&self.factory)
     }
 }
 

@@ -142,8 +142,8 @@ impl Rig {
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let records = Records::new(file);
         let memory = Memory::default();
-        let lookouts = [records.lookout()];
-        let proxy = Proxy::new(&routes, Via::named(name), Some(&connect), &memory, &lookouts);
+        let observers = [records.factory()];
+        let proxy = Proxy::new(&routes, Via::named(name), Some(&connect), &memory, &observers);
         let (proxy, places) = (proxy.unwrap(), Arc::new(Places::new(routes.iter())));
         Self { proxy, places, asked, refuses, start: Instant::now(), _records: records }
     }

@@ -3,18 +3,18 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use milepost::observe::events::{Event, Onlooker, Place, What, Witness};
+use milepost::observe::events::{Event, EventEmitter, EventKind, FilterId, Observer};
 use milepost::progress::{Filter, Pacing, Policy, StreamId, StreamKind};
-use milepost::relay::filter_guard::Guarded;
+use milepost::relay::filter_guard::FilterGuard;
 
 use crate::support::milepost;
 
 #[derive(Debug, Default, Clone)]
 struct Commands(Arc<Mutex<Vec<String>>>);
 
-impl Onlooker for Commands {
+impl Observer for Commands {
     fn see(&mut self, event: &Event) {
-        if let What::Command(command) = &event.what {
+        if let EventKind::Command(command) = &event.kind {
             self.0.lock().unwrap().push(command.clone());
         }
     }
@@ -25,10 +25,10 @@ fn those_who_look_on_are_told_of_other_settings_once() {
     let first = Arc::new(Policy::default());
     let mut filter = Filter::new(Arc::clone(&first));
     filter.open_stream(StreamId(0), StreamKind::Shared, Pacing::IMMEDIATE);
-    let mut guarded = Guarded::new(filter, Arc::clone(&first), StreamId(0));
+    let mut guarded = FilterGuard::new(filter, Arc::clone(&first), StreamId(0));
     let commands = Commands::default();
-    guarded.watched_by(Witness::new(
-        Place { conversation: 1, part: 1 },
+    guarded.observed_by(EventEmitter::new(
+        FilterId { conversation: 1, filter: 1 },
         Instant::now(),
         vec![Box::new(commands.clone())],
     ));

@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::spelling::{JsonPointer, OneOf, Spelling, Text, or_variable};
+use crate::config::routes::values::{JsonPointer, OneOf, Spelling, Text, or_variable};
 use crate::config::settings::Word;
 use crate::progress::dialect::Source;
 use crate::progress::extract::Extract;

@@ -30,7 +30,7 @@ pub enum Count {
 
 /// A dialect that a route file describes. What is `None` such messages do not say.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Own {
+pub struct CustomDialect {
     /// Its name in route files, flags and logs.
     pub name: String,
     /// The notification methods that it claims; none if it has sources.
@@ -53,7 +53,7 @@ pub struct Own {
     pub scale: Count,
 }
 
-impl Own {
+impl CustomDialect {
     /// Reads a message or an object of a source; `None` if nothing is where it is looked for.
     pub(super) fn read(&self, text: &Bytes) -> Option<Report> {
         let find = |pointer: &Option<Pointer>| {
