@@ -14,7 +14,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use milepost::observe::calls::{Table, Tap, Watch};
 use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use milepost::progress::extract::Extract;
-use milepost::progress::mask::Masks;
+use milepost::progress::policy::masks::Masks;
 use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
 use milepost::protocol::jsonrpc::Message;
 use milepost::protocol::lines::INSPECT_MAX;

@@ -8,10 +8,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::progress::ask::{self, Ask, LogLevel, Members, TokenType};
 use crate::progress::dialect::{self, Count, Dialect, Source};
 use crate::progress::extract::Extract;
-use crate::progress::mask::Masks;
+use crate::progress::policy::ask;
+use crate::progress::policy::ask::{Ask, LogLevel, Members, TokenType};
+use crate::progress::policy::masks::Masks;
 use crate::progress::{
     AnswerRepairs, BeatValue, CallPolicy, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs,
 };

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::progress::mask::{MASK, Masks};
+use crate::progress::policy::masks::{MASK, Masks};
 use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::{Kind, Message};

@@ -19,34 +19,14 @@
 //! No clock, no I/O, no tasks, no logs, no randomness, no unordered iteration in here; no input
 //! makes it panic, and nothing but progress is ever withheld when a table is full.
 
-mod answer;
-mod arrays;
-pub mod ask;
-mod call;
-mod client;
 pub mod clients;
 mod correlate;
 pub mod dialect;
 pub mod durations;
 pub mod extract;
-mod gate;
-mod ledger;
-pub mod mask;
-pub mod meter;
-mod notification;
-mod observe;
-mod overhear;
-mod parts;
-mod passing;
-mod place;
-mod plain;
-mod policies;
-mod policy;
-mod pulse;
-mod remap;
-mod server;
-mod stream;
-mod tasks;
+pub mod gate;
+mod intake;
+pub mod policy;
 mod verdict;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -56,21 +36,26 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::clients::Client;
+use crate::progress::correlate::ladder::Evidence;
+use crate::progress::correlate::ledger::{Ledger, Tomb};
+use crate::progress::correlate::session_split;
+use crate::progress::gate::stream::{Item, ItemKind, Stream};
+use crate::progress::policy::ask::Level;
+use crate::progress::policy::policies::Policies;
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::protocol::mcp::Revision;
-use ledger::{Ledger, Tomb};
-use policies::Policies;
-use stream::{Item, ItemKind, Stream};
 
-pub use call::{Account, CallId, Opened, Outcome, Summary};
-pub use ledger::CALLS_MAX;
-pub use notification::MESSAGE_MAX;
+pub use crate::progress::correlate::call::{Account, CallId, Opened, Outcome, Summary};
+pub use crate::progress::correlate::ledger::CALLS_MAX;
+pub use crate::progress::gate::heartbeat::WORDS_MAX;
+pub use crate::progress::gate::notification::MESSAGE_MAX;
+pub use crate::progress::gate::stream::{
+    Form, Part, Payload, QUEUE_MAX, StreamId, StreamKind, Transmit,
+};
 pub use policy::{
     AnswerRepairs, BeatValue, CallPolicy, Coalesce, Heartbeat, Messages, Mode, OnFall, Pacing,
     Policy, Scale, TokenIs,
 };
-pub use pulse::WORDS_MAX;
-pub use stream::{Form, Part, Payload, QUEUE_MAX, StreamId, StreamKind, Transmit};
 pub use verdict::{Reason, Repair, Repairs, Verdict};
 
 /// Where a message of the server came from.
@@ -148,7 +133,7 @@ enum PassingFate {
 #[derive(Debug)]
 pub struct Filter {
     policy: Policies,
-    part: parts::Part,
+    part: session_split::Part,
     ledger: Ledger,
     streams: BTreeMap<StreamId, Box<Stream>>,
     /// Where messages go that belong to no request.
@@ -163,7 +148,7 @@ pub struct Filter {
     left: bool,
     /// The client reads too slowly.
     client_is_slow: bool,
-    token_is: correlate::Evidence,
+    token_is: Evidence,
     messages: u64,
     order: u64,
     /// By the upstream stream; without one on a single wire.
@@ -178,7 +163,7 @@ pub struct Filter {
     pairs: bool,
     /// When a client has last given up a request.
     given_up_at: Option<Instant>,
-    level: ask::Level,
+    level: Level,
     /// The server may have been given tokens that are strings.
     gives_strings: bool,
 }
@@ -188,8 +173,8 @@ impl Filter {
     pub fn new(policy: impl Into<Arc<Policy>>) -> Self {
         let policy = policy.into();
         Self {
-            part: parts::Part::Whole,
-            token_is: correlate::Evidence::told(policy.token_is),
+            part: session_split::Part::Whole,
+            token_is: Evidence::told(policy.token_is),
             ledger: Ledger::new(policy.remap, policy.renames_tokens()),
             many: policy.remap,
             gives_strings: policy.gives_strings(),
@@ -210,7 +195,7 @@ impl Filter {
             at_work: None,
             pairs: false,
             given_up_at: None,
-            level: ask::Level::default(),
+            level: Level::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use bytes::Bytes;
-use milepost::progress::ask::{Members, TokenType};
+use milepost::progress::policy::ask::{Members, TokenType};
 use milepost::progress::{Filter, Mode, Pacing, Policy, StreamId, StreamKind};
 use milepost::protocol::jsonrpc::Message;
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Secrets in text, and what only looks like some.
 
-use milepost::progress::mask::Masks;
+use milepost::progress::policy::masks::Masks;
 
 #[track_caller]
 fn check(words: &str, shown: &str) {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use milepost::progress::ask::TokenType;
 use milepost::progress::durations::{Durations, Sample};
 use milepost::progress::extract::Extract;
+use milepost::progress::policy::ask::TokenType;
 use milepost::progress::{
     CallPolicy, Coalesce, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict,
     dialect,

@@ -12,7 +12,7 @@ use crate::config::settings::{
 };
 use crate::progress::dialect::Dialect;
 use crate::progress::extract::Extract;
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, Scale, TokenIs};
 
 #[derive(Debug, Args)]

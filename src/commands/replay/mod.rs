@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use crate::commands::args::{Replay, WrapError};
 use crate::observe::transcript::{At, Line, SAME, settings, words};
-use crate::progress::mask::MASK;
+use crate::progress::policy::masks::MASK;
 use crate::progress::{Policy, StreamId};
 use crate::relay::SOLE_STREAM;
 use player::{Begins, Player};

@@ -13,7 +13,7 @@ use crate::config::routes::values::{JsonPointer, OneOf, Spelling, Text, or_varia
 use crate::config::settings::Word;
 use crate::progress::dialect::Source;
 use crate::progress::extract::Extract;
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 use crate::protocol::json;
 
 /// A string, or a list of strings.

@@ -16,7 +16,7 @@ use crate::config::routes::values::{
 };
 use crate::config::settings::{CallSettings, Settings};
 use crate::progress::extract::Extract;
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, TokenIs};
 
 /// What a key says, if it is there.

@@ -16,8 +16,8 @@ use crate::config::settings::{
     ANSWER_REPAIRS, OFF, Word, level_or_off, nearest, positive_time, scale, time, time_or_off,
 };
 use crate::progress::Scale;
-use crate::progress::ask::LogLevel;
 use crate::progress::dialect::Pointer;
+use crate::progress::policy::ask::LogLevel;
 
 /// A way of spelling a value.
 pub(super) trait Spelling {

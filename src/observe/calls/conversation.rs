@@ -12,7 +12,7 @@ use super::taps::Tapped;
 use super::text::Text;
 use super::{Route, Table};
 use crate::observe::events::{Event, EventKind, Observer, Scope};
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 use crate::progress::{CallId, Opened, Outcome, Record, Summary, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};

@@ -11,7 +11,7 @@ use super::text::Text;
 use super::{Route, lock};
 use crate::observe::redact::Masking;
 use crate::progress::clients::Client;
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 use crate::progress::{Account, Opened, Outcome, Reason, Repair, Summary, Verdict};
 
 /// Messages of a call that are kept: the first ...

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::observe::events::{FilterId, Observer, ObserverFactory, Scope};
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 use crate::progress::{Account, Mode, Opened, Outcome, Policy, Summary};
 use conversation::Conversation;
 use entry::{Ended, Entry};

@@ -14,7 +14,7 @@ use super::{Route, Sums, Table, lock};
 use crate::observe::redact::Masking;
 use crate::observe::transcript::words;
 use crate::progress::Verdict;
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;
 

@@ -14,7 +14,7 @@ use super::show::{BecameShown, shown, text};
 use super::{Route, Table, lock};
 use crate::observe::redact::Masking;
 use crate::observe::transcript::{escape, words};
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 
 /// Messages that wait for someone who taps; more are left out, and that is told.
 const WAITING_MAX: usize = 1024;

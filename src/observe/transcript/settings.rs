@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config::settings::{OFF, Word};
 use crate::progress::dialect::{self, Dialect};
 use crate::progress::extract::Extract;
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 use crate::progress::{
     BeatValue, CallPolicy, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs,
 };

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::fields::{is_valid, number, whole};
 use super::{About, Report, Source};
 use crate::progress::extract::Extract;
-use crate::progress::meter::Figure;
+use crate::progress::gate::meter::Figure;
 use crate::progress::verdict::Repair;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use crate::progress::meter::{Figure, Number};
+use crate::progress::gate::meter::{Figure, Number};
 use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Key;

@@ -19,8 +19,8 @@ use std::{fmt, slice};
 
 use bytes::Bytes;
 
-use super::meter::Figure;
 use super::verdict::Repairs;
+use crate::progress::gate::meter::Figure;
 use crate::protocol::jsonrpc::{Key, Message};
 
 pub use custom::{Count, CustomDialect, Final, Pointer};

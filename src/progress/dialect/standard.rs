@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::fields::{is_valid, number};
 use super::{About, BuiltIn, Fields, Report};
-use crate::progress::meter::Figure;
+use crate::progress::gate::meter::Figure;
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};

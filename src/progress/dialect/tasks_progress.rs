@@ -9,7 +9,7 @@
 
 use super::fields::{clean, number, whole};
 use super::{About, BuiltIn, Fields, Report};
-use crate::progress::meter::Figure;
+use crate::progress::gate::meter::Figure;
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::fields::{clean, number, whole};
 use super::{About, BuiltIn, Fields, Report};
-use crate::progress::meter::Figure;
+use crate::progress::gate::meter::Figure;
 use crate::progress::verdict::Repair;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 
 use regex::{Captures, Regex, RegexBuilder};
 
-use super::meter::Figure;
+use crate::progress::gate::meter::Figure;
 use number::{figure, hundredths, spelled};
 
 /// Patterns of one route or tool. Each is tried on each line that has none of the figures before it.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::progress::meter::{Figure, Number, spell};
+use crate::progress::gate::meter::{Figure, Number, spell};
 use crate::protocol::json;
 
 /// Digits of a number. More are an id.

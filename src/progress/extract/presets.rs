@@ -5,7 +5,7 @@ use memchr::{memchr_iter, memchr2, memmem};
 
 use super::number::{converted, factor, figure, hundredths, remainder, spelled};
 use super::words::{self, Role};
-use crate::progress::meter::{Figure, Number};
+use crate::progress::gate::meter::{Figure, Number};
 
 /// Candidates of one line. A line with more is a table.
 const CANDIDATES_MAX: usize = 8;

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId, Counter};
-use super::correlate::{only, sole};
-use super::dialect::{self, About, Source};
-use super::meter::Figure;
-use super::place::GIVEN_UP;
 use super::server::{Arrived, apply_scale};
-use super::verdict::Reason;
-use super::{Filter, Origin};
+use crate::progress::correlate::call::{Call, CallId, Counter};
+use crate::progress::correlate::ladder::{only, sole};
+use crate::progress::correlate::place::GIVEN_UP;
+use crate::progress::dialect;
+use crate::progress::dialect::{About, Source};
+use crate::progress::gate::meter::Figure;
+use crate::progress::verdict::Reason;
+use crate::progress::{Filter, Origin};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp;
@@ -58,7 +59,7 @@ impl Filter {
     }
 
     /// Takes what a line on the wire says that is no message.
-    pub(super) fn overhear_noise(&mut self, now: Instant, origin: Origin, text: &[u8]) {
+    pub(crate) fn overhear_noise(&mut self, now: Instant, origin: Origin, text: &[u8]) {
         if !self.policy.listens_to(Source::Stdout) {
             return;
         }
@@ -74,7 +75,7 @@ impl Filter {
     }
 
     /// Takes what a log notification says. It has been forwarded: a log stays one.
-    pub(super) fn overhear_log(&mut self, now: Instant, origin: Origin, message: &Message) {
+    pub(crate) fn overhear_log(&mut self, now: Instant, origin: Origin, message: &Message) {
         if message.method().as_deref() != Some(mcp::LOG) || !self.policy.listens_to(Source::Log) {
             return;
         }

@@ -1,15 +1,19 @@
 //! What a route wants: every rule that changes, delays or withholds, with its default.
 
+pub mod ask;
+pub mod masks;
+pub(crate) mod policies;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ask::{Ask, LogLevel, Members};
 use super::dialect::{self, Dialect, Source};
 use super::durations::Learned;
 use super::extract::Extract;
-use super::mask::Masks;
-use super::meter::Figure;
+use crate::progress::gate::meter::Figure;
+use crate::progress::policy::ask::{Ask, LogLevel, Members};
+use crate::progress::policy::masks::Masks;
 
 /// How much the filter does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -179,12 +183,12 @@ impl CallPolicy {
     }
 
     /// Whether progress as the specification has it is read as just that.
-    pub(super) fn has_standard(&self) -> bool {
+    pub(crate) fn has_standard(&self) -> bool {
         self.dialects.iter().any(|dialect| dialect.name() == dialect::STANDARD)
     }
 
     /// The figure in a text that is overheard.
-    pub(super) fn overheard_figure(&self, words: &str) -> Option<Figure> {
+    pub(crate) fn overheard_figure(&self, words: &str) -> Option<Figure> {
         match &self.extract {
             Some(extract) => extract.figure(words),
             None => Extract::presets().figure(words),
@@ -308,12 +312,12 @@ impl Policy {
     }
 
     /// Whether text of `source` is taken for progress of this tool.
-    pub(super) fn hears(&self, tool: Option<&str>, source: Source) -> bool {
+    pub(crate) fn hears(&self, tool: Option<&str>, source: Source) -> bool {
         self.mode == Mode::Full && self.of(tool).listens_to(source)
     }
 
     /// What holds for tools without settings of their own, then those of single tools.
-    pub(super) fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
+    pub(crate) fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
         std::iter::once(&self.call).chain(self.tools.values())
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 use super::call::{Call, CallId, Name};
-use super::stream::StreamId;
+use crate::progress::gate::stream::StreamId;
 use crate::protocol::jsonrpc::Key;
 
 /// Requests of one connection that may be open at once. A client that has more gets its messages as
@@ -31,7 +31,7 @@ const ANY_STREAM: StreamId = StreamId(0);
 
 /// What a name of an ended call was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tomb {
+pub(crate) enum Tomb {
     /// The id of a request that was answered.
     Answered,
     /// The id of a request that was cancelled or timed out.
@@ -68,7 +68,7 @@ impl Tombstones {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     /// In boxes: a node of the map has room for eleven.
     calls: BTreeMap<CallId, Box<Call>>,
     by_id: BTreeMap<Key, Vec<CallId>>,
@@ -84,7 +84,7 @@ pub(super) struct Ledger {
     expiries: BTreeSet<(Instant, CallId)>,
     /// A request may have been passed on without being entered: answers can no longer be told from
     /// orphans.
-    pub(super) overflowed: bool,
+    pub(crate) overflowed: bool,
     /// The server knows requests by names of ours.
     mapped: bool,
     /// The server may know tokens by other names than the client.
@@ -95,12 +95,12 @@ pub(super) struct Ledger {
 impl Ledger {
     /// An empty one. `mapped`: the server knows requests by names of ours. `renames`: it may know tokens
     /// by other names than the client.
-    pub(super) fn new(mapped: bool, renames: bool) -> Self {
+    pub(crate) fn new(mapped: bool, renames: bool) -> Self {
         Self { mapped, renames, ..Self::default() }
     }
 
     /// Enters a call; `None` if there are too many.
-    pub(super) fn open(&mut self, mut call: Call) -> Option<CallId> {
+    pub(crate) fn open(&mut self, mut call: Call) -> Option<CallId> {
         if self.calls.len() >= CALLS_MAX {
             self.overflowed = true;
             return None;
@@ -130,7 +130,7 @@ impl Ledger {
     }
 
     /// Strikes a call out and keeps its names as tombstones.
-    pub(super) fn close(&mut self, id: CallId, tomb: Tomb) -> Option<Box<Call>> {
+    pub(crate) fn close(&mut self, id: CallId, tomb: Tomb) -> Option<Box<Call>> {
         let call = self.calls.remove(&id)?;
         forget(&mut self.by_id, &call.id.server, id);
         self.tombs.add(call.id.server.clone(), tomb);
@@ -158,7 +158,7 @@ impl Ledger {
     }
 
     /// From now on the server may know tokens by other names than the client.
-    pub(super) fn rename(&mut self) {
+    pub(crate) fn rename(&mut self) {
         if std::mem::replace(&mut self.renames, true) || self.mapped {
             return;
         }
@@ -184,7 +184,7 @@ impl Ledger {
     }
 
     /// The server speaks of a call on this upstream stream.
-    pub(super) fn pair(&mut self, id: CallId, upstream: StreamId) {
+    pub(crate) fn pair(&mut self, id: CallId, upstream: StreamId) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         if let Some(before) = call.paired.replace(upstream) {
             forget(&mut self.by_pair, &before, id);
@@ -193,12 +193,12 @@ impl Ledger {
     }
 
     /// The calls of which the server speaks on this upstream stream, oldest first.
-    pub(super) fn paired_with(&self, upstream: StreamId) -> &[CallId] {
+    pub(crate) fn paired_with(&self, upstream: StreamId) -> &[CallId] {
         self.by_pair.get(&upstream).map_or(&[], Vec::as_slice)
     }
 
     /// The unanswered requests that the client of a stream calls `key`, oldest first.
-    pub(super) fn by_client_id(&self, stream: StreamId, key: &Key) -> &[CallId] {
+    pub(crate) fn by_client_id(&self, stream: StreamId, key: &Key) -> &[CallId] {
         let found = if self.mapped {
             self.by_client_id.get(&(stream, key.clone()))
         } else {
@@ -208,7 +208,7 @@ impl Ledger {
     }
 
     /// The request is answered but its token lives on: its id means nothing any more.
-    pub(super) fn answered_by_task(&mut self, id: CallId, expires: Instant) {
+    pub(crate) fn answered_by_task(&mut self, id: CallId, expires: Instant) {
         let name = self.calls.get(&id).and_then(|call| self.clients(call.stream, &call.id));
         if let Some(name) = name {
             forget(&mut self.by_client_id, &name, id);
@@ -223,7 +223,7 @@ impl Ledger {
     }
 
     /// Remembers that the server means `id` by `alias`.
-    pub(super) fn learn(&mut self, alias: &Key, id: CallId) {
+    pub(crate) fn learn(&mut self, alias: &Key, id: CallId) {
         if alias.len() > KEY_MAX {
             return;
         }
@@ -241,7 +241,7 @@ impl Ledger {
     }
 
     /// A call goes on without its token.
-    pub(super) fn take_token(&mut self, id: CallId) {
+    pub(crate) fn take_token(&mut self, id: CallId) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let stream = call.stream;
         let Some(token) = call.token.take() else { return };
@@ -251,33 +251,33 @@ impl Ledger {
         }
     }
 
-    pub(super) fn get(&self, id: CallId) -> Option<&Call> {
+    pub(crate) fn get(&self, id: CallId) -> Option<&Call> {
         self.calls.get(&id).map(|call| &**call)
     }
 
-    pub(super) fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
+    pub(crate) fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
         self.calls.get_mut(&id).map(|call| &mut **call)
     }
 
     /// The only call there is.
-    pub(super) fn sole_mut(&mut self) -> Option<(CallId, &mut Call)> {
+    pub(crate) fn sole_mut(&mut self) -> Option<(CallId, &mut Call)> {
         let mut calls = self.calls.iter_mut();
         let (id, call) = calls.next()?;
         calls.next().is_none().then_some((*id, &mut **call))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (CallId, &Call)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (CallId, &Call)> {
         self.calls.iter().map(|(id, call)| (*id, &**call))
     }
 
     /// The oldest unanswered request with this id.
-    pub(super) fn by_id(&self, key: &Key) -> Option<CallId> {
+    pub(crate) fn by_id(&self, key: &Key) -> Option<CallId> {
         self.by_id.get(key).and_then(|ids| ids.first()).copied()
     }
 
     /// The request that an answer with this id is for: the oldest with just this id, else the only
     /// one with it in another spelling, unless just this id has been answered or cancelled before.
-    pub(super) fn answered_by(&self, key: &Key) -> Option<CallId> {
+    pub(crate) fn answered_by(&self, key: &Key) -> Option<CallId> {
         if let Some(exact) = self.by_id(key) {
             return Some(exact);
         }
@@ -287,18 +287,18 @@ impl Ledger {
     }
 
     /// Every unanswered request whose id is `key` in another spelling.
-    pub(super) fn by_respelled_id(&self, key: &Key) -> impl Iterator<Item = CallId> {
+    pub(crate) fn by_respelled_id(&self, key: &Key) -> impl Iterator<Item = CallId> {
         let same = self.by_id.iter().filter(|(id, _)| id.respelled(key));
         same.flat_map(|(_, ids)| ids.iter().copied())
     }
 
     /// The oldest active request with this token.
-    pub(super) fn by_token(&self, key: &Key) -> Option<CallId> {
+    pub(crate) fn by_token(&self, key: &Key) -> Option<CallId> {
         self.by_token.get(key).and_then(|ids| ids.first()).copied()
     }
 
     /// Every active request to which its client gave the token of `id`, `id` among them.
-    pub(super) fn holders(&self, id: CallId) -> Vec<CallId> {
+    pub(crate) fn holders(&self, id: CallId) -> Vec<CallId> {
         self.calls.get(&id).map(|call| self.holders_of(call).to_vec()).unwrap_or_default()
     }
 
@@ -312,32 +312,32 @@ impl Ledger {
     }
 
     /// Every active request whose token is `key` in another spelling.
-    pub(super) fn by_respelled_token(&self, key: &Key) -> impl Iterator<Item = CallId> {
+    pub(crate) fn by_respelled_token(&self, key: &Key) -> impl Iterator<Item = CallId> {
         let same = self.by_token.iter().filter(|(token, _)| token.respelled(key));
         same.flat_map(|(_, ids)| ids.iter().copied())
     }
 
-    pub(super) fn by_alias(&self, key: &Key) -> Option<CallId> {
+    pub(crate) fn by_alias(&self, key: &Key) -> Option<CallId> {
         self.by_alias.get(key).copied()
     }
 
     /// What kind of token, given or invented, of a call that has ended `key` was.
-    pub(super) fn was_token(&self, key: &Key) -> Option<Tomb> {
+    pub(crate) fn was_token(&self, key: &Key) -> Option<Tomb> {
         self.tombs.stones.get(&(true, key.clone())).copied()
     }
 
     /// How the request with this id ended, if one did.
-    pub(super) fn was_id(&self, key: &Key) -> Option<Tomb> {
+    pub(crate) fn was_id(&self, key: &Key) -> Option<Tomb> {
         self.tombs.stones.get(&(false, key.clone())).copied()
     }
 
     /// A request that the server had ended otherwise has been answered too.
-    pub(super) fn answered_after_all(&mut self, key: &Key) {
+    pub(crate) fn answered_after_all(&mut self, key: &Key) {
         self.tombs.add(key.clone(), Tomb::Answered);
     }
 
     /// How the request ended whose id is `key` or the only one that is `key` in another spelling.
-    pub(super) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tomb> {
+    pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tomb> {
         self.was_id(key).or_else(|| {
             let is_id = |name: &&(bool, Key)| !name.0 && name.1.respelled(key);
             let name = self.tombs.order.iter().rev().find(is_id)?;
@@ -346,12 +346,12 @@ impl Ledger {
     }
 
     /// How many calls end by themselves.
-    pub(super) fn expiring(&self) -> usize {
+    pub(crate) fn expiring(&self) -> usize {
         self.expiries.len()
     }
 
     /// The call that ends by itself next.
-    pub(super) fn next_expiry(&self) -> Option<(Instant, CallId)> {
+    pub(crate) fn next_expiry(&self) -> Option<(Instant, CallId)> {
         self.expiries.first().copied()
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::call::{Call, CallId, Outcome, Task};
 use super::ledger::Tomb;
-use super::{Filter, StreamId};
+use crate::progress::{Filter, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp;
@@ -19,7 +19,7 @@ const INVALID_PARAMS: &[u8] = b"-32602";
 
 impl Filter {
     /// A call is answered by `CreateTaskResult`: its token lives on. False if `task` is none.
-    pub(super) fn becomes_task(&mut self, now: Instant, id: CallId, task: &Bytes) -> bool {
+    pub(crate) fn becomes_task(&mut self, now: Instant, id: CallId, task: &Bytes) -> bool {
         let Some(text) = json::member(task, "taskId") else { return false };
         let Some(key) = Key::read(&text) else { return false };
         if is_over(task) {
@@ -36,7 +36,7 @@ impl Filter {
     }
 
     /// An answer about tasks: some statuses end them.
-    pub(super) fn note_task_answer(&mut self, now: Instant, id: CallId, message: &Message) {
+    pub(crate) fn note_task_answer(&mut self, now: Instant, id: CallId, message: &Message) {
         let Some(call) = self.ledger.get(id) else { return };
         let method = call.method.clone();
         if &*method == mcp::TASKS_LIST {
@@ -64,7 +64,7 @@ impl Filter {
     }
 
     /// A task as a server describes it.
-    pub(super) fn note_task(&mut self, now: Instant, task: &Bytes) {
+    pub(crate) fn note_task(&mut self, now: Instant, task: &Bytes) {
         let id = json::member(task, "taskId").and_then(|id| Key::read(&id));
         if let Some(id) = id.filter(|_| is_over(task)) {
             self.end_task(now, &id);

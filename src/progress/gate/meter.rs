@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::policy::OnFall;
-use super::verdict::{Reason, Repair, Repairs};
+use crate::progress::policy::OnFall;
+use crate::progress::verdict::{Reason, Repair, Repairs};
 use crate::protocol::json;
 
 /// The step before any real figure, and the largest one while figures are parts of one: small enough
@@ -46,7 +46,7 @@ pub struct Told {
 impl Told {
     /// Without a total that is below the figure (rule N3): what the server says rightly may be so,
     /// but what is written anew is not.
-    pub(super) fn within_total(mut self, repairs: &mut Repairs) -> Self {
+    pub(crate) fn within_total(mut self, repairs: &mut Repairs) -> Self {
         let value = |text: &Bytes| json::number(text);
         let over = |total: &Bytes| value(total) < value(&self.progress);
         if self.total.as_ref().is_some_and(over) {

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::call::CallId;
-use super::correlate::Attributed;
 use super::ledger::Tomb;
-use super::{Filter, Origin, Policy, Reason, Record, StreamId, StreamKind, Verdict};
+use crate::progress::correlate::ladder::Attributed;
+use crate::progress::{Filter, Origin, Policy, Reason, Record, StreamId, StreamKind, Verdict};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp::Revision;
 
 /// What a filter is responsible for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// Everything: there is no other filter.
     Whole,
     /// One request of a session, or several in one array.
@@ -53,7 +53,7 @@ impl Filter {
     }
 
     /// Whether another filter of the session may know better what a message is about.
-    pub(super) fn is_stranger(&self, message: &Message) -> bool {
+    pub(crate) fn is_stranger(&self, message: &Message) -> bool {
         if self.part != Part::Request {
             return false;
         }
@@ -123,7 +123,7 @@ impl Filter {
         let own = self.ledger.iter().filter(|(_, call)| call.stream == stream);
         let elsewhere = |id: &CallId| {
             let first = self.ledger.holders(*id).first().and_then(|first| self.ledger.get(*first));
-            let told = |first: &super::call::Call| {
+            let told = |first: &crate::progress::correlate::call::Call| {
                 first.stream != stream && self.streams.contains_key(&first.stream)
             };
             first.is_some_and(told)
@@ -135,7 +135,7 @@ impl Filter {
     /// Another stream tells of these tokens. A client knows progress by its token, whatever request
     /// it is for, and two streams could not agree on its figure.
     pub fn leave_to_others(&mut self, tokens: &[Key]) {
-        let held = |call: &super::call::Call| {
+        let held = |call: &crate::progress::correlate::call::Call| {
             call.token.as_ref().is_some_and(|token| tokens.contains(&token.server))
         };
         let calls: Vec<CallId> =
@@ -198,7 +198,7 @@ impl Filter {
         );
         for id in requests {
             if let Some(call) = self.ledger.by_id(&id) {
-                self.end_call(now, call, Tomb::Answered, super::Outcome::Error);
+                self.end_call(now, call, Tomb::Answered, crate::progress::Outcome::Error);
             }
         }
     }
@@ -209,7 +209,7 @@ impl Filter {
             if self.ledger.get(call).is_some_and(|call| call.task.is_some()) {
                 continue;
             }
-            self.end_call(now, call, Tomb::Answered, super::Outcome::Settled);
+            self.end_call(now, call, Tomb::Answered, crate::progress::Outcome::Settled);
         }
     }
 
@@ -246,7 +246,7 @@ impl Filter {
     }
 
     /// A call whose stream has closed goes on where the server speaks of it now.
-    pub(super) fn speaks_on(&mut self, origin: Origin, id: CallId) {
+    pub(crate) fn speaks_on(&mut self, origin: Origin, id: CallId) {
         let Origin::Stream(now_on) = origin else { return };
         let Some(call) = self.ledger.get(id) else { return };
         if self.streams.contains_key(&call.stream) || !self.streams.contains_key(&now_on) {
@@ -269,7 +269,7 @@ impl Filter {
     /// Opens a stream on which the server repeats what the client may have had already: figures that
     /// are not above the last one sent say nothing new (rule N2).
     pub fn open_replay(&mut self, id: StreamId) {
-        self.open_stream(id, StreamKind::Shared, super::Pacing::IMMEDIATE);
+        self.open_stream(id, StreamKind::Shared, crate::progress::Pacing::IMMEDIATE);
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.replays = true;
         }

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::call::{CallId, Outcome};
-use super::ledger::Tomb;
-use super::remap::{spliced, within};
-use super::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
-use super::verdict::{Reason, Repair, Repairs, Verdict};
-use super::{AnswerRepairs, Filter, Origin};
+use crate::progress::correlate::call::{CallId, Outcome};
+use crate::progress::correlate::id_mapping::{spliced, within};
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::gate::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
+use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
+use crate::progress::{AnswerRepairs, Filter, Origin};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message};
 use crate::protocol::mcp;
@@ -23,12 +23,12 @@ const REWRITE_MAX: usize = 1 << 20;
 const OUTCOME_MAX: usize = 4 << 10;
 
 /// What becomes of an answer.
-pub(super) struct JudgedAnswer {
-    pub(super) payload: Option<Payload>,
-    pub(super) guard: Option<Guard>,
-    pub(super) verdict: Verdict,
-    pub(super) call: Option<CallId>,
-    pub(super) stream: Option<StreamId>,
+pub(crate) struct JudgedAnswer {
+    pub(crate) payload: Option<Payload>,
+    pub(crate) guard: Option<Guard>,
+    pub(crate) verdict: Verdict,
+    pub(crate) call: Option<CallId>,
+    pub(crate) stream: Option<StreamId>,
 }
 
 impl JudgedAnswer {
@@ -46,7 +46,7 @@ impl JudgedAnswer {
 }
 
 impl Filter {
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -76,7 +76,7 @@ impl Filter {
     }
 
     /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
-    pub(super) fn judge_answer(
+    pub(crate) fn judge_answer(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -132,7 +132,7 @@ impl Filter {
     }
 
     /// The call that an answer with this id is for.
-    pub(super) fn answered_on(&self, origin: Origin, key: &Key) -> Option<CallId> {
+    pub(crate) fn answered_on(&self, origin: Origin, key: &Key) -> Option<CallId> {
         // A careless client repeats ids, but each of its requests has its own upstream stream.
         let own = if self.pairs { self.sole_call_on(origin) } else { None };
         own.filter(|own| self.ledger.get(*own).is_some_and(|call| call.id.server == *key))
@@ -142,7 +142,7 @@ impl Filter {
     }
 
     /// Where an answer to a call names it, and what its client calls it.
-    pub(super) fn restored_names(
+    pub(crate) fn restored_names(
         &self,
         id: CallId,
         message: &Message,
@@ -166,7 +166,7 @@ impl Filter {
     /// An answer on the stream of a single request is for that request, whatever its id says: some
     /// servers answer id 0 under an id of their own.
     fn meant_by(&self, origin: Origin, key: &Key) -> Option<CallId> {
-        let open = |call: &super::call::Call| call.task.is_none();
+        let open = |call: &crate::progress::correlate::call::Call| call.task.is_none();
         let own = self.sole_call_on(origin)?;
         let own = Some(own).filter(|own| self.policy_of(*own).answers.response_id)?;
         let unknown = self.ledger.was_id_in_any_spelling(key).is_none();
@@ -187,7 +187,7 @@ impl Filter {
     }
 
     /// Why an answer with this id, which is no open request's, is withheld.
-    pub(super) fn why_orphan(&self, key: &Key) -> Reason {
+    pub(crate) fn why_orphan(&self, key: &Key) -> Reason {
         match self.ledger.was_id_in_any_spelling(key) {
             Some(Tomb::Answered | Tomb::Ended) => Reason::SecondAnswer,
             Some(Tomb::Cancelled) => Reason::CancelledAnswer,
@@ -196,7 +196,7 @@ impl Filter {
     }
 
     /// What an answer tells besides that its call is over.
-    pub(super) fn note_answer(&mut self, now: Instant, id: CallId, message: &Message) {
+    pub(crate) fn note_answer(&mut self, now: Instant, id: CallId, message: &Message) {
         let Some(call) = self.ledger.get(id) else { return };
         let modern = call.revision.or(self.revision) == Some(Revision::V2026_07_28);
         let asks_for_task = call.asks_for_task && !modern;
@@ -234,7 +234,7 @@ impl Filter {
     }
 
     /// Several objects on one line are forwarded as they are; the answers among them still count.
-    pub(super) fn retire_seen_answers(&mut self, now: Instant, message: &Message) {
+    pub(crate) fn retire_seen_answers(&mut self, now: Instant, message: &Message) {
         for element in message.elements() {
             let answers = element.result().is_some() || element.error().is_some();
             let call = element.id_key().filter(|_| answers).and_then(|id| self.ledger.by_id(&id));

@@ -1,17 +1,17 @@
 //! Which request a report is about: the correlation ladder (rules T3, T4, T5).
 
 use super::call::{Call, CallId};
-use super::dialect::About;
 use super::ledger::Tomb;
-use super::policy::TokenIs;
-use super::verdict::{Reason, Repair};
-use super::{Filter, Origin};
+use crate::progress::dialect::About;
+use crate::progress::policy::TokenIs;
+use crate::progress::verdict::{Reason, Repair};
+use crate::progress::{Filter, Origin};
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::{LISTEN, Revision};
 
 /// What an upstream has been seen to put where the token belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Evidence {
+pub(crate) enum Evidence {
     /// Nothing but values that fit both or none.
     None,
     /// Values that only fitted request ids, and none that only fitted a token.
@@ -21,7 +21,7 @@ pub(super) enum Evidence {
 }
 
 impl Evidence {
-    pub(super) fn told(told: Option<TokenIs>) -> Self {
+    pub(crate) fn told(told: Option<TokenIs>) -> Self {
         match told {
             None => Self::None,
             Some(TokenIs::RequestId) => Self::OnlyIds,
@@ -31,12 +31,12 @@ impl Evidence {
 }
 
 /// The call that a report is about, and how its token had to be mended to know it.
-pub(super) type Attributed = (CallId, Option<Repair>);
+pub(crate) type Attributed = (CallId, Option<Repair>);
 
 impl Filter {
     /// Finds the one call that a report can be about. Each rung holds only if exactly one call
     /// results; a wrong guess would move the wrong bar.
-    pub(super) fn attribute(
+    pub(crate) fn attribute(
         &mut self,
         about: &About,
         origin: Origin,
@@ -129,7 +129,7 @@ impl Filter {
         Some(call)
     }
 
-    pub(super) fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
+    pub(crate) fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
         if self.is_spent(origin) {
             return Err(Reason::Unknown);
         }
@@ -155,13 +155,13 @@ impl Filter {
 }
 
 /// The only one, if there is only one.
-pub(super) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
+pub(crate) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
     let first = calls.next()?;
     calls.next().is_none().then_some(first)
 }
 
 /// The only one, or why there is none.
-pub(super) fn only(mut calls: impl Iterator<Item = CallId>) -> Result<CallId, Reason> {
+pub(crate) fn only(mut calls: impl Iterator<Item = CallId>) -> Result<CallId, Reason> {
     let first = calls.next().ok_or(Reason::Unknown)?;
     if calls.next().is_none() { Ok(first) } else { Err(Reason::Ambiguous) }
 }

@@ -10,10 +10,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::ledger::Tomb;
-use super::stream::{Item, ItemKind, Part};
-use super::verdict::{Reason, Verdict};
-use super::{Fate, Filter, Mode, Origin, Outcome, Passing, PassingFate, StreamId, parts};
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::session_split;
+use crate::progress::gate::stream::{Item, ItemKind, Part};
+use crate::progress::verdict::{Reason, Verdict};
+use crate::progress::{Fate, Filter, Mode, Origin, Outcome, Passing, PassingFate, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Scan};
 
@@ -126,7 +127,7 @@ impl Filter {
     }
 
     /// Ends passing messages that will never be whole.
-    pub(super) fn break_off_passing(&mut self, now: Instant, why: &str, status: Option<u16>) {
+    pub(crate) fn break_off_passing(&mut self, now: Instant, why: &str, status: Option<u16>) {
         let sources: Vec<Option<StreamId>> = self.passing.keys().copied().collect();
         for source in sources {
             self.break_off(now, source.map_or(Origin::Wire, Origin::Stream), why, status);
@@ -188,7 +189,7 @@ impl Filter {
         }
         if self.policy.mode == Mode::Observe {
             let part = if end { Part::End } else { Part::Piece };
-            let stream = if self.part == parts::Part::Whole { stream } else { self.home };
+            let stream = if self.part == session_split::Part::Whole { stream } else { self.home };
             self.observe(stream, piece.into(), part);
             return Fate::Taken;
         }

@@ -6,46 +6,46 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::dialect::{Dialect, Report};
-use super::meter::Meter;
-use super::policy::Policy;
-use super::stream::{Payload, StreamId};
-use super::verdict::{Reason, Repair, Repairs};
 use crate::progress::clients::Client;
+use crate::progress::dialect::{Dialect, Report};
+use crate::progress::gate::meter::Meter;
+use crate::progress::gate::stream::{Payload, StreamId};
+use crate::progress::policy::Policy;
+use crate::progress::verdict::{Reason, Repair, Repairs};
 use crate::protocol::jsonrpc::{Framing, Key};
 use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
 use crate::protocol::trace_context::TraceContext;
 
 /// Names one call of a filter; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId(pub(super) u64);
+pub struct CallId(pub(crate) u64);
 
 /// An id or a token: the client's own text, and what the server knows it by.
 #[derive(Debug, Clone)]
-pub(super) struct Name {
-    pub(super) client: Bytes,
-    pub(super) server: Key,
+pub(crate) struct Name {
+    pub(crate) client: Bytes,
+    pub(crate) server: Key,
     /// The two are not the same.
-    pub(super) translated: bool,
+    pub(crate) translated: bool,
 }
 
 impl Name {
     /// What client and server know it by.
-    pub(super) fn same(client: Bytes, server: Key) -> Self {
+    pub(crate) fn same(client: Bytes, server: Key) -> Self {
         Self { client, server, translated: false }
     }
 
     /// Whether `text` means it to both.
-    pub(super) fn is_just(&self, text: &[u8]) -> bool {
+    pub(crate) fn is_just(&self, text: &[u8]) -> bool {
         !self.translated && *self.client == *text
     }
 }
 
 /// A task of 2025-11-25 that a call has turned into.
 #[derive(Debug, Clone)]
-pub(super) struct Task {
-    pub(super) id: Key,
-    pub(super) text: Bytes,
+pub(crate) struct Task {
+    pub(crate) id: Key,
+    pub(crate) text: Bytes,
 }
 
 /// Progress of one call that may wait to be written. The oldest give way to the newest beyond this;
@@ -60,34 +60,34 @@ const SLOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Progress that waits to be written.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(crate) struct Pending {
     /// The message it came in; `None` if that message has its verdict already.
-    pub(super) message: Option<u64>,
+    pub(crate) message: Option<u64>,
     /// Its place among everything that arrived.
-    pub(super) order: u64,
+    pub(crate) order: u64,
     /// Not before.
-    pub(super) due: Instant,
+    pub(crate) due: Instant,
     /// It may be replaced by a newer one (rule G4).
-    pub(super) thin: bool,
+    pub(crate) thin: bool,
     /// The message as it came, where that may be what the client is told.
-    pub(super) raw: Option<Payload>,
+    pub(crate) raw: Option<Payload>,
     /// What it came in.
-    pub(super) framing: Framing,
-    pub(super) report: Report,
+    pub(crate) framing: Framing,
+    pub(crate) report: Report,
     /// Length of the message it came in, which it keeps.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 /// The progress of one call that waits, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     items: VecDeque<Pending>,
     bytes: usize,
 }
 
 impl Waiting {
     /// Takes one more, and answers with the oldest ones that have to give way to it.
-    pub(super) fn push(&mut self, pending: Pending) -> Vec<Pending> {
+    pub(crate) fn push(&mut self, pending: Pending) -> Vec<Pending> {
         let mut gone = Vec::new();
         self.bytes += pending.bytes;
         self.items.push_back(pending);
@@ -100,7 +100,7 @@ impl Waiting {
     }
 
     /// The oldest gives way to the one after it.
-    pub(super) fn give_way(&mut self) -> Option<Pending> {
+    pub(crate) fn give_way(&mut self) -> Option<Pending> {
         let old = self.pop_front()?;
         if let Some(next) = self.items.front_mut() {
             next.report.take_over(&old.report);
@@ -108,35 +108,35 @@ impl Waiting {
         Some(old)
     }
 
-    pub(super) fn pop_front(&mut self) -> Option<Pending> {
+    pub(crate) fn pop_front(&mut self) -> Option<Pending> {
         self.items.pop_front().inspect(|pending| self.bytes -= pending.bytes)
     }
 
-    pub(super) fn pop_back(&mut self) -> Option<Pending> {
+    pub(crate) fn pop_back(&mut self) -> Option<Pending> {
         self.items.pop_back().inspect(|pending| self.bytes -= pending.bytes)
     }
 
-    pub(super) fn first(&self) -> Option<&Pending> {
+    pub(crate) fn first(&self) -> Option<&Pending> {
         self.items.front()
     }
 
-    pub(super) fn second(&self) -> Option<&Pending> {
+    pub(crate) fn second(&self) -> Option<&Pending> {
         self.items.get(1)
     }
 
-    pub(super) fn last(&self) -> Option<&Pending> {
+    pub(crate) fn last(&self) -> Option<&Pending> {
         self.items.back()
     }
 
     /// Puts off the first one.
-    pub(super) fn delay_first(&mut self, due: Instant) {
+    pub(crate) fn delay_first(&mut self, due: Instant) {
         if let Some(first) = self.items.front_mut() {
             first.due = due;
         }
     }
 
     /// Everything that waits.
-    pub(super) fn take(&mut self) -> VecDeque<Pending> {
+    pub(crate) fn take(&mut self) -> VecDeque<Pending> {
         self.bytes = 0;
         std::mem::take(&mut self.items)
     }
@@ -144,14 +144,14 @@ impl Waiting {
 
 /// What was last sent, to know an exact duplicate by.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Said {
-    pub(super) value: Option<f64>,
-    pub(super) total: Option<f64>,
-    pub(super) message: Option<Bytes>,
+pub(crate) struct Said {
+    pub(crate) value: Option<f64>,
+    pub(crate) total: Option<f64>,
+    pub(crate) message: Option<Bytes>,
 }
 
 impl Said {
-    pub(super) fn by(report: &Report) -> Self {
+    pub(crate) fn by(report: &Report) -> Self {
         let figure = report.figure.as_ref();
         Self {
             value: figure.map(|figure| figure.value.value),
@@ -164,10 +164,10 @@ impl Said {
 
 /// What was last heard of a counter in text.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counter {
-    pub(super) value: f64,
-    pub(super) total: Option<f64>,
-    pub(super) heard: Instant,
+pub(crate) struct Counter {
+    pub(crate) value: f64,
+    pub(crate) total: Option<f64>,
+    pub(crate) heard: Instant,
 }
 
 /// What came and went for one call.
@@ -192,13 +192,13 @@ pub struct Account {
 }
 
 impl Account {
-    pub(super) fn repaired(&mut self, repairs: Repairs) {
+    pub(crate) fn repaired(&mut self, repairs: Repairs) {
         for repair in repairs.iter() {
             *self.repaired.entry(repair).or_default() += 1;
         }
     }
 
-    pub(super) fn withheld(&mut self, reason: Reason) {
+    pub(crate) fn withheld(&mut self, reason: Reason) {
         *self.withheld.entry(reason).or_default() += 1;
     }
 }
@@ -256,7 +256,7 @@ impl Outcome {
     }
 
     /// Whether the server has answered.
-    pub(super) fn is_answer(self) -> bool {
+    pub(crate) fn is_answer(self) -> bool {
         matches!(self, Self::Result | Self::ToolError | Self::Interim | Self::Error | Self::Settled)
     }
 }
@@ -323,76 +323,76 @@ pub struct Summary {
 
 /// A request that has not been answered, or the task it has turned into.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(crate) struct Call {
     /// Another filter tells its client of it, for now.
-    pub(super) shadow: bool,
-    pub(super) stream: StreamId,
+    pub(crate) shadow: bool,
+    pub(crate) stream: StreamId,
     /// What held when it was opened.
-    pub(super) policy: Arc<Policy>,
+    pub(crate) policy: Arc<Policy>,
     /// The upstream stream on which the server speaks of it, if that is no client stream.
-    pub(super) paired: Option<StreamId>,
-    pub(super) id: Name,
-    pub(super) token: Option<Name>,
-    pub(super) method: Box<str>,
-    pub(super) tool: Option<String>,
-    pub(super) revision: Option<Revision>,
+    pub(crate) paired: Option<StreamId>,
+    pub(crate) id: Name,
+    pub(crate) token: Option<Name>,
+    pub(crate) method: Box<str>,
+    pub(crate) tool: Option<String>,
+    pub(crate) revision: Option<Revision>,
     /// A `tools/call` for which the client gave no token.
-    pub(super) lacks_token: bool,
+    pub(crate) lacks_token: bool,
     /// Who the client is, where the request itself says so.
-    pub(super) client: Option<Arc<Client>>,
-    pub(super) trace: Option<Arc<TraceContext>>,
-    pub(super) opened: Instant,
+    pub(crate) client: Option<Arc<Client>>,
+    pub(crate) trace: Option<Arc<TraceContext>>,
+    pub(crate) opened: Instant,
     /// The request asks to be run as a task.
-    pub(super) asks_for_task: bool,
-    pub(super) task: Option<Task>,
+    pub(crate) asks_for_task: bool,
+    pub(crate) task: Option<Task>,
     /// The task that a `tasks/...` request names.
-    pub(super) about_task: Option<Key>,
-    pub(super) meter: Meter,
-    pub(super) pending: Waiting,
-    pub(super) sent_at: Option<Instant>,
-    pub(super) first_told: Option<Instant>,
+    pub(crate) about_task: Option<Key>,
+    pub(crate) meter: Meter,
+    pub(crate) pending: Waiting,
+    pub(crate) sent_at: Option<Instant>,
+    pub(crate) first_told: Option<Instant>,
     /// The longest time between two notifications, or before the first, and when it began.
-    pub(super) silence: (Duration, Instant),
-    pub(super) said: Option<(Said, Instant)>,
+    pub(crate) silence: (Duration, Instant),
+    pub(crate) said: Option<(Said, Instant)>,
     /// The last heartbeat, to know it by when another proxy sends the same.
-    pub(super) beaten: Option<(Said, Instant)>,
+    pub(crate) beaten: Option<(Said, Instant)>,
     /// The last words that the server found for this call, if they are others than those that were
     /// said last.
-    pub(super) last_message: Option<Bytes>,
+    pub(crate) last_message: Option<Bytes>,
     /// Its messages so far, where they are pieces of one text.
-    pub(super) joined: Option<Bytes>,
+    pub(crate) joined: Option<Bytes>,
     /// The server has said something for this call.
-    pub(super) server_spoke: bool,
+    pub(crate) server_spoke: bool,
     /// It has reported a figure.
-    pub(super) figured: bool,
+    pub(crate) figured: bool,
     /// It has reported figures as progress, and not only in text.
-    pub(super) counts: bool,
+    pub(crate) counts: bool,
     /// The counter that is followed in text.
-    pub(super) counter: Option<Counter>,
+    pub(crate) counter: Option<Counter>,
     /// The dialect in which the server has marked its last notification.
-    pub(super) last_of: Option<Dialect>,
+    pub(crate) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.
-    pub(super) bare_results: bool,
+    pub(crate) bare_results: bool,
     /// When this call is looked at again, and its place among others of the same moment.
-    pub(super) wake: Option<(Instant, u64)>,
+    pub(crate) wake: Option<(Instant, u64)>,
     /// When it ends by itself: `call_timeout`, or a task's time to live.
-    pub(super) expires: Option<Instant>,
-    pub(super) account: Account,
+    pub(crate) expires: Option<Instant>,
+    pub(crate) account: Account,
     /// The code of the error that the server has answered with.
-    pub(super) error_code: Option<i64>,
+    pub(crate) error_code: Option<i64>,
 }
 
 impl Call {
-    pub(super) fn is_tool_call(&self) -> bool {
+    pub(crate) fn is_tool_call(&self) -> bool {
         &*self.method == TOOLS_CALL
     }
 
-    pub(super) fn is_subscription(&self) -> bool {
+    pub(crate) fn is_subscription(&self) -> bool {
         &*self.method == LISTEN
     }
 
     /// The client is told of it.
-    pub(super) fn tells(&mut self, now: Instant) {
+    pub(crate) fn tells(&mut self, now: Instant) {
         self.silence = self.silence_until(now);
         self.first_told.get_or_insert(now);
         self.sent_at = Some(now);
@@ -400,7 +400,7 @@ impl Call {
     }
 
     /// The client is told by us that it goes on.
-    pub(super) fn beats(&mut self, now: Instant, is_estimate: bool) {
+    pub(crate) fn beats(&mut self, now: Instant, is_estimate: bool) {
         self.account.beats += 1;
         self.account.estimates += u64::from(is_estimate);
         self.tells(now);
@@ -414,7 +414,7 @@ impl Call {
     }
 
     /// Keeps what was said last. Words stay when it has none.
-    pub(super) fn remember(&mut self, said: Said, now: Instant) {
+    pub(crate) fn remember(&mut self, said: Said, now: Instant) {
         let wordless = said.message.is_none();
         let before = self.said.replace((said, now));
         if !wordless {
@@ -425,23 +425,23 @@ impl Call {
     }
 
     /// The last words that the server found for this call.
-    pub(super) fn last_words(&self) -> Option<&Bytes> {
+    pub(crate) fn last_words(&self) -> Option<&Bytes> {
         let said = self.said.as_ref().and_then(|(said, _)| said.message.as_ref());
         self.last_message.as_ref().or(said)
     }
 
     /// Thinned notifications of it come no closer than this.
-    pub(super) fn min_interval(&self, client_is_slow: bool) -> Duration {
+    pub(crate) fn min_interval(&self, client_is_slow: bool) -> Duration {
         let slow = if client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
         self.policy.min_interval.max(slow)
     }
 
     /// What a message of ours calls it.
-    pub(super) fn label(&self) -> &str {
+    pub(crate) fn label(&self) -> &str {
         self.tool.as_deref().unwrap_or(&self.method)
     }
 
-    pub(super) fn summary(self, id: CallId, ended: Instant, outcome: Outcome) -> Summary {
+    pub(crate) fn summary(self, id: CallId, ended: Instant, outcome: Outcome) -> Summary {
         let (silence, silent_from) = self.silence_until(ended);
         Summary {
             call: id,

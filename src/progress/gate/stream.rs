@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::call::CallId;
-use super::policy::Pacing;
-use super::verdict::{Reason, Verdict};
+use crate::progress::correlate::call::CallId;
+use crate::progress::policy::Pacing;
+use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Framing, Key, Message};
 use crate::protocol::trace_context::TraceContext;
 
 /// Names a client stream of one filter, or an upstream stream that pairs with requests
-/// ([`super::Filter::pair`]). The shell chooses the numbers; no number may mean both.
+/// ([`crate::progress::Filter::pair`]). The shell chooses the numbers; no number may mean both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
@@ -149,15 +149,15 @@ pub struct Transmit {
 
 /// When an answer may be written, seen from the last notification of its request.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     /// That notification was written then.
-    pub(super) last: Option<Instant>,
+    pub(crate) last: Option<Instant>,
     /// It was given out and is not written yet.
-    pub(super) unwritten: Option<CallId>,
+    pub(crate) unwritten: Option<CallId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ItemKind {
+pub(crate) enum ItemKind {
     Answer,
     Request,
     Other,
@@ -171,49 +171,49 @@ pub(super) enum ItemKind {
 }
 
 #[derive(Debug)]
-pub(super) struct Item {
-    pub(super) order: u64,
-    pub(super) kind: ItemKind,
-    pub(super) payload: Payload,
-    pub(super) guards: Vec<Guard>,
+pub(crate) struct Item {
+    pub(crate) order: u64,
+    pub(crate) kind: ItemKind,
+    pub(crate) payload: Payload,
+    pub(crate) guards: Vec<Guard>,
     /// Verdicts that become true when it is written.
-    pub(super) verdicts: Vec<Judged>,
+    pub(crate) verdicts: Vec<Judged>,
 }
 
 /// What becomes of a message of the server.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Judged {
+pub(crate) struct Judged {
     /// Its number.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// The call that it is about, if that is known.
-    pub(super) call: Option<CallId>,
-    pub(super) verdict: Verdict,
+    pub(crate) call: Option<CallId>,
+    pub(crate) verdict: Verdict,
 }
 
 #[derive(Debug)]
-pub(super) struct Stream {
-    pub(super) kind: StreamKind,
-    pub(super) pacing: Pacing,
+pub(crate) struct Stream {
+    pub(crate) kind: StreamKind,
+    pub(crate) pacing: Pacing,
     /// Which trace belongs to what the client says now.
-    pub(super) trace: Option<Arc<TraceContext>>,
-    pub(super) queue: VecDeque<Item>,
-    pub(super) queued: usize,
+    pub(crate) trace: Option<Arc<TraceContext>>,
+    pub(crate) queue: VecDeque<Item>,
+    pub(crate) queued: usize,
     /// `mode = "observe"`: what the client gets; the queue is worked out for the record.
-    pub(super) observed: VecDeque<Transmit>,
+    pub(crate) observed: VecDeque<Transmit>,
     /// When calls of this stream have something to say.
-    pub(super) wakes: BTreeSet<(Instant, u64, CallId)>,
+    pub(crate) wakes: BTreeSet<(Instant, u64, CallId)>,
     /// Calls whose notification was given out and is not written yet.
-    pub(super) unwritten: Vec<CallId>,
+    pub(crate) unwritten: Vec<CallId>,
     /// The large message of which some has been given out, and more follows.
-    pub(super) midway: Option<u64>,
+    pub(crate) midway: Option<u64>,
     /// Pieces of large messages in the queue.
     pieces: usize,
     /// The server repeats what the client may have had already.
-    pub(super) replays: bool,
+    pub(crate) replays: bool,
 }
 
 impl Stream {
-    pub(super) fn new(kind: StreamKind, pacing: Pacing) -> Self {
+    pub(crate) fn new(kind: StreamKind, pacing: Pacing) -> Self {
         Self {
             kind,
             pacing,
@@ -230,12 +230,12 @@ impl Stream {
     }
 
     /// Bytes that wait.
-    pub(super) fn backlog(&self) -> usize {
+    pub(crate) fn backlog(&self) -> usize {
         let observed = self.observed.iter().map(|transmit| transmit.payload.len()).sum::<usize>();
         self.queued + observed
     }
 
-    pub(super) fn push(&mut self, item: Item) {
+    pub(crate) fn push(&mut self, item: Item) {
         self.pieces += usize::from(matches!(item.kind, ItemKind::Piece { .. }));
         self.queued += item.payload.len();
         self.queue.push_back(item);
@@ -264,7 +264,7 @@ impl Stream {
 
     /// Whether a large message is passing: nothing may be said beside it (rule G5). So it is already
     /// while it waits in the queue: it would be glued to what is said now.
-    pub(super) fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         self.midway.is_some() || self.pieces > 0
     }
 
@@ -284,16 +284,16 @@ impl Stream {
     }
 
     /// The item that may be written now.
-    pub(super) fn ready(&self, now: Instant) -> Option<usize> {
+    pub(crate) fn ready(&self, now: Instant) -> Option<usize> {
         self.candidates().find(|(_, item)| !self.waits(item, now)).map(|(index, _)| index)
     }
 
     /// Whether the first item waits: then notifications wait too.
-    pub(super) fn is_guarded(&self, now: Instant) -> bool {
+    pub(crate) fn is_guarded(&self, now: Instant) -> bool {
         self.queue.front().is_some_and(|item| self.waits(item, now))
     }
 
-    pub(super) fn take(&mut self, index: usize) -> Option<Item> {
+    pub(crate) fn take(&mut self, index: usize) -> Option<Item> {
         let item = self.queue.remove(index)?;
         self.queued -= item.payload.len();
         if let ItemKind::Piece { of, end } = item.kind {
@@ -305,7 +305,7 @@ impl Stream {
 
     /// The client has given up the request that it calls `id`: no progress of it may follow, even if
     /// it waits for its turn before the answer. What becomes of the messages it was in.
-    pub(super) fn purge(&mut self, id: &Key) -> Vec<Judged> {
+    pub(crate) fn purge(&mut self, id: &Key) -> Vec<Judged> {
         let mut verdicts = Vec::new();
         let about = ItemKind::Progress(id.clone());
         while let Some(index) = self.queue.iter().position(|item| item.kind == about) {
@@ -316,7 +316,7 @@ impl Stream {
     }
 
     /// What was given out is written.
-    pub(super) fn written(&mut self, now: Instant) {
+    pub(crate) fn written(&mut self, now: Instant) {
         self.unwritten.clear();
         for guard in self.queue.iter_mut().flat_map(|item| &mut item.guards) {
             if guard.unwritten.take().is_some() {
@@ -326,7 +326,7 @@ impl Stream {
     }
 
     /// When something on this stream may next be written, if nothing can be written now.
-    pub(super) fn timeout(&self) -> Option<Instant> {
+    pub(crate) fn timeout(&self) -> Option<Instant> {
         if self.queue.is_empty() {
             return self.wakes.first().filter(|_| self.midway.is_none()).map(|(at, ..)| *at);
         }

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use super::call::CallId;
-use super::dialect::{Dialect, Fields, Report, Source};
-use super::ledger::Ledger;
-use super::policy::{CallPolicy, Mode, Policy};
-use super::{Filter, parts};
+use crate::progress::Filter;
+use crate::progress::correlate::call::CallId;
+use crate::progress::correlate::ledger::Ledger;
+use crate::progress::correlate::session_split;
+use crate::progress::dialect::{Dialect, Fields, Report, Source};
+use crate::progress::policy::{CallPolicy, Mode, Policy};
 use crate::protocol::jsonrpc::Message;
 
 /// Policies of open calls that are remembered besides the one of new calls. With more, new calls go by the
@@ -17,7 +18,7 @@ const OLDER_MAX: usize = 64;
 /// The policies that hold in one filter. Whatever is said of `Policy` itself is said of the one for new
 /// calls; what is asked here, is asked of all: it is not known yet whose call a message is about.
 #[derive(Debug, Clone)]
-pub(super) struct Policies {
+pub(crate) struct Policies {
     now: Arc<Policy>,
     /// Those of calls that are open and began before; usually none.
     older: Vec<Arc<Policy>>,
@@ -34,12 +35,12 @@ impl std::ops::Deref for Policies {
 }
 
 impl Policies {
-    pub(super) fn new(policy: Arc<Policy>) -> Self {
+    pub(crate) fn new(policy: Arc<Policy>) -> Self {
         Self { wanted: Arc::clone(&policy), now: policy, older: Vec::new() }
     }
 
     /// The one for calls from now on.
-    pub(super) fn now(&self) -> &Arc<Policy> {
+    pub(crate) fn now(&self) -> &Arc<Policy> {
         &self.now
     }
 
@@ -48,12 +49,12 @@ impl Policies {
     }
 
     /// Whether a dialect of any of them claims a method.
-    pub(super) fn claims(&self, method: &str) -> bool {
+    pub(crate) fn claims(&self, method: &str) -> bool {
         self.all().any(|policy| policy.claims(method))
     }
 
     /// What a message claims in each dialect that can read it, each dialect once.
-    pub(super) fn reports<'a>(
+    pub(crate) fn reports<'a>(
         &'a self,
         method: &'a str,
         message: &'a Message,
@@ -79,12 +80,12 @@ impl Policies {
     }
 
     /// Whether text of `source` is taken for progress of any tool.
-    pub(super) fn listens_to(&self, source: Source) -> bool {
+    pub(crate) fn listens_to(&self, source: Source) -> bool {
         self.all().any(|policy| policy.listens_to(source))
     }
 
     /// What holds for tools, in any of them.
-    pub(super) fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
+    pub(crate) fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
         self.all().flat_map(Policy::everywhere)
     }
 
@@ -139,7 +140,7 @@ impl Filter {
     }
 
     /// A call opens: what waited for the end of all others may hold now.
-    pub(super) fn take_what_was_put_off(&mut self) {
+    pub(crate) fn take_what_was_put_off(&mut self) {
         if self.policy.wanted.observes() != self.policy.now.observes() {
             let wanted = Arc::clone(&self.policy.wanted);
             self.take(&wanted);
@@ -154,21 +155,21 @@ impl Filter {
     /// Whether nothing is under way that goes by a policy. What the requests of a session share is never
     /// idle: they go by the policies of filters of their own.
     fn is_idle(&self) -> bool {
-        self.part == parts::Part::Whole
+        self.part == session_split::Part::Whole
             && self.ledger.iter().next().is_none()
             && self.passing.is_empty()
             && self.is_drained()
     }
 
     /// A call is over.
-    pub(super) fn forget_policies(&mut self) {
+    pub(crate) fn forget_policies(&mut self) {
         if !self.policy.older.is_empty() {
             self.policy.forget(&self.ledger);
         }
     }
 
     /// The policy by which a call goes; that of new ones if it is not known.
-    pub(super) fn policy_of(&self, call: CallId) -> &Policy {
+    pub(crate) fn policy_of(&self, call: CallId) -> &Policy {
         self.ledger.get(call).map_or(&self.policy, |call| &call.policy)
     }
 }

@@ -6,11 +6,11 @@
 
 use std::time::Instant;
 
-use super::call::{Call, Said};
-use super::policy::{Coalesce, Messages};
-use super::stream::{StreamId, StreamKind};
-use super::verdict::Verdict;
-use super::{Filter, Mode, Pacing};
+use crate::progress::correlate::call::{Call, Said};
+use crate::progress::gate::stream::{StreamId, StreamKind};
+use crate::progress::policy::{Coalesce, Messages};
+use crate::progress::verdict::Verdict;
+use crate::progress::{Filter, Mode, Pacing};
 use crate::protocol::json;
 use crate::protocol::mcp;
 

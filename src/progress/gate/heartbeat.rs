@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::durations::Expected;
-use super::policy::Heartbeat;
+use crate::progress::durations::Expected;
+use crate::progress::policy::Heartbeat;
 
 /// The silence of a server after which a heartbeat says so instead of `running`.
-pub(super) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
 
 /// The longest message of our own, in characters: Claude Code shows no more.
 pub const WORDS_MAX: usize = 200;
@@ -16,7 +16,7 @@ pub const WORDS_MAX: usize = 200;
 /// `sent` is when anything was last sent for the call, `server_spoke` whether the server has said
 /// anything for it: then twice the time has to pass, so that of two proxies in a chain only the inner
 /// one beats.
-pub(super) fn next_beat(
+pub(crate) fn next_beat(
     heartbeat: &Heartbeat,
     opened: Instant,
     sent: Option<Instant>,
@@ -35,7 +35,7 @@ pub(super) fn next_beat(
 
 /// What a heartbeat says: how long the call runs, and after a minute without a word that there is
 /// none.
-pub(super) fn words(
+pub(crate) fn words(
     tool: &str,
     last_message: Option<&str>,
     running: Duration,
@@ -54,7 +54,7 @@ pub(super) fn words(
 
 /// What the heartbeat of a call says whose usual time is known: how much of it has passed, and after a
 /// minute without a word also that there is none.
-pub(super) fn estimate(
+pub(crate) fn estimate(
     tool: &str,
     last_message: Option<&str>,
     running: Duration,
@@ -78,7 +78,7 @@ pub(super) fn estimate(
 }
 
 /// `text` and then `tail` on one line of at most [`WORDS_MAX`] characters; `tail` is kept whole.
-pub(super) fn one_line(text: &str, tail: &str) -> String {
+pub(crate) fn one_line(text: &str, tail: &str) -> String {
     let room = WORDS_MAX.saturating_sub(tail.chars().count());
     let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut line: String = clean.clone().take(room).collect();

@@ -14,7 +14,7 @@ pub const MESSAGE_MAX: usize = 4 << 10;
 
 /// The parts of a notification besides its figure.
 #[derive(Debug, Default)]
-pub(super) struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     /// The client's own token text.
     pub token: &'a [u8],
     /// A JSON string.
@@ -28,7 +28,7 @@ pub(super) struct Parts<'a> {
 }
 
 /// The notification, without a line ending.
-pub(super) fn write(told: &Told, parts: &Parts<'_>) -> Bytes {
+pub(crate) fn write(told: &Told, parts: &Parts<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(192);
     out.put_slice(
         br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"#,
@@ -80,7 +80,7 @@ fn write_meta(out: &mut BytesMut, parts: &Parts<'_>) {
 
 /// A JSON string of at most [`MESSAGE_MAX`] bytes: as it is while it is short enough, else cut
 /// between characters. What is no UTF-8 becomes U+FFFD.
-pub(super) fn message(text: &Bytes) -> Bytes {
+pub(crate) fn message(text: &Bytes) -> Bytes {
     if text.len() <= MESSAGE_MAX {
         return match String::from_utf8_lossy(text) {
             Cow::Borrowed(_) => text.clone(),
@@ -101,7 +101,7 @@ pub(super) fn message(text: &Bytes) -> Bytes {
 }
 
 /// Two pieces of one text as a JSON string; of a long one the end.
-pub(super) fn join(first: &Bytes, second: &Bytes) -> Bytes {
+pub(crate) fn join(first: &Bytes, second: &Bytes) -> Bytes {
     let words = |text| json::words(text).unwrap_or_default();
     let all = words(first).into_owned() + &words(second);
     let joined = json::quote(&all);

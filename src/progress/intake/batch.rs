@@ -6,11 +6,11 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::answer::JudgedAnswer;
-use super::call::{CallId, Pending};
 use super::server::Unread;
-use super::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
-use super::verdict::{Reason, Repair, Repairs, Verdict};
-use super::{Filter, Origin};
+use crate::progress::correlate::call::{CallId, Pending};
+use crate::progress::gate::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
+use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
+use crate::progress::{Filter, Origin};
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
 use crate::protocol::mcp::Revision;
 
@@ -41,12 +41,12 @@ struct Group {
 
 impl Filter {
     /// Whether objects on one line are to be taken apart: their streams may be different ones.
-    pub(super) fn is_split(&self, message: &Message) -> bool {
+    pub(crate) fn is_split(&self, message: &Message) -> bool {
         self.many && message.kind() == Kind::Opaque && message.elements().nth(1).is_some()
     }
 
     /// Several messages in one. Only 2025-03-26 knows arrays; to anyone else each goes alone.
-    pub(super) fn several(&mut self, now: Instant, origin: Origin, message: &Message) {
+    pub(crate) fn several(&mut self, now: Instant, origin: Origin, message: &Message) {
         if self.revision != Some(Revision::V2025_03_26) || message.kind() != Kind::Batch {
             return self.one_by_one(now, origin, message);
         }

@@ -9,16 +9,16 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::Filter;
 use super::call::{Call, CallId, Name};
-use super::client::Opening;
-use super::dialect::{About, Fields, Report};
-use super::stream::{Payload, StreamId};
+use crate::progress::Filter;
+use crate::progress::dialect::{About, Fields, Report};
+use crate::progress::gate::stream::{Payload, StreamId};
+use crate::progress::intake::client::Opening;
 use crate::protocol::jsonrpc::{Key, Message};
 
 impl Filter {
     /// Gives the request an id and a token of our own, in the places of the client's.
-    pub(super) fn remapped(
+    pub(crate) fn remapped(
         &mut self,
         now: Instant,
         stream: StreamId,
@@ -51,7 +51,7 @@ impl Filter {
     }
 
     /// A message whose names cannot be replaced: a server could take them for another client's.
-    pub(super) fn not_passed_on(&mut self, stream: StreamId, message: &Message) -> Payload {
+    pub(crate) fn not_passed_on(&mut self, stream: StreamId, message: &Message) -> Payload {
         if let Some(id) = message.id().filter(|id| **id != *b"null") {
             self.refuse(stream, &id, "the proxy cannot read this message", None);
         }
@@ -59,12 +59,12 @@ impl Filter {
     }
 
     /// The open request that a client calls `id`.
-    pub(super) fn client_call(&self, stream: StreamId, id: &Key) -> Option<CallId> {
+    pub(crate) fn client_call(&self, stream: StreamId, id: &Key) -> Option<CallId> {
         self.ledger.by_client_id(stream, id).first().copied()
     }
 
     /// Whether `key` can only be a name that we gave, though no active request has it.
-    pub(super) fn was_given(&self, key: &Key) -> bool {
+    pub(crate) fn was_given(&self, key: &Key) -> bool {
         let number = match key {
             Key::Integer(number) => u64::try_from(*number).ok(),
             Key::Text(text) if self.gives_strings => {
@@ -82,7 +82,7 @@ impl Filter {
 
     /// What the server says of `call`, as its client may be told it: the very bytes, but for names
     /// that we gave.
-    pub(super) fn in_clients_words(
+    pub(crate) fn in_clients_words(
         &self,
         call: &Call,
         message: &Message,
@@ -92,7 +92,7 @@ impl Filter {
     }
 
     /// A report that needs no repair, as its client may be told it.
-    pub(super) fn as_told(
+    pub(crate) fn as_told(
         &self,
         call: &Call,
         message: &Message,
@@ -123,14 +123,14 @@ fn restored(call: &Call, message: &Message, about: &About) -> Payload {
 }
 
 /// Where `part`, which was cut out of `raw`, stands in it; `None` if it was not.
-pub(super) fn within(raw: &Bytes, part: &Bytes) -> Option<Range<usize>> {
+pub(crate) fn within(raw: &Bytes, part: &Bytes) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
     let end = start.checked_add(part.len()).filter(|end| *end <= raw.len())?;
     Some(start..end)
 }
 
 /// A message with other text in some places; as it is if there are none.
-pub(super) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>) -> Payload {
+pub(crate) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>) -> Payload {
     if splices.is_empty() {
         return Payload::of(message);
     }
@@ -152,6 +152,6 @@ pub(super) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>
 }
 
 /// Whether the members of `params` can be read in one way only.
-pub(super) fn is_plain(params: &Bytes) -> bool {
+pub(crate) fn is_plain(params: &Bytes) -> bool {
     Fields::read(params).is_some_and(|fields| !fields.is_repeated())
 }

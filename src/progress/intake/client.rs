@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::ask::tool_of;
-use super::call::{Call, CallId, Name, Opened, Outcome};
-use super::ledger::Tomb;
-use super::remap::{is_plain, spliced, within};
-use super::stream::{Payload, StreamId};
-use super::{Filter, Mode, Pacing, Record};
 use crate::progress::clients;
 use crate::progress::clients::Client;
+use crate::progress::correlate::call::{Call, CallId, Name, Opened, Outcome};
+use crate::progress::correlate::id_mapping::{is_plain, spliced, within};
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::gate::stream::{Payload, StreamId};
+use crate::progress::policy::ask::tool_of;
+use crate::progress::{Filter, Mode, Pacing, Record};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::protocol::mcp;
@@ -20,9 +20,9 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
 
 /// What is written of a call that is opened.
-pub(super) struct Opening {
-    pub(super) id: Name,
-    pub(super) token: Option<Name>,
+pub(crate) struct Opening {
+    pub(crate) id: Name,
+    pub(crate) token: Option<Name>,
     revision: Option<Revision>,
     lacks_token: bool,
     client: Option<Arc<Client>>,
@@ -144,7 +144,7 @@ impl Filter {
         self.policy.asked(message).unwrap_or_else(|| message.raw().clone()).into()
     }
 
-    pub(super) fn enter(
+    pub(crate) fn enter(
         &mut self,
         now: Instant,
         stream: StreamId,
@@ -158,7 +158,7 @@ impl Filter {
         let token = opening.token.as_ref();
         let copy = self.policy.copy_of(method, tool.as_deref(), token);
         let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
-        let shadow = self.part == super::parts::Part::Session;
+        let shadow = self.part == crate::progress::correlate::session_split::Part::Session;
         let id = self.ledger.open(Call {
             shadow,
             stream,
@@ -176,8 +176,8 @@ impl Filter {
             asks_for_task: opening.asks_for_task,
             task: None,
             about_task: opening.about_task,
-            meter: super::meter::Meter::default(),
-            pending: super::call::Waiting::default(),
+            meter: crate::progress::gate::meter::Meter::default(),
+            pending: crate::progress::correlate::call::Waiting::default(),
             sent_at: None,
             first_told: None,
             silence: (Duration::ZERO, now),
@@ -193,7 +193,7 @@ impl Filter {
             bare_results: false,
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
-            account: super::Account::default(),
+            account: crate::progress::Account::default(),
             error_code: None,
         })?;
         if let Some(copy) = copy {
@@ -319,7 +319,7 @@ impl Filter {
     }
 
     /// Tells the server that nobody waits for a call any more.
-    pub(super) fn tell_cancelled(&mut self, call: CallId, reason: &str) {
+    pub(crate) fn tell_cancelled(&mut self, call: CallId, reason: &str) {
         let Some(call) = self.ledger.get(call) else { return };
         let id = call.id.server.to_json();
         let reason = json::quote(reason);

@@ -3,18 +3,23 @@
 //! Tokens, figures and "answered" are decided here, at the moment of writing; everything upstream
 //! of the gate only makes claims.
 
+pub(crate) mod heartbeat;
+pub mod meter;
+pub(crate) mod notification;
+pub(crate) mod stream;
+
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId, Outcome, Pending, Said};
-use super::ledger::Tomb;
-use super::meter::Told;
-use super::notification::{self, Parts};
 use super::policy::{BeatValue, Messages};
-use super::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId, Transmit};
 use super::verdict::{Reason, Repair, Verdict};
-use super::{Filter, Mode, Record, pulse, transmit};
+use crate::progress::correlate::call::{Call, CallId, Outcome, Pending, Said};
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::gate::meter::Told;
+use crate::progress::gate::notification::Parts;
+use crate::progress::gate::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId, Transmit};
+use crate::progress::{Filter, Mode, Record, transmit};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, own_error};
 use crate::protocol::mcp::Revision;
@@ -128,7 +133,7 @@ impl Filter {
     }
 
     /// What the client is told of a report, now: the very bytes if that is just what we would say.
-    pub(super) fn render(
+    pub(crate) fn render(
         &mut self,
         now: Instant,
         id: CallId,
@@ -260,9 +265,9 @@ impl Filter {
         let silence = now.saturating_duration_since(heard);
         let words = match expected {
             Some(expected) => {
-                pulse::estimate(call.label(), last.as_deref(), running, silence, expected)
+                heartbeat::estimate(call.label(), last.as_deref(), running, silence, expected)
             }
-            None => pulse::words(call.label(), last.as_deref(), running, silence),
+            None => heartbeat::words(call.label(), last.as_deref(), running, silence),
         };
         let message = words_allowed.then(|| json::quote(&words));
         let bytes =
@@ -286,7 +291,7 @@ impl Filter {
             && call.meter.can_rise();
         let heartbeat = &call.policy.of(call.tool.as_deref()).heartbeat;
         wanted
-            .then(|| pulse::next_beat(heartbeat, call.opened, call.sent_at, call.server_spoke))
+            .then(|| heartbeat::next_beat(heartbeat, call.opened, call.sent_at, call.server_spoke))
             .flatten()
             .map(|at| {
                 let stream = self.streams.get(&call.stream);
@@ -297,7 +302,7 @@ impl Filter {
     }
 
     /// Works out when a call has something to say next.
-    pub(super) fn schedule(&mut self, id: CallId) {
+    pub(crate) fn schedule(&mut self, id: CallId) {
         let Some(call) = self.ledger.get(id) else { return };
         let pending = call.pending.first().map(|first| (first.due, first.order));
         let beat = self.next_beat(call).map(|at| (at, u64::MAX));
@@ -326,7 +331,7 @@ impl Filter {
     }
 
     /// How long an answer to `call` has to wait.
-    pub(super) fn guard_of(&self, call: CallId) -> Guard {
+    pub(crate) fn guard_of(&self, call: CallId) -> Guard {
         let Some(found) = self.ledger.get(call) else { return Guard::default() };
         let unwritten =
             self.streams.get(&found.stream).is_some_and(|stream| stream.unwritten.contains(&call));
@@ -335,7 +340,7 @@ impl Filter {
 
     /// A call is over: its names die, and what waited for it is dropped, or goes out before its
     /// answer where nothing has to wait (rules G1, G4, T7).
-    pub(super) fn end_call(&mut self, now: Instant, id: CallId, tomb: Tomb, outcome: Outcome) {
+    pub(crate) fn end_call(&mut self, now: Instant, id: CallId, tomb: Tomb, outcome: Outcome) {
         let answered = outcome.is_answer();
         if answered {
             self.flush_pending(now, id);
@@ -402,7 +407,7 @@ impl Filter {
     }
 
     /// Whether progress on a stream has to keep its distance from answers (rule G3).
-    pub(super) fn is_paced(&self, stream: Option<StreamId>) -> bool {
+    pub(crate) fn is_paced(&self, stream: Option<StreamId>) -> bool {
         let stream = stream.and_then(|id| self.streams.get(&id));
         stream.is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero())
     }
@@ -432,7 +437,7 @@ impl Filter {
     }
 
     /// Answers a call in the server's place.
-    pub(super) fn answer_with_error(
+    pub(crate) fn answer_with_error(
         &mut self,
         now: Instant,
         id: CallId,
@@ -455,7 +460,7 @@ impl Filter {
     }
 
     /// Answers a request that was not passed on, or that has no other answer.
-    pub(super) fn refuse(
+    pub(crate) fn refuse(
         &mut self,
         stream: StreamId,
         client_id: &Bytes,

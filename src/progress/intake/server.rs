@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::call::{CallId, Pending};
-use super::dialect::{About, Dialect, Fields, Report};
-use super::place::Placed;
-use super::policy::{Coalesce, Scale};
-use super::stream::{Item, ItemKind, Judged, Payload};
-use super::verdict::{Reason, Repair, Repairs, Verdict};
-use super::{Fate, Filter, Mode, Origin, notification};
+use crate::progress::correlate::call::{CallId, Pending};
+use crate::progress::correlate::place::Placed;
+use crate::progress::dialect::{About, Dialect, Fields, Report};
+use crate::progress::gate::notification;
+use crate::progress::gate::stream::{Item, ItemKind, Judged, Payload};
+use crate::progress::policy::{Coalesce, Scale};
+use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
+use crate::progress::{Fate, Filter, Mode, Origin};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp;
@@ -19,7 +20,7 @@ use crate::protocol::mcp;
 const BRACES_MAX: usize = 16;
 
 /// Why nothing comes of a message that a dialect claims.
-pub(super) enum Unread {
+pub(crate) enum Unread {
     /// The client does not get it.
     Withheld(Option<CallId>, Reason),
     /// It is about a call of a tool that does not go by this dialect: to it the message means nothing.
@@ -28,14 +29,14 @@ pub(super) enum Unread {
 
 /// What a report came in.
 #[derive(Debug, Default)]
-pub(super) struct Arrived {
+pub(crate) struct Arrived {
     /// Its number, unless it has its verdict already.
-    pub(super) number: Option<u64>,
+    pub(crate) number: Option<u64>,
     /// The message as the client may be told it, if it needs no repair.
-    pub(super) raw: Option<Payload>,
-    pub(super) framing: Framing,
+    pub(crate) raw: Option<Payload>,
+    pub(crate) framing: Framing,
     /// Its length.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Filter {
@@ -67,7 +68,7 @@ impl Filter {
         if self.policy.mode == Mode::Observe && !self.many { Fate::Taken } else { fate }
     }
 
-    pub(super) fn judge(
+    pub(crate) fn judge(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -132,7 +133,7 @@ impl Filter {
     }
 
     /// Whether a notification is what some dialect calls progress.
-    pub(super) fn claims_progress(&self, message: &Message) -> bool {
+    pub(crate) fn claims_progress(&self, message: &Message) -> bool {
         message.kind() == Kind::Notification
             && message.method().is_some_and(|method| self.policy.claims(&method))
     }
@@ -155,7 +156,7 @@ impl Filter {
     }
 
     /// Notifications that tell of calls without being progress.
-    pub(super) fn server_notification(&mut self, now: Instant, message: &Message) {
+    pub(crate) fn server_notification(&mut self, now: Instant, message: &Message) {
         let Some(method) = message.method() else { return };
         if method == mcp::TASK_STATUS {
             let params = message.params().unwrap_or_default();
@@ -170,13 +171,18 @@ impl Filter {
             if let Some(call) = call
                 && self.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
             {
-                self.end_call(now, call, super::ledger::Tomb::Ended, super::Outcome::Cancelled);
+                self.end_call(
+                    now,
+                    call,
+                    crate::progress::correlate::ledger::Tomb::Ended,
+                    crate::progress::Outcome::Cancelled,
+                );
             }
         }
     }
 
     /// Reads a report and finds its call; `Err` says what becomes of the message instead.
-    pub(super) fn read_report(
+    pub(crate) fn read_report(
         &mut self,
         origin: Origin,
         message: &Message,
@@ -261,7 +267,7 @@ impl Filter {
         Ok((id, mended, report))
     }
 
-    pub(super) fn progress(
+    pub(crate) fn progress(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -316,7 +322,7 @@ impl Filter {
     }
 
     /// Puts a report among what waits for its moment (rules G3, G4).
-    pub(super) fn hold(&mut self, now: Instant, id: CallId, arrived: Arrived, mut report: Report) {
+    pub(crate) fn hold(&mut self, now: Instant, id: CallId, arrived: Arrived, mut report: Report) {
         let Arrived { number, raw, framing, bytes } = arrived;
         let order = self.next_order();
         let is_slow = self.client_is_slow;
@@ -366,7 +372,7 @@ impl Filter {
         self.schedule(id);
     }
 
-    pub(super) fn supersede(&mut self, id: CallId, old: Pending, reason: Reason) {
+    pub(crate) fn supersede(&mut self, id: CallId, old: Pending, reason: Reason) {
         if let Some(call) = self.ledger.get_mut(id) {
             call.account.withheld(reason);
         }
@@ -377,7 +383,7 @@ impl Filter {
 }
 
 /// A bare figure gets the total that the route knows.
-pub(super) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
+pub(crate) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
     let (Some(scale), Some(figure)) = (scale, &mut report.figure) else { return };
     if figure.total.is_none() {
         let value = match scale {
@@ -385,8 +391,8 @@ pub(super) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
             Scale::Unit => 1.0,
             Scale::Of(total) => total,
         };
-        let text = super::meter::spell(value);
-        figure.total = Some(super::meter::Number { value, text });
+        let text = crate::progress::gate::meter::spell(value);
+        figure.total = Some(crate::progress::gate::meter::Number { value, text });
         report.repairs.add(Repair::Total);
     }
 }

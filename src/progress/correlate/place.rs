@@ -11,22 +11,23 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::call::{Call, CallId};
-use super::correlate::{only, sole};
-use super::remap::{spliced, within};
-use super::stream::{Payload, StreamId, StreamKind};
-use super::verdict::Reason;
-use super::{Filter, Origin, parts};
+use crate::progress::correlate::id_mapping::{spliced, within};
+use crate::progress::correlate::ladder::{only, sole};
+use crate::progress::correlate::session_split;
+use crate::progress::gate::stream::{Payload, StreamId, StreamKind};
+use crate::progress::verdict::Reason;
+use crate::progress::{Filter, Origin};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
 /// How long a server that different clients share may go on with a request that its client has given
 /// up: what names nobody may be about that one. Servers look for cancellations between their steps.
-pub(super) const GIVEN_UP: Duration = Duration::from_secs(10);
+pub(crate) const GIVEN_UP: Duration = Duration::from_secs(10);
 
 /// The stream that a message goes to, none for nowhere, and what its client gets of it; or why it
 /// must not go anywhere.
-pub(super) type Placed = Result<(Option<StreamId>, Payload), Reason>;
+pub(crate) type Placed = Result<(Option<StreamId>, Payload), Reason>;
 
 /// Whom a message names that is neither progress nor an answer.
 enum Named {
@@ -71,7 +72,7 @@ impl Filter {
     }
 
     /// The call of one HTTP request, if what came on its stream can be about no other.
-    pub(super) fn sole_call_on(&self, origin: Origin) -> Option<CallId> {
+    pub(crate) fn sole_call_on(&self, origin: Origin) -> Option<CallId> {
         let Origin::Stream(on) = origin else { return None };
         let paired = self.ledger.paired_with(on);
         if !paired.is_empty() {
@@ -81,7 +82,7 @@ impl Filter {
     }
 
     /// Whether a message about `call` came on the stream of another HTTP request.
-    pub(super) fn is_elsewhere(&self, origin: Origin, call: &Call) -> bool {
+    pub(crate) fn is_elsewhere(&self, origin: Origin, call: &Call) -> bool {
         let Origin::Stream(on) = origin else { return false };
         match call.paired {
             Some(own) => own != on,
@@ -90,7 +91,7 @@ impl Filter {
     }
 
     /// Whether a message came on the stream of requests that are all over.
-    pub(super) fn is_spent(&self, origin: Origin) -> bool {
+    pub(crate) fn is_spent(&self, origin: Origin) -> bool {
         matches!(origin, Origin::Stream(on) if self.pairs && !self.has_stream(on) && !self.is_paired(on))
     }
 
@@ -102,24 +103,24 @@ impl Filter {
         !self.ledger.paired_with(upstream).is_empty()
     }
 
-    pub(super) fn active(&self, which: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
+    pub(crate) fn active(&self, which: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
         self.ledger.iter().filter(move |(_, call)| which(call)).map(|(id, _)| id)
     }
 
     /// The home stream, unless different clients share the server: it is none of theirs.
-    pub(super) fn common_home(&self) -> Option<StreamId> {
+    pub(crate) fn common_home(&self) -> Option<StreamId> {
         self.home.filter(|_| !self.policy.remap)
     }
 
     /// The stream that is written to where `stream` is meant: home if that one has closed.
-    pub(super) fn open_or_home(&self, stream: Option<StreamId>) -> Option<StreamId> {
+    pub(crate) fn open_or_home(&self, stream: Option<StreamId>) -> Option<StreamId> {
         stream.filter(|id| self.has_stream(*id)).or_else(|| self.common_home())
     }
 
     /// The stream of what is about no request of ours (rule B-08).
-    pub(super) fn stray(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
+    pub(crate) fn stray(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
         if let Origin::Stream(on) = origin
-            && (self.has_stream(on) || self.part != parts::Part::Whole)
+            && (self.has_stream(on) || self.part != session_split::Part::Whole)
         {
             return Ok(Some(on));
         }
@@ -150,13 +151,13 @@ impl Filter {
     }
 
     /// Whether the server may still speak of a request that another client has given up.
-    pub(super) fn is_haunted(&self) -> bool {
+    pub(crate) fn is_haunted(&self) -> bool {
         let given_up = self.given_up_at.filter(|_| self.policy.remap);
         given_up.is_some_and(|at| self.heard_at.is_none_or(|now| now < at + GIVEN_UP))
     }
 
     /// Where a message goes that is neither progress nor an answer, as its client is to get it.
-    pub(super) fn placed(&self, origin: Origin, message: &Message) -> Placed {
+    pub(crate) fn placed(&self, origin: Origin, message: &Message) -> Placed {
         match self.named_by(message) {
             Named::Nobody => self.stray(origin).map(|stream| (stream, Payload::of(message))),
             Named::Gone(reason) => Err(reason),
@@ -204,7 +205,7 @@ impl Filter {
         }
     }
 
-    pub(super) fn is_subscription(&self, call: CallId) -> bool {
+    pub(crate) fn is_subscription(&self, call: CallId) -> bool {
         self.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
     }
 }

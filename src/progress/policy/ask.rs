@@ -10,11 +10,11 @@ use std::ops::Range;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::call::Name;
-use super::durations::fnv_1a;
-use super::policy::{Mode, Policy};
-use super::remap::{spliced, within};
-use super::{Filter, Payload};
+use crate::progress::correlate::call::Name;
+use crate::progress::correlate::id_mapping::{spliced, within};
+use crate::progress::durations::fnv_1a;
+use crate::progress::policy::{Mode, Policy};
+use crate::progress::{Filter, Payload};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
@@ -98,7 +98,7 @@ pub struct Ask {
 
 impl Ask {
     /// What the server is to know a token by; `None`: the client's own.
-    pub(super) fn token(&self, token: &Key) -> Option<Key> {
+    pub(crate) fn token(&self, token: &Key) -> Option<Key> {
         match (self.token_type, token) {
             (TokenType::Same, _) => None,
             (TokenType::String, Key::Text(text)) => {
@@ -128,7 +128,7 @@ fn sole_member(object: &Bytes, name: &str) -> Option<Bytes> {
 }
 
 /// The tool that a request calls.
-pub(super) fn tool_of(method: &str, params: &Bytes) -> Option<String> {
+pub(crate) fn tool_of(method: &str, params: &Bytes) -> Option<String> {
     let name = (method == mcp::TOOLS_CALL).then(|| json::member(params, "name")).flatten()?;
     Some(json::words(&name)?.into_owned())
 }
@@ -143,7 +143,7 @@ impl Policy {
     }
 
     /// The token of a request, whose text is `client`: as its client knows it, and as its server will.
-    pub(super) fn token_in(
+    pub(crate) fn token_in(
         &self,
         request: &Message,
         params: &Bytes,
@@ -161,12 +161,12 @@ impl Policy {
     }
 
     /// A token of our own, as the server of a tool is to know it.
-    pub(super) fn own_token(&self, tool: Option<&str>, token: Key) -> Key {
+    pub(crate) fn own_token(&self, tool: Option<&str>, token: Key) -> Key {
         self.ask_of(tool).and_then(|ask| ask.token(&token)).unwrap_or(token)
     }
 
     /// What the server finds of the token in the arguments of a call; `None` if nothing is put there.
-    pub(super) fn copy_of(
+    pub(crate) fn copy_of(
         &self,
         method: &str,
         tool: Option<&str>,
@@ -180,12 +180,12 @@ impl Policy {
     }
 
     /// Whether some tool's server is given tokens of another type.
-    pub(super) fn renames_tokens(&self) -> bool {
+    pub(crate) fn renames_tokens(&self) -> bool {
         self.everywhere().any(|call| call.ask.token_type != TokenType::Same)
     }
 
     /// Whether some server is given tokens that are strings.
-    pub(super) fn gives_strings(&self) -> bool {
+    pub(crate) fn gives_strings(&self) -> bool {
         self.everywhere().any(|call| call.ask.token_type == TokenType::String)
     }
 
@@ -232,7 +232,7 @@ impl Policy {
     }
 
     /// What is put into a request besides its token.
-    pub(super) fn members_for(
+    pub(crate) fn members_for(
         &self,
         request: &Message,
         tool: Option<&str>,
@@ -320,7 +320,7 @@ fn merge(raw: &Bytes, object: &Bytes, wanted: &Members, splices: &mut Vec<(Range
 
 /// Whether a server is asked for log messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Level {
+pub(crate) enum Level {
     /// It has not said that it has any.
     #[default]
     Unknown,
@@ -334,7 +334,7 @@ pub(super) enum Level {
 
 impl Filter {
     /// What a server says of itself in its answer to `initialize`.
-    pub(super) fn meet_server(&mut self, result: &Bytes) {
+    pub(crate) fn meet_server(&mut self, result: &Bytes) {
         let capabilities = json::member(result, "capabilities").unwrap_or_default();
         let logs = json::member(&capabilities, "logging").is_some_and(|one| one.starts_with(b"{"));
         if logs && self.level == Level::Unknown {
@@ -343,7 +343,7 @@ impl Filter {
     }
 
     /// The client asks for log messages itself: what it says holds.
-    pub(super) fn client_asks_for_logs(&mut self) {
+    pub(crate) fn client_asks_for_logs(&mut self) {
         if self.level != Level::Asked {
             self.level = Level::Settled;
         }
@@ -352,7 +352,7 @@ impl Filter {
     /// The client has begun: a server of an earlier revision than 2026-07-28 is asked for log messages
     /// of the route's level, once. From that one on each request says so for itself, and the client
     /// gets what it has asked for (rule M-07).
-    pub(super) fn ask_for_logs(&mut self) {
+    pub(crate) fn ask_for_logs(&mut self) {
         let Some(level) = self.policy.log_level.filter(|_| self.policy.mode != Mode::Observe)
         else {
             return;
@@ -372,7 +372,7 @@ impl Filter {
     }
 
     /// Whether an answer with this id is to a request of ours, which it ends.
-    pub(super) fn is_answer_to_us(&mut self, id: &Key) -> bool {
+    pub(crate) fn is_answer_to_us(&mut self, id: &Key) -> bool {
         let ours = self.level == Level::Asked
             && matches!(id, Key::Text(text) if **text == *SET_LEVEL_ID)
             && self.ledger.by_id(id).is_none();

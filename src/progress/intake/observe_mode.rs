@@ -1,17 +1,18 @@
 //! `mode = "observe"`: every message goes on as it came, each to the stream that it belongs to; the
 //! rest is worked out for the record only.
 
-use super::place::Placed;
-use super::remap::spliced;
-use super::stream::{Item, Part, Payload, StreamId, StreamKind, Transmit};
-use super::verdict::Reason;
-use super::{Filter, Mode, Origin, parts, transmit};
+use crate::progress::correlate::id_mapping::spliced;
+use crate::progress::correlate::place::Placed;
+use crate::progress::correlate::session_split;
+use crate::progress::gate::stream::{Item, Part, Payload, StreamId, StreamKind, Transmit};
+use crate::progress::verdict::Reason;
+use crate::progress::{Filter, Mode, Origin, transmit};
 use crate::protocol::jsonrpc::{Kind, Message};
 
 impl Filter {
     /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.
-    pub(super) fn observed(&mut self, origin: Origin, message: &Message) -> bool {
-        if self.part != parts::Part::Whole || !self.many && !self.pairs {
+    pub(crate) fn observed(&mut self, origin: Origin, message: &Message) -> bool {
+        if self.part != session_split::Part::Whole || !self.many && !self.pairs {
             return self.observe(self.home, Payload::of(message), Part::Whole);
         }
         if message.kind() != Kind::Batch && !self.is_split(message) {
@@ -35,7 +36,7 @@ impl Filter {
     }
 
     /// Puts what a client gets on its stream.
-    pub(super) fn observe(
+    pub(crate) fn observe(
         &mut self,
         stream: Option<StreamId>,
         payload: Payload,
@@ -48,10 +49,10 @@ impl Filter {
     }
 
     /// Puts a message of ours on a stream. One HTTP request needs its answer in any mode.
-    pub(super) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
+    pub(crate) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
         let kind = self.streams.get(&stream).map(|stream| stream.kind);
         let needed = kind == Some(StreamKind::Exchange) || self.policy.remap;
-        if self.policy.mode == Mode::Observe && self.part == parts::Part::Whole && needed {
+        if self.policy.mode == Mode::Observe && self.part == session_split::Part::Whole && needed {
             let Transmit { payload, part } = transmit(item);
             self.observe(Some(stream), payload, part);
             return;
