@@ -157,7 +157,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     /// Tells `emitter` what passes through the filter from now on.
     pub fn observed_by(&mut self, emitter: Option<EventEmitter>) {
         self.filter.observed_by(emitter);
-        if self.filter.ask(|filter| filter.has_stream(SOLE_STREAM)) == Some(false) {
+        if self.filter.try_with(|filter| filter.has_stream(SOLE_STREAM)) == Some(false) {
             let shared = if self.clients.are_strangers() { "begins shared" } else { "begins open" };
             self.filter.happens(Some(now()), || shared.to_owned(), |_| ());
         }
