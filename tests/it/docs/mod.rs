@@ -1,0 +1,5 @@
+//! Documents, packages and examples name only things that exist.
+
+mod links;
+mod metrics_examples;
+mod packages;
