@@ -28,11 +28,7 @@ pub(crate) struct Rig {
     client: Option<DuplexStream>,
     asked: mpsc::UnboundedReceiver<Asked>,
     refuses: Arc<AtomicBool>,
-<<<<<<< HEAD:tests/it/towards/rig.rs
     pub(crate) reach: Reachability,
-=======
-    pub(crate) reach: Reach,
->>>>>>> house:tests/it/upstream/rig.rs
     task: JoinHandle<()>,
     unread: Vec<u8>,
     checker: Checker,
