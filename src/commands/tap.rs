@@ -15,10 +15,10 @@ use crate::progress::clients::is_unprintable;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::raw_client::{Reply, Visitor};
 
-/// The longest line that is held, in bytes: more than any of the proxy's.
+/// The longest line, in bytes, that `tap` reads: longer than every line of the proxy.
 const LINE_MAX: usize = 64 << 10;
 
-/// Bytes of a refusal that are shown.
+/// Bytes of a refusal that `tap` shows.
 const REFUSAL_MAX: usize = 1 << 10;
 
 /// Why nothing is shown, or nothing more.

@@ -27,11 +27,11 @@ use crate::transport::http::endpoints::Part;
 use crate::transport::mcp_http::request_body;
 use crate::transport::mcp_http::request_body::{Posted, Read};
 
-/// Servers that a route had before and whose calls are open, so many of which are remembered. Clients of
-/// older ones can answer no questions of these any more.
+/// Previous servers of a route that are remembered while calls to them are open. Clients can no
+/// longer answer requests of older servers.
 const BEFORE_MAX: usize = 8;
 
-/// Bytes of a file that are looked at to see whether it has changed.
+/// Bytes of a watched file that are compared to find out whether the file has changed.
 const COMPARED_MAX: u64 = 16 << 20;
 
 /// A route that is served.

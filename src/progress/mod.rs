@@ -45,15 +45,15 @@ use crate::progress::policy::policies::Policies;
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::protocol::mcp::Revision;
 
-pub use crate::progress::correlate::call::{Account, CallId, Opened, Outcome, Summary};
+pub use crate::progress::correlate::call::{CallId, CallStats, Opened, Outcome, Summary};
 pub use crate::progress::correlate::ledger::CALLS_MAX;
 pub use crate::progress::gate::heartbeat::WORDS_MAX;
 pub use crate::progress::gate::notification::MESSAGE_MAX;
 pub use crate::progress::gate::stream::{
-    Form, Part, Payload, QUEUE_MAX, StreamId, StreamKind, Transmit,
+    Form, Fragment, Payload, QUEUE_MAX, StreamId, StreamKind, Transmit,
 };
 pub use policy::{
-    AnswerRepairs, BeatValue, CallPolicy, Coalesce, Heartbeat, Messages, Mode, OnFall, Pacing,
+    AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,
     Policy, Scale, TokenIs,
 };
 pub use verdict::{Reason, Repair, Repairs, Verdict};
@@ -63,7 +63,7 @@ pub use verdict::{Reason, Repair, Repairs, Verdict};
 pub enum Origin {
     /// The upstream's only wire, or a stream for all requests: it says nothing of the request that a
     /// message belongs to.
-    Wire,
+    Shared,
     /// The upstream stream that pairs with this client stream, or that was said to pair with requests
     /// ([`Filter::pair`]).
     Stream(StreamId),
@@ -71,19 +71,19 @@ pub enum Origin {
 
 /// Where a message of the server goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     /// The filter has it; what the client gets of it comes out of [`Filter::poll_transmit`].
-    Taken,
-    /// It is no message: it belongs on standard error.
-    Noise(Bytes),
+    Consumed,
+    /// The text is no message: it belongs on standard error.
+    NotAMessage(Bytes),
     /// It speaks of no call of this filter, which is one of several of a session: another may know it.
     /// Nothing has become of it yet ([`Filter::server_message_here`]).
-    Stranger,
+    NotMine,
 }
 
 /// What an operator may want to know of what has just happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record {
+pub enum FilterEvent {
     /// A message of the server ended in this verdict. Messages are numbered from 1 as they come.
     Message {
         /// Its number.
@@ -99,7 +99,7 @@ pub enum Record {
     /// before.
     TakenOver(CallId),
     /// The client was sent a heartbeat.
-    Beat(CallId),
+    Heartbeat(CallId),
     /// A call has ended.
     Call(Box<Summary>),
 }
@@ -133,7 +133,7 @@ enum PassingFate {
 #[derive(Debug)]
 pub struct Filter {
     policy: Policies,
-    part: session_split::Part,
+    part: session_split::FilterRole,
     ledger: Ledger,
     streams: BTreeMap<StreamId, Box<Stream>>,
     /// Where messages go that belong to no request.
@@ -154,7 +154,7 @@ pub struct Filter {
     /// By the upstream stream; without one on a single wire.
     passing: BTreeMap<Option<StreamId>, Passing>,
     to_server: VecDeque<Payload>,
-    records: VecDeque<Record>,
+    records: VecDeque<FilterEvent>,
     /// What is being worked on, in case that fails.
     at_work: Option<(Option<StreamId>, Message)>,
     /// Messages may belong to different streams, though they come on one wire.
@@ -173,7 +173,7 @@ impl Filter {
     pub fn new(policy: impl Into<Arc<Policy>>) -> Self {
         let policy = policy.into();
         Self {
-            part: session_split::Part::Whole,
+            part: session_split::FilterRole::Whole,
             token_is: Evidence::told(policy.token_is),
             ledger: Ledger::new(policy.remap, policy.renames_tokens()),
             many: policy.remap,
@@ -316,7 +316,7 @@ impl Filter {
     }
 
     /// What has just happened, oldest first.
-    pub fn poll_record(&mut self) -> Option<Record> {
+    pub fn poll_record(&mut self) -> Option<FilterEvent> {
         self.records.pop_front()
     }
 
@@ -334,7 +334,7 @@ impl Filter {
     }
 
     fn record(&mut self, number: u64, call: Option<CallId>, verdict: Verdict) {
-        self.records.push_back(Record::Message { number, call, verdict });
+        self.records.push_back(FilterEvent::Message { number, call, verdict });
     }
 
     fn next_order(&mut self) -> u64 {
@@ -368,9 +368,9 @@ impl Filter {
 
 fn transmit(item: Item) -> Transmit {
     let part = match item.kind {
-        ItemKind::Piece { end: true, .. } => Part::End,
-        ItemKind::Piece { end: false, .. } => Part::Piece,
-        _ => Part::Whole,
+        ItemKind::Piece { end: true, .. } => Fragment::End,
+        ItemKind::Piece { end: false, .. } => Fragment::Piece,
+        _ => Fragment::Whole,
     };
     Transmit { payload: item.payload, part }
 }

@@ -237,7 +237,7 @@ impl<S: Server> Server for Probing<S> {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
         loop {
             if let Some(own) = self.own.take() {
-                return Poll::Ready(FromServer::Message(Origin::Wire, own));
+                return Poll::Ready(FromServer::Message(Origin::Shared, own));
             }
             match self.server.poll_receive(cx) {
                 Poll::Ready(said) => {
@@ -253,7 +253,7 @@ impl<S: Server> Server for Probing<S> {
 
     fn try_receive(&mut self) -> Option<FromServer> {
         if let Some(own) = self.own.take() {
-            return Some(FromServer::Message(Origin::Wire, own));
+            return Some(FromServer::Message(Origin::Shared, own));
         }
         while let Some(said) = self.server.try_receive() {
             if let Some(said) = self.intercept(said) {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS, trace_of};
 use super::{Relay, Step, now};
-use crate::progress::{Fate, Filter, Origin, Part, StreamId, Transmit};
+use crate::progress::{Disposition, Filter, Fragment, Origin, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
 
@@ -93,9 +93,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 FromServer::Deaf => return self.server_written(false),
                 FromServer::Raw(bytes) => {
                     self.clients.send_raw(bytes);
-                    Fate::Taken
+                    Disposition::Consumed
                 }
-                FromServer::Noise(text) => Fate::Noise(text),
+                FromServer::Noise(text) => Disposition::NotAMessage(text),
                 FromServer::Message(origin, message) => {
                     self.filter.server_message(now, origin, &message)
                 }
@@ -110,7 +110,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 FromServer::End(origin, whole) => self.finish_large(now, origin, whole),
                 FromServer::Spooled(response) => self.deliver_spooled(now, *response),
             };
-            if let Fate::Noise(text) = fate
+            if let Disposition::NotAMessage(text) = fate
                 && !self.raw_mode
             {
                 self.diagnostics.put(text);
@@ -120,17 +120,17 @@ impl<C: Clients, S: Server> Relay<C, S> {
         Step::Moved
     }
 
-    fn finish_large(&mut self, now: Instant, origin: Origin, whole: bool) -> Fate {
+    fn finish_large(&mut self, now: Instant, origin: Origin, whole: bool) -> Disposition {
         if whole {
             self.filter.server_passed(now, origin);
         } else {
             let why = "the server's message broke off before its end";
             self.filter.server_broke_off(now, origin, why);
         }
-        Fate::Taken
+        Disposition::Consumed
     }
 
-    fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Fate {
+    fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
         let answered = response.id().and_then(|id| {
             let command = || format!("apart {}", String::from_utf8_lossy(&id.to_json()));
             let question = |filter: &mut Filter| filter.answered_apart(now, &id);
@@ -140,11 +140,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
             // What waits of its progress goes first.
             self.spooled.push(response.into_reader_for(stream, id));
         }
-        Fate::Taken
+        Disposition::Consumed
     }
 
     pub(crate) fn send_spooled_piece(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
-        let part = if piece.is_some() { Part::Piece } else { Part::End };
+        let part = if piece.is_some() { Fragment::Piece } else { Fragment::End };
         if piece.is_none()
             && let Some(over) = self.spooled.iter().position(|reader| reader.stream == stream)
         {

@@ -29,8 +29,8 @@ use bytes::Bytes;
 use tokio::time::{Sleep, sleep_until, timeout};
 
 use crate::observe::events::EventEmitter;
-use crate::progress::dialect::Source;
-use crate::progress::{Filter, Mode, Pacing, Policy, Record, StreamId, StreamKind};
+use crate::progress::dialect::TextSource;
+use crate::progress::{Filter, FilterEvent, Mode, Pacing, Policy, StreamId, StreamKind};
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::spooled_response::SpoolReader;
@@ -127,7 +127,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         mut diagnostics: DiagnosticsSink,
     ) -> Self {
         let policy = policy.into();
-        if policy.listens_to(Source::Stderr) {
+        if policy.listens_to(TextSource::Stderr) {
             diagnostics.listen();
         }
         let observes = policy.mode == Mode::Observe;
@@ -173,7 +173,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
 
     /// Requests from now on go by `policy`.
     fn take(&mut self, policy: &Arc<Policy>) {
-        if policy.listens_to(Source::Stderr) {
+        if policy.listens_to(TextSource::Stderr) {
             self.diagnostics.listen();
         }
         self.filter.take(policy);
@@ -278,7 +278,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     /// What has just happened, for the log.
-    pub fn poll_record(&mut self) -> Option<Record> {
+    pub fn poll_record(&mut self) -> Option<FilterEvent> {
         self.filter.poll_record()
     }
 

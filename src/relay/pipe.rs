@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::progress::{Origin, Part, Payload, QUEUE_MAX, StreamId, Transmit};
+use crate::progress::{Fragment, Origin, Payload, QUEUE_MAX, StreamId, Transmit};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
 use crate::relay::legs::{Clients, FromClient, FromServer, Headers, SOLE_STREAM, Server};
@@ -179,9 +179,9 @@ impl Clients for Pipe {
             return;
         }
         match part {
-            Part::Whole => self.put(&payload),
-            Part::Piece => payload.pieces().for_each(|piece| self.put_piece(piece.clone())),
-            Part::End => {
+            Fragment::Whole => self.put(&payload),
+            Fragment::Piece => payload.pieces().for_each(|piece| self.put_piece(piece.clone())),
+            Fragment::End => {
                 payload.pieces().for_each(|piece| self.put_piece(piece.clone()));
                 self.end_pieces();
             }
@@ -227,14 +227,14 @@ impl Clients for Pipe {
 fn from_server(read: Read) -> FromServer {
     match read {
         Read::Fresh(bytes) => FromServer::Raw(bytes),
-        Read::Frame(Frame::Line(line)) => FromServer::Message(Origin::Wire, Message::parse(line)),
+        Read::Frame(Frame::Line(line)) => FromServer::Message(Origin::Shared, Message::parse(line)),
         Read::Frame(Frame::Rest(rest)) if is_whole(&rest) => {
-            FromServer::Message(Origin::Wire, Message::parse(rest))
+            FromServer::Message(Origin::Shared, Message::parse(rest))
         }
         Read::Frame(Frame::Rest(rest)) => FromServer::Noise(rest),
-        Read::Frame(Frame::Start(piece)) => FromServer::Start(Origin::Wire, piece),
-        Read::Frame(Frame::Chunk(piece)) => FromServer::Piece(Origin::Wire, piece),
-        Read::Frame(Frame::End { terminated }) => FromServer::End(Origin::Wire, terminated),
+        Read::Frame(Frame::Start(piece)) => FromServer::Start(Origin::Shared, piece),
+        Read::Frame(Frame::Chunk(piece)) => FromServer::Piece(Origin::Shared, piece),
+        Read::Frame(Frame::End { terminated }) => FromServer::End(Origin::Shared, terminated),
         Read::End => FromServer::Done,
     }
 }

@@ -89,7 +89,7 @@ impl<S: Server> SpoolLarge<S> {
             }
         };
         let error = Message::parse(own_error(&id.to_json(), &why, None));
-        Some(FromServer::Message(Origin::Wire, error))
+        Some(FromServer::Message(Origin::Shared, error))
     }
 
     /// What is no answer has no stream of its own to go to in pieces. A server does not wait for ever.

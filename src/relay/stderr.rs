@@ -14,8 +14,8 @@ use crate::protocol::terminal::Terminal;
 use crate::relay::outbox::Outbox;
 use crate::transport::stdio::{Reader, Writer};
 
-/// Text that waits because nobody reads it. More is left out: it must not keep answers waiting. A
-/// server's own standard error is not read meanwhile.
+/// Bytes of text waiting for a blocked standard error. Further text is dropped, because text must
+/// not delay answers; meanwhile the server's own standard error is not read.
 const NOISE_MAX: usize = 1 << 20;
 
 /// Room for one read of a server's standard error.
@@ -24,10 +24,12 @@ const ERRORS_READ: usize = 8 << 10;
 /// Silence after which a server that has ended is taken to have written all it had to say.
 const ERRORS_LAST: Duration = Duration::from_millis(100);
 
-/// Lines of one read that are looked at, the newest: older ones are replaced before anyone sees them.
+/// Newest lines of one read of standard error that are searched for progress. Newer progress would
+/// replace older lines before anyone saw them.
 const LINES_MAX: usize = 16;
 
-/// Bytes that are read of what a server has written before a request. A pipe holds a quarter of it.
+/// Bytes of standard error that are read before a request is forwarded, because the server wrote
+/// them before the request. A pipe holds a quarter of this.
 const CATCH_UP_MAX: usize = 256 << 10;
 
 /// Takes what is not for the client.

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::gateway::demo_upstream::server::{self, LineReader};
-use crate::progress::{Policy, Record};
+use crate::progress::{FilterEvent, Policy};
 use crate::relay::{DiagnosticsSink, Pipe, Relay, Step};
 
 /// What a pipe of the operating system holds.
@@ -22,7 +22,7 @@ pub(crate) enum Event {
     /// The server sent this line.
     Sent(Bytes),
     /// The proxy has decided something.
-    Decided(Record),
+    Decided(FilterEvent),
     /// The client got this line.
     Got(Bytes),
 }
@@ -104,7 +104,7 @@ async fn pump(
 }
 
 /// Runs a connection to its end, as `milepost wrap` does with a child process.
-async fn relay(mut relay: Relay<Pipe, Pipe>, mut note: impl FnMut(Record)) {
+async fn relay(mut relay: Relay<Pipe, Pipe>, mut note: impl FnMut(FilterEvent)) {
     loop {
         let step = relay.step().await;
         while let Some(record) = relay.poll_record() {

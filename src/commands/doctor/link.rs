@@ -23,13 +23,13 @@ use crate::relay::{Pipe, Relay};
 use crate::transport::child::{self, Child, Grace, Program, SpawnError, Stderr};
 use crate::transport::stdio::{Reader, Writer};
 
-/// The longest message that is held: answers with images and files are smaller.
+/// The longest message, in bytes, that `doctor` holds: answers with images and files are smaller.
 pub(super) const HELD_MAX: usize = 64 << 20;
 
-/// The longest line of standard error that is looked at.
+/// The longest line of standard error, in bytes, that `doctor` reads.
 const ASIDE_MAX: usize = 64 << 10;
 
-/// Arrivals that wait to be looked at; with more, the server is not read.
+/// Arrivals that wait to be examined. Beyond the limit `doctor` does not read from the server.
 const WAITING_MAX: usize = 1024;
 
 /// Room for one read.
@@ -44,7 +44,8 @@ const GRACE: Grace = Grace { exit: Duration::from_secs(2), term: Duration::from_
 /// How long the proxy has to end its server: its own graces, and to sweep.
 const PROXY_ENDS: Duration = Duration::from_secs(15);
 
-/// How long writing one message may take: a server that reads nothing for so long reads nothing.
+/// The longest time for writing one message. A server that reads nothing for so long does not read
+/// at all.
 const WRITE_MAX: Duration = Duration::from_secs(10);
 
 /// How long what a server has left in its pipe is read after its end.

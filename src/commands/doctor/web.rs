@@ -26,20 +26,22 @@ const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
-/// How often a stream is gone on with that ends before its answer, as servers of 2025-11-25 may have it.
+/// Times that `doctor` resumes a stream that ends before its answer, as servers of 2025-11-25 may
+/// end it.
 const RESUMED_MAX: usize = 1000;
 
-/// How long is waited before that unless the server says so, and at most.
+/// The pause before `doctor` resumes a stream, unless the server sends `retry`.
 const RETRY: Duration = Duration::from_secs(1);
+/// The longest pause before `doctor` resumes a stream, whatever `retry` says.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// How long the server may take to hear that its session is over.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Bytes of a page that are shown where an answer was expected.
+/// Bytes of a web page that are read in place of an expected answer.
 const PAGE_MAX: usize = 64 << 10;
 
-/// How long a plain GET for something beside MCP may take.
+/// The longest time for a plain GET of a page besides MCP.
 const FETCH_MAX: Duration = Duration::from_secs(5);
 
 /// A server over HTTP.

@@ -19,7 +19,7 @@ use crate::progress::{Policy, StreamId};
 use crate::relay::SOLE_STREAM;
 use player::{Begins, Player};
 
-/// Bytes of a file that is played: more than any recording has, however much of it was no text.
+/// Bytes of a file that `replay` reads: more than any recording has.
 const FILE_MAX: u64 = 256 << 20;
 
 /// Differences that are shown.

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::observe::transcript::{At, Line, escape, read_time, summary, unescape};
-use crate::progress::dialect::Source;
+use crate::progress::dialect::TextSource;
 use crate::progress::durations::Learned;
 use crate::progress::{
-    Fate, Filter, Origin, Pacing, Part, Policy, Reason, Record, StreamId, StreamKind, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Origin, Pacing, Policy, Reason, StreamId,
+    StreamKind, Verdict,
 };
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -166,7 +167,7 @@ impl Player {
             b'2' => {
                 let text = unescape(line.text)?;
                 let line = String::from_utf8_lossy(&text);
-                self.filter.overheard(self.now, Source::Stderr, &line);
+                self.filter.overheard(self.now, TextSource::Stderr, &line);
             }
             _ => self.command(&String::from_utf8_lossy(&unescape(line.text)?))?,
         }
@@ -207,7 +208,7 @@ impl Player {
 
     fn server_says(&mut self, line: &Line<'_>) -> Result<(), String> {
         let origin = match line.at {
-            At::Only | At::Nowhere | At::Stream(0) => Origin::Wire,
+            At::Only | At::Nowhere | At::Stream(0) => Origin::Shared,
             At::Stream(stream) => Origin::Stream(upstream(stream)),
             At::Client(stream) => Origin::Stream(StreamId(stream)),
         };
@@ -226,7 +227,7 @@ impl Player {
         match self.aside.take().as_deref() {
             None => {
                 let fate = self.filter.server_message(now, origin, &message);
-                if let Fate::Noise(noise) = fate {
+                if let Disposition::NotAMessage(noise) = fate {
                     let text = noise.strip_suffix(b"\n").unwrap_or(&noise);
                     self.out.push(format!("e {}", escape(text)));
                 }
@@ -348,7 +349,7 @@ impl Player {
         while let Some(transmit) = self.filter.poll_transmit(self.now, stream) {
             any = true;
             pieces.extend_from_slice(&transmit.payload.to_bytes());
-            if transmit.part != Part::Piece {
+            if transmit.part != Fragment::Piece {
                 break;
             }
         }
@@ -367,7 +368,7 @@ impl Player {
     fn records(&mut self) {
         while let Some(record) = self.filter.poll_record() {
             match record {
-                Record::Message { number, verdict, .. } => {
+                FilterEvent::Message { number, verdict, .. } => {
                     self.verdicts.insert(number, verdict);
                     if let Verdict::Withheld(reason) = verdict
                         && reason != Reason::Noise
@@ -375,12 +376,12 @@ impl Player {
                         self.out.push(format!("x {}", reason.name()));
                     }
                 }
-                Record::Call(call) => {
+                FilterEvent::Call(call) => {
                     self.learned.learn(&call);
                     self.out.push(format!("~ {}", summary(&call)));
                 }
-                Record::Beat(_) => self.beats += 1,
-                Record::Opened(_) | Record::TakenOver(_) => {}
+                FilterEvent::Heartbeat(_) => self.beats += 1,
+                FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
             }
         }
         while let Some(payload) = self.filter.poll_to_server() {

@@ -23,7 +23,8 @@ use crate::protocol::secret::{is_secret, is_secret_value};
 /// What is shown of a secret.
 const HIDDEN: &str = "***";
 
-/// The longest destination in a list of routes, in characters. A command may be a whole script.
+/// Characters of a destination in a list of routes. A longer destination is cut; a command may be a
+/// whole script.
 const DESTINATION_MAX: usize = 100;
 
 impl Routes {

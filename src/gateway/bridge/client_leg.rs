@@ -20,7 +20,7 @@ use super::session::{Command, ENDED, Session, Sessions, Whose, requests};
 use crate::gateway::bridge::idle::idle;
 use crate::gateway::bridge::replay_buffer::{Broken, Store};
 use crate::gateway::route_state::Following;
-use crate::progress::{Pacing, Part, StreamId, StreamKind, Transmit};
+use crate::progress::{Fragment, Pacing, StreamId, StreamKind, Transmit};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
@@ -34,7 +34,8 @@ use crate::transport::http::shutdown::SHUTTING_DOWN;
 /// waits for it would keep the server from being read.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// Bytes that a client which shares a server may leave lying; then it is cut off.
+/// Bytes waiting for a client that shares a server and does not read. Beyond the limit the client
+/// is disconnected.
 const UNTAKEN_MAX: usize = 32 << 20;
 
 /// The clients of one session.
@@ -366,14 +367,14 @@ impl Clients for Streams {
 
     fn send(&mut self, stream: StreamId, Transmit { payload, part }: Transmit) {
         match part {
-            Part::Piece | Part::End => {
-                let last = part == Part::End;
+            Fragment::Piece | Fragment::End => {
+                let last = part == Fragment::End;
                 let piece = payload.to_bytes();
                 if last || !piece.is_empty() {
                     self.piece(stream, &piece, last);
                 }
             }
-            Part::Whole => {
+            Fragment::Whole => {
                 let message = Message::parse(payload.to_bytes());
                 let to = self.place_of(stream, &message);
                 if to != Some(stream) {

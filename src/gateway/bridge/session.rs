@@ -17,13 +17,15 @@ use crate::protocol::mcp::Revision;
 use crate::relay::{Headers, SOLE_STREAM};
 use crate::transport::http::in_flight::{Calls, OpenCall};
 
-/// Messages of clients that wait for the relay of their session.
+/// Client messages waiting for the relay of their session. Further requests wait.
 const COMMANDS_MAX: usize = 64;
 
-/// Streams that have ended and are kept for clients that come back.
+/// Ended streams of a session that are kept for clients that reconnect. The oldest is dropped
+/// first.
 const ENDED_MAX: usize = 64;
 
-/// What these may hold together, in bytes.
+/// Bytes of all ended streams of a session that are kept for clients that reconnect. The oldest
+/// stream is dropped first.
 const ENDED_BYTES_MAX: usize = 16 << 20;
 
 /// Why a session ends that its client has ended, or does not use.

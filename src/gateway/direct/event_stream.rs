@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::gateway::dispatch::in_full;
-use crate::progress::Fate;
+use crate::progress::Disposition;
 use crate::protocol::sse;
 use crate::protocol::sse::{Event, Events, Frame, Piece};
 use crate::transport::http::body::{Batch, Source};
@@ -24,8 +24,8 @@ use crate::transport::http::write_state::Outlet;
 /// A client that takes so long to ask for more could not take what there was (rule G4).
 pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(50);
 
-/// The longest event that is held whole, so that a fault in it can be mended; a longer one passes in
-/// pieces.
+/// The longest event, in bytes, that is held whole so that a fault in it can be repaired. A longer
+/// event is forwarded in pieces.
 const EVENT_HELD_MAX: usize = 1 << 20;
 
 /// How long such a client counts as slow.
@@ -74,11 +74,11 @@ pub(crate) trait Judge: Send {
 pub(crate) fn passed_on<J: Judge>(
     judge: &mut J,
     observing: bool,
-    fate: &Fate,
+    fate: &Disposition,
     piece: &Piece,
     out: &mut Batch,
 ) {
-    let is_message = !matches!(fate, Fate::Noise(_));
+    let is_message = !matches!(fate, Disposition::NotAMessage(_));
     if observing || !is_message {
         out.raw(&piece.raw);
     }

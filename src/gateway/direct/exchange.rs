@@ -15,8 +15,8 @@ use crate::gateway::route_state::Audience;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::{
-    Fate, Filter, Mode, Origin, Outcome, Pacing, Part, Payload, Policy, Record, StreamId,
-    StreamKind, Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Outcome, Pacing, Payload, Policy,
+    StreamId, StreamKind, Transmit, Verdict,
 };
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
@@ -221,7 +221,7 @@ impl Exchange {
 
     fn judge(&mut self, message: &Message, out: &mut Batch) -> Judged {
         let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
-        if fate == Fate::Stranger {
+        if fate == Disposition::NotMine {
             let foreign =
                 |member: &Member| member.session.foreign(member.stream, message, self.modern);
             let known = self.member.as_ref().map(foreign);
@@ -241,7 +241,7 @@ impl Exchange {
                 }
             }
         }
-        if let Fate::Noise(_) = fate {
+        if let Disposition::NotAMessage(_) = fate {
             self.pass(message, out);
         }
         if let Some(member) = &self.member
@@ -259,7 +259,7 @@ impl Exchange {
         }
         self.collect(out);
         self.filter.passes(now(), OWN, message);
-        out.transmit(&Transmit { payload: Payload::of(message), part: Part::Whole });
+        out.transmit(&Transmit { payload: Payload::of(message), part: Fragment::Whole });
     }
 
     /// Tells the log what has happened, and keeps what withheld events had besides their message.
@@ -268,11 +268,11 @@ impl Exchange {
         let (mut gave_up, mut timed_out) = (false, false);
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
-            if let Record::Call(call) = &record {
+            if let FilterEvent::Call(call) = &record {
                 timed_out |= call.outcome == Outcome::TimedOut;
                 gave_up |= timed_out || call.outcome == Outcome::ServerGone;
             }
-            if let Record::Message { number, verdict, .. } = record {
+            if let FilterEvent::Message { number, verdict, .. } = record {
                 let withheld = matches!(verdict, Verdict::Withheld(_));
                 self.marks.judged(number, withheld, revision, out.as_deref_mut());
             }
@@ -371,7 +371,7 @@ impl Judge for Exchange {
         self.collect(out);
         let fate = self.filter.server_passing(now(), ORIGIN, piece.raw.clone(), text);
         passed_on(self, self.observing, &fate, piece, out);
-        matches!(fate, Fate::Noise(_))
+        matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {

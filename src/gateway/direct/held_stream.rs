@@ -26,7 +26,8 @@ use crate::transport::mcp_http::request_head::Asked;
 /// A client that opens its own stream does so at once.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
 
-/// What a client that listens nowhere may miss is kept up to this, in bytes; the oldest goes first.
+/// Bytes of messages kept for a client that has no stream open to receive them. Beyond the limit
+/// the oldest message is dropped.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
 
 type Stream = EventStream<Listening, UpstreamBody>;

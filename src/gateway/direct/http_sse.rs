@@ -18,7 +18,7 @@ use crate::gateway::dispatch::{Proxy, now, refuse, silence, text, unreachable};
 use crate::gateway::route_state::{Following, Site, Target};
 use crate::observe::events::Scope;
 use crate::observe::log::Connection;
-use crate::progress::{Fate, Filter, Origin, Policy, Record, StreamId, StreamKind};
+use crate::progress::{Disposition, Filter, FilterEvent, Origin, Policy, StreamId, StreamKind};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
 use crate::protocol::mcp;
@@ -191,8 +191,8 @@ impl Judge for Speaking {
         let message = message_in(event);
         let observing = self.observes();
         let fate = message
-            .map(|message| self.wire.lock().filter.server_message(now(), Origin::Wire, &message));
-        let as_is = observing || !matches!(fate, Some(Fate::Taken));
+            .map(|message| self.wire.lock().filter.server_message(now(), Origin::Shared, &message));
+        let as_is = observing || !matches!(fate, Some(Disposition::Consumed));
         if as_is {
             self.collect(out);
             out.raw(&event.raw);
@@ -202,19 +202,19 @@ impl Judge for Speaking {
     fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
         let (text, raw) = (text_of(piece), piece.raw.clone());
         self.collect(out);
-        let fate = self.wire.lock().filter.server_passing(now(), Origin::Wire, raw, text);
+        let fate = self.wire.lock().filter.server_passing(now(), Origin::Shared, raw, text);
         passed_on(self, self.observes(), &fate, piece, out);
-        matches!(fate, Fate::Noise(_))
+        matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         let (text, raw) = (text_of(piece), piece.raw.clone());
-        let fate = self.wire.lock().filter.server_piece(now(), Origin::Wire, raw, text);
+        let fate = self.wire.lock().filter.server_piece(now(), Origin::Shared, raw, text);
         passed_on(self, self.observes(), &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
-        self.wire.lock().filter.server_passed(now(), Origin::Wire);
+        self.wire.lock().filter.server_passed(now(), Origin::Shared);
         self.collect(out);
     }
 
@@ -281,7 +281,7 @@ impl Drop for Speaking {
         let mut state = self.wire.lock();
         state.filter.close_stream(now(), WIRE, false);
         while let Some(record) = state.filter.poll_record() {
-            if !matches!(record, Record::Beat(_)) {
+            if !matches!(record, FilterEvent::Heartbeat(_)) {
                 state.log.note(&record);
             }
         }

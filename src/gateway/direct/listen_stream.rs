@@ -9,7 +9,7 @@ use super::mailbox::Mail;
 use super::session::{Heard, Member};
 use crate::gateway::direct::event_stream::{Judge, passed_on};
 use crate::gateway::dispatch::now;
-use crate::progress::{Fate, Origin, StreamId};
+use crate::progress::{Disposition, Origin, StreamId};
 use crate::protocol::sse::{Event, Piece};
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
@@ -73,7 +73,7 @@ impl Judge for Listening {
         let fate =
             self.member.session.ask(|filter| filter.server_passing(now(), origin, raw, text));
         passed_on(self, false, &fate, piece, out);
-        matches!(fate, Fate::Noise(_))
+        matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {

@@ -31,8 +31,8 @@ use crate::transport::mcp_http::request_body::Posted;
 use crate::transport::mcp_http::request_head::Asked;
 use crate::transport::mcp_http::{header_mirror, request_body};
 
-/// A JSON answer up to this length is held until it is whole, so that a fault in it can be mended. A
-/// longer one passes as it comes; clients read neither before its end.
+/// The longest JSON answer, in bytes, that is held whole so that a fault in it can be repaired. A
+/// longer answer is forwarded while it arrives.
 const JSON_HELD_MAX: usize = 256 << 10;
 
 /// A client that takes JSON of any length, but no long events, is given events only when it would give

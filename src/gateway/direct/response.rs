@@ -15,7 +15,7 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
 
-/// The body of an error that is read to see whether it is an answer.
+/// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
 const ERROR_READ_MAX: usize = 64 << 10;
 
 /// A request that is being sent, until there is a head.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId, Name};
+use super::call::{Call, CallId, MappedId};
 use crate::progress::Filter;
 use crate::progress::dialect::{About, Fields, Report};
 use crate::progress::gate::stream::{Payload, StreamId};
@@ -108,7 +108,7 @@ impl Filter {
 
 /// Puts the client's names where ours are.
 fn restored(call: &Call, message: &Message, about: &About) -> Payload {
-    let is_meant = |token: &&Name| {
+    let is_meant = |token: &&MappedId| {
         about.token.as_ref().is_some_and(|key| *key == token.server || key.respelled(&token.server))
     };
     let token = call.token.as_ref().filter(is_meant);

@@ -42,7 +42,7 @@ impl Filter {
     /// The server speaks of the requests in `message`, which a client has just sent on the stream
     /// `client`, on an upstream stream that is no client stream: its number must not be one. Messages
     /// of that one come from `Origin::Stream(upstream)` then, and those of an upstream stream that
-    /// pairs with no request from [`Origin::Wire`].
+    /// pairs with no request from [`Origin::Shared`].
     pub fn pair(&mut self, client: StreamId, message: &Message, upstream: StreamId) {
         self.pairs = true;
         match message.kind() {
@@ -120,7 +120,7 @@ impl Filter {
     /// The stream of what is about no request of ours (rule B-08).
     pub(crate) fn stray(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
         if let Origin::Stream(on) = origin
-            && (self.has_stream(on) || self.part != session_split::Part::Whole)
+            && (self.has_stream(on) || self.part != session_split::FilterRole::Whole)
         {
             return Ok(Some(on));
         }

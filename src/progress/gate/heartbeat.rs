@@ -8,7 +8,7 @@ use crate::progress::policy::Heartbeat;
 /// The silence of a server after which a heartbeat says so instead of `running`.
 pub(crate) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
 
-/// The longest message of our own, in characters: Claude Code shows no more.
+/// Characters of a message that Milepost writes itself. Claude Code shows no more.
 pub const WORDS_MAX: usize = 200;
 
 /// The time of the next heartbeat of a call, if it is to have one (rule A1).

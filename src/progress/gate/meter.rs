@@ -25,7 +25,7 @@ pub struct Number {
 
 /// What a server claims: a figure, perhaps of a total.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Figure {
+pub struct ProgressValue {
     /// The work done.
     pub value: Number,
     /// All the work.
@@ -34,7 +34,7 @@ pub struct Figure {
 
 /// What the client is told.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct EmittedProgress {
     /// The figure's JSON text.
     pub progress: Bytes,
     /// The total's JSON text.
@@ -43,7 +43,7 @@ pub struct Told {
     pub repair: Option<Repair>,
 }
 
-impl Told {
+impl EmittedProgress {
     /// Without a total that is below the figure (rule N3): what the server says rightly may be so,
     /// but what is written anew is not.
     pub(crate) fn within_total(mut self, repairs: &mut Repairs) -> Self {
@@ -100,7 +100,11 @@ impl Meter {
     }
 
     /// Takes what the server claims and answers with what the client is told (rules N1, N2, N3).
-    pub fn take(&mut self, figure: Option<&Figure>, on_fall: OnFall) -> Result<Told, Reason> {
+    pub fn take(
+        &mut self,
+        figure: Option<&ProgressValue>,
+        on_fall: OnFall,
+    ) -> Result<EmittedProgress, Reason> {
         let Some(figure) = figure else {
             let value = self.lifted()?;
             return Ok(self.tell(value, Repair::Number));
@@ -115,7 +119,11 @@ impl Meter {
             self.told = Some(value);
             self.total = figure.total.as_ref().map(|total| self.rebased(total));
             let total = figure.total.as_ref().map(|total| total.text.clone());
-            return Ok(Told { progress: figure.value.text.clone(), total, repair: None });
+            return Ok(EmittedProgress {
+                progress: figure.value.text.clone(),
+                total,
+                repair: None,
+            });
         }
         self.total = figure.total.as_ref().map(|total| self.rebased(total));
         let raised = self.base + value;
@@ -151,7 +159,7 @@ impl Meter {
     }
 
     /// A sign of life that claims no work: one step, or `value` where that is more.
-    pub fn beat(&mut self, value: Option<f64>) -> Result<Told, Reason> {
+    pub fn beat(&mut self, value: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
         let value = value.filter(|value| self.told.is_none_or(|told| *value > told));
         Ok(self.tell(value.unwrap_or(lifted), Repair::Number))
@@ -159,7 +167,7 @@ impl Meter {
 
     /// A sign of life that tells how much of the usual time has passed, as parts of one: `part`, or one
     /// step where that is no more than what was told. Only for a call without figures of its server.
-    pub fn estimate(&mut self, part: Option<f64>) -> Result<Told, Reason> {
+    pub fn estimate(&mut self, part: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
         self.total = Some(Number { value: 1.0, text: Bytes::from_static(b"1") });
         self.estimated = true;
@@ -167,7 +175,7 @@ impl Meter {
         Ok(self.tell(part.unwrap_or(lifted), Repair::Number))
     }
 
-    fn begin_phase_if_fallen(&mut self, figure: &Figure, on_fall: OnFall) {
+    fn begin_phase_if_fallen(&mut self, figure: &ProgressValue, on_fall: OnFall) {
         if std::mem::take(&mut self.estimated) && !self.would_rise(figure.value.value) {
             // Parts of one go on top of the estimates; what counts further than to one soon passes them.
             let value = figure.value.value;
@@ -197,11 +205,11 @@ impl Meter {
         Number { value, text: spell(value) }
     }
 
-    fn tell(&mut self, value: f64, repair: Repair) -> Told {
+    fn tell(&mut self, value: f64, repair: Repair) -> EmittedProgress {
         self.told = Some(value);
         let total =
             self.total.as_ref().filter(|total| value <= total.value && total.value.is_finite());
-        Told {
+        EmittedProgress {
             progress: spell(value),
             total: total.map(|total| total.text.clone()),
             repair: Some(repair),
@@ -254,13 +262,13 @@ pub fn spell(value: f64) -> Bytes {
 mod tests {
     use super::*;
 
-    fn figure(text: &str) -> Option<Figure> {
+    fn figure(text: &str) -> Option<ProgressValue> {
         let number = |text: &str| Number {
             value: text.parse().unwrap(),
             text: Bytes::copy_from_slice(text.as_bytes()),
         };
         let (value, total) = text.split_once('/').unwrap_or((text, ""));
-        (text != "-").then(|| Figure {
+        (text != "-").then(|| ProgressValue {
             value: number(value),
             total: (!total.is_empty()).then(|| number(total)),
         })
@@ -273,8 +281,8 @@ mod tests {
         let said =
             claims.split(' ').map(|claim| match meter.take(figure(claim).as_ref(), on_fall) {
                 Err(_) => "x".to_owned(),
-                Ok(Told { repair: None, .. }) => "=".to_owned(),
-                Ok(Told { progress, total, .. }) => {
+                Ok(EmittedProgress { repair: None, .. }) => "=".to_owned(),
+                Ok(EmittedProgress { progress, total, .. }) => {
                     let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
                     text(progress)
                         + &total.map_or_else(String::new, |total| format!("/{}", text(total)))

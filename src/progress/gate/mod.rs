@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::policy::{BeatValue, Messages};
+use super::policy::{HeartbeatValue, Messages};
 use super::verdict::{Reason, Repair, Verdict};
-use crate::progress::correlate::call::{Call, CallId, Outcome, Pending, Said};
+use crate::progress::correlate::call::{Call, CallId, LastSent, Outcome, Pending};
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::gate::meter::Told;
+use crate::progress::gate::meter::EmittedProgress;
 use crate::progress::gate::notification::Parts;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId, Transmit};
-use crate::progress::{Filter, Mode, Record, transmit};
+use crate::progress::{Filter, FilterEvent, Mode, transmit};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, own_error};
 use crate::protocol::mcp::Revision;
@@ -46,7 +46,7 @@ impl Filter {
             {
                 stream.wakes.remove(&(at, place, call));
                 if let Some(payload) = self.speak_up(now, call) {
-                    let transmit = Transmit { payload, part: super::Part::Whole };
+                    let transmit = Transmit { payload, part: super::Fragment::Whole };
                     if self.policy.mode != Mode::Observe {
                         return Some(transmit);
                     }
@@ -144,7 +144,7 @@ impl Filter {
         let Some(call) = self.ledger.get_mut(id) else { return rendered };
         match &rendered {
             Ok((_, verdict)) => {
-                call.account.told_from_text += u64::from(pending.report.overheard);
+                call.account.sent_from_text += u64::from(pending.report.overheard);
                 call.tells(now);
                 if let Verdict::Repaired(repairs) = verdict {
                     call.account.repaired(*repairs);
@@ -168,7 +168,7 @@ impl Filter {
         };
         let policy = call.policy.of(call.tool.as_deref());
         let (messages, on_fall) = (policy.messages, policy.on_fall);
-        let said = Said::by(&pending.report);
+        let said = LastSent::by(&pending.report);
         // What is overheard stands for itself.
         let appends =
             messages == Messages::Append && said.message.is_some() && !pending.report.overheard;
@@ -181,7 +181,8 @@ impl Filter {
             }
             stream.replays = false;
         }
-        let repeats = |(last, at): &(Said, Instant)| *last == said && now < *at + DUPLICATE_WITHIN;
+        let repeats =
+            |(last, at): &(LastSent, Instant)| *last == said && now < *at + DUPLICATE_WITHIN;
         if !appends && [&call.said, &call.beaten].into_iter().flatten().any(repeats) {
             return Err(Reason::Duplicate);
         }
@@ -249,7 +250,7 @@ impl Filter {
         let token = call.token.as_ref()?.client.clone();
         let running = now.saturating_duration_since(call.opened);
         let policy = call.policy.of(call.tool.as_deref());
-        let elapsed = policy.heartbeat.value == BeatValue::Elapsed;
+        let elapsed = policy.heartbeat.value == HeartbeatValue::Elapsed;
         let estimates = policy.estimate && !call.figured;
         // Asked at each beat: what is known may have been read from a file meanwhile.
         let usual = call.tool.as_deref().filter(|_| estimates);
@@ -274,10 +275,10 @@ impl Filter {
             write(call, &told, &token, message.as_ref(), &super::dialect::Report::default());
         let value = |text: &Bytes| json::number(text);
         let total = told.total.as_ref().and_then(value);
-        call.beaten = Some((Said { value: value(&told.progress), total, message }, now));
+        call.beaten = Some((LastSent { value: value(&told.progress), total, message }, now));
         call.beats(now, expected.is_some());
         self.share_figure(id);
-        self.records.push_back(Record::Beat(id));
+        self.records.push_back(FilterEvent::Heartbeat(id));
         Some(Payload::own(bytes))
     }
 
@@ -367,7 +368,7 @@ impl Filter {
             call.client = call.client.take().or_else(|| client.cloned());
             call.revision = call.revision.or(self.revision);
             let summary = call.summary(id, now, outcome);
-            self.records.push_back(Record::Call(Box::new(summary)));
+            self.records.push_back(FilterEvent::Call(Box::new(summary)));
         }
     }
 
@@ -480,7 +481,7 @@ impl Filter {
 
 fn write(
     call: &Call,
-    told: &Told,
+    told: &EmittedProgress,
     token: &Bytes,
     message: Option<&Bytes>,
     report: &super::dialect::Report,

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::meter::Told;
+use super::meter::EmittedProgress;
 use crate::protocol::json;
 use crate::protocol::mcp::META_RELATED_TASK;
 
-/// The longest message of a notification that is written anew, in bytes of JSON text. Text chunks of
-/// a whole minute fit; a flood does not.
+/// The longest message text, in bytes of JSON, of a rewritten notification. Longer text is cut.
+/// Text chunks of a whole minute fit; a flood does not.
 pub const MESSAGE_MAX: usize = 4 << 10;
 
 /// The parts of a notification besides its figure.
@@ -28,7 +28,7 @@ pub(crate) struct Parts<'a> {
 }
 
 /// The notification, without a line ending.
-pub(crate) fn write(told: &Told, parts: &Parts<'_>) -> Bytes {
+pub(crate) fn write(told: &EmittedProgress, parts: &Parts<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(192);
     out.put_slice(
         br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"#,
@@ -118,8 +118,8 @@ pub(crate) fn join(first: &Bytes, second: &Bytes) -> Bytes {
 mod tests {
     use super::*;
 
-    fn told() -> Told {
-        Told { progress: Bytes::from_static(b"1"), total: None, repair: None }
+    fn told() -> EmittedProgress {
+        EmittedProgress { progress: Bytes::from_static(b"1"), total: None, repair: None }
     }
 
     #[track_caller]

@@ -22,7 +22,8 @@ impl StreamId {
     pub const NOWHERE: Self = Self(u64::MAX);
 }
 
-/// Bytes that wait to be written on one stream before its server is no longer read from.
+/// Bytes waiting to be written on one stream. Beyond the limit the server is not read until the
+/// client has read.
 pub const QUEUE_MAX: usize = 1 << 20;
 
 /// What a client stream carries.
@@ -129,7 +130,7 @@ impl From<Bytes> for Payload {
 
 /// Which part of a message a [`Transmit`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Fragment {
     /// All of it.
     Whole,
     /// A piece of a message that is too large to be held; more follow.
@@ -144,7 +145,7 @@ pub struct Transmit {
     /// The bytes, and whether they have a frame.
     pub payload: Payload,
     /// Which part of a message they are.
-    pub part: Part,
+    pub part: Fragment,
 }
 
 /// When an answer may be written, seen from the last notification of its request.

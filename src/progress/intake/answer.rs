@@ -15,11 +15,11 @@ use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message};
 use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 
-/// The longest result or error that is rewritten, in bytes; larger ones pass as they are.
+/// The longest result or error, in bytes, that is rewritten. A longer answer is forwarded as it is.
 const REWRITE_MAX: usize = 1 << 20;
 
-/// The longest result whose success is looked at, in bytes: what says that it has failed is short, and to
-/// read a large one through would cost more than it is worth.
+/// The longest result, in bytes, that is searched for `isError`. A result that reports a failure is
+/// short, and reading a large result costs too much.
 const OUTCOME_MAX: usize = 4 << 10;
 
 /// What becomes of an answer.

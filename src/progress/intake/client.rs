@@ -7,12 +7,12 @@ use bytes::Bytes;
 
 use crate::progress::clients;
 use crate::progress::clients::Client;
-use crate::progress::correlate::call::{Call, CallId, Name, Opened, Outcome};
+use crate::progress::correlate::call::{Call, CallId, MappedId, Opened, Outcome};
 use crate::progress::correlate::id_mapping::{is_plain, spliced, within};
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::gate::stream::{Payload, StreamId};
 use crate::progress::policy::ask::tool_of;
-use crate::progress::{Filter, Mode, Pacing, Record};
+use crate::progress::{Filter, FilterEvent, Mode, Pacing};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::protocol::mcp;
@@ -21,8 +21,8 @@ use crate::protocol::trace_context::TraceContext;
 
 /// What is written of a call that is opened.
 pub(crate) struct Opening {
-    pub(crate) id: Name,
-    pub(crate) token: Option<Name>,
+    pub(crate) id: MappedId,
+    pub(crate) token: Option<MappedId>,
     revision: Option<Revision>,
     lacks_token: bool,
     client: Option<Arc<Client>>,
@@ -78,7 +78,7 @@ impl Filter {
             return;
         };
         let opening = Opening {
-            id: Name::same(key.to_json(), key),
+            id: MappedId::same(key.to_json(), key),
             token: None,
             revision: None,
             // It may have one: it was not read.
@@ -114,7 +114,7 @@ impl Filter {
         let token =
             text.and_then(|text| self.policy.token_in(message, &params, tool.as_deref(), text));
         let opening = Opening {
-            id: Name::same(id, key),
+            id: MappedId::same(id, key),
             token,
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
             lacks_token,
@@ -154,11 +154,12 @@ impl Filter {
     ) -> Option<CallId> {
         let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
         // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
-        let own = |name: Name| Name { client: Bytes::copy_from_slice(&name.client), ..name };
+        let own =
+            |name: MappedId| MappedId { client: Bytes::copy_from_slice(&name.client), ..name };
         let token = opening.token.as_ref();
         let copy = self.policy.copy_of(method, tool.as_deref(), token);
         let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
-        let shadow = self.part == crate::progress::correlate::session_split::Part::Session;
+        let shadow = self.part == crate::progress::correlate::session_split::FilterRole::Session;
         let id = self.ledger.open(Call {
             shadow,
             stream,
@@ -177,9 +178,9 @@ impl Filter {
             task: None,
             about_task: opening.about_task,
             meter: crate::progress::gate::meter::Meter::default(),
-            pending: crate::progress::correlate::call::Waiting::default(),
+            pending: crate::progress::correlate::call::PendingQueue::default(),
             sent_at: None,
-            first_told: None,
+            first_sent: None,
             silence: (Duration::ZERO, now),
             said: None,
             beaten: None,
@@ -193,14 +194,14 @@ impl Filter {
             bare_results: false,
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
-            account: crate::progress::Account::default(),
+            account: crate::progress::CallStats::default(),
             error_code: None,
         })?;
         if let Some(copy) = copy {
             self.ledger.learn(&copy, id);
         }
         if !shadow {
-            self.records.push_back(Record::Opened(id));
+            self.records.push_back(FilterEvent::Opened(id));
         }
         self.schedule(id);
         Some(id)

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use crate::progress::correlate::call::{Call, Said};
+use crate::progress::correlate::call::{Call, LastSent};
 use crate::progress::gate::stream::{StreamId, StreamKind};
 use crate::progress::policy::{Coalesce, Messages};
 use crate::progress::verdict::Verdict;
@@ -14,7 +14,7 @@ use crate::progress::{Filter, Mode, Pacing};
 use crate::protocol::json;
 use crate::protocol::mcp;
 
-/// The longest text that is read this way, in bytes.
+/// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
 const LENGTH_MAX: usize = 4 << 10;
 
 /// One notification, in parts of its text.
@@ -87,7 +87,7 @@ impl Call {
         self.counts = true;
         self.figured = true;
         self.tells(now);
-        let said = Said {
+        let said = LastSent {
             value: Some(plain.progress),
             total: plain.total.map(|(_, value)| value),
             message: plain.message.map(bytes::Bytes::copy_from_slice),

@@ -12,9 +12,9 @@ use bytes::Bytes;
 
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::correlate::session_split;
-use crate::progress::gate::stream::{Item, ItemKind, Part};
+use crate::progress::gate::stream::{Fragment, Item, ItemKind};
 use crate::progress::verdict::{Reason, Verdict};
-use crate::progress::{Fate, Filter, Mode, Origin, Outcome, Passing, PassingFate, StreamId};
+use crate::progress::{Disposition, Filter, Mode, Origin, Outcome, Passing, PassingFate, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Scan};
 
@@ -27,7 +27,7 @@ impl Filter {
         origin: Origin,
         head: Bytes,
         text: Range<usize>,
-    ) -> Fate {
+    ) -> Disposition {
         self.heard_at = Some(now);
         self.messages += 1;
         let mut scan = Scan::default();
@@ -59,7 +59,7 @@ impl Filter {
         origin: Origin,
         piece: Bytes,
         text: Range<usize>,
-    ) -> Fate {
+    ) -> Disposition {
         self.heard_at = Some(now);
         if let Some(passing) = self.passing.get_mut(&source(origin))
             && !passing.known
@@ -130,7 +130,7 @@ impl Filter {
     pub(crate) fn break_off_passing(&mut self, now: Instant, why: &str, status: Option<u16>) {
         let sources: Vec<Option<StreamId>> = self.passing.keys().copied().collect();
         for source in sources {
-            self.break_off(now, source.map_or(Origin::Wire, Origin::Stream), why, status);
+            self.break_off(now, source.map_or(Origin::Shared, Origin::Stream), why, status);
         }
     }
 
@@ -163,13 +163,13 @@ impl Filter {
         }
     }
 
-    fn pass(&mut self, now: Instant, origin: Origin, piece: Bytes, end: bool) -> Fate {
-        let Some(passing) = self.passing.get(&source(origin)) else { return Fate::Taken };
+    fn pass(&mut self, now: Instant, origin: Origin, piece: Bytes, end: bool) -> Disposition {
+        let Some(passing) = self.passing.get(&source(origin)) else { return Disposition::Consumed };
         if passing.fate == PassingFate::Noise {
-            return Fate::Noise(piece);
+            return Disposition::NotAMessage(piece);
         }
         if passing.fate != PassingFate::Forward {
-            return Fate::Taken;
+            return Disposition::Consumed;
         }
         let (stream, number) = (passing.stream, passing.number);
         // Until the id is known it may answer any call that was notified of late (rule G5).
@@ -188,22 +188,23 @@ impl Filter {
             }
         }
         if self.policy.mode == Mode::Observe {
-            let part = if end { Part::End } else { Part::Piece };
-            let stream = if self.part == session_split::Part::Whole { stream } else { self.home };
+            let part = if end { Fragment::End } else { Fragment::Piece };
+            let stream =
+                if self.part == session_split::FilterRole::Whole { stream } else { self.home };
             self.observe(stream, piece.into(), part);
-            return Fate::Taken;
+            return Disposition::Consumed;
         }
         let kind = ItemKind::Piece { of: number, end };
         let item = Item { order: 0, kind, payload: piece.into(), guards, verdicts: Vec::new() };
         self.enqueue(stream, item);
-        Fate::Taken
+        Disposition::Consumed
     }
 }
 
 /// The upstream stream that a message passes on; none for the only wire.
 fn source(origin: Origin) -> Option<StreamId> {
     match origin {
-        Origin::Wire => None,
+        Origin::Shared => None,
         Origin::Stream(id) => Some(id),
     }
 }

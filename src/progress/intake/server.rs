@@ -11,12 +11,12 @@ use crate::progress::gate::notification;
 use crate::progress::gate::stream::{Item, ItemKind, Judged, Payload};
 use crate::progress::policy::{Coalesce, Scale};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::progress::{Fate, Filter, Mode, Origin};
+use crate::progress::{Disposition, Filter, Mode, Origin};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp;
 
-/// Places in a line of text where an answer is looked for.
+/// Positions in a line of text at which an answer is searched.
 const BRACES_MAX: usize = 16;
 
 /// Why nothing comes of a message that a dialect claims.
@@ -41,16 +41,26 @@ pub(crate) struct Arrived {
 
 impl Filter {
     /// Takes a message of the server.
-    pub fn server_message(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
+    pub fn server_message(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Disposition {
         if self.is_stranger(message) {
             self.heard_at = Some(now);
-            return Fate::Stranger;
+            return Disposition::NotMine;
         }
         self.server_message_here(now, origin, message)
     }
 
     /// Takes a message of the server that no other filter of the session knows of.
-    pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
+    pub fn server_message_here(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Disposition {
         self.heard_at = Some(now);
         self.at_work = Some((self.stray(origin).ok().flatten(), message.clone()));
         if self.policy.mode == Mode::Observe && self.observed(origin, message) {
@@ -60,12 +70,12 @@ impl Filter {
             Some((text, answer)) => {
                 self.judge(now, origin, &Message::parse(text.clone()), Repairs::default());
                 self.judge(now, origin, &answer, Repairs::default());
-                Fate::Noise(text)
+                Disposition::NotAMessage(text)
             }
             None => self.judge(now, origin, message, Repairs::default()),
         };
         self.at_work = None;
-        if self.policy.mode == Mode::Observe && !self.many { Fate::Taken } else { fate }
+        if self.policy.mode == Mode::Observe && !self.many { Disposition::Consumed } else { fate }
     }
 
     pub(crate) fn judge(
@@ -74,10 +84,10 @@ impl Filter {
         origin: Origin,
         message: &Message,
         done: Repairs,
-    ) -> Fate {
+    ) -> Disposition {
         if message.kind() == Kind::Batch || self.is_split(message) {
             self.several(now, origin, message);
-            return Fate::Taken;
+            return Disposition::Consumed;
         }
         self.messages += 1;
         let number = self.messages;
@@ -85,7 +95,7 @@ impl Filter {
             Kind::Noise => {
                 self.record(number, None, Verdict::Withheld(Reason::Noise));
                 self.overhear_noise(now, origin, message.raw());
-                return Fate::Noise(message.raw().clone());
+                return Disposition::NotAMessage(message.raw().clone());
             }
             Kind::Response => self.answer(now, origin, message, number, done),
             Kind::Notification if self.claims_progress(message) => {
@@ -113,7 +123,7 @@ impl Filter {
                 self.forward(self.placed(origin, message), (number, None), ItemKind::Other, done);
             }
         }
-        Fate::Taken
+        Disposition::Consumed
     }
 
     /// An answer to an open call that stands behind text on one line: a server that prints dots

@@ -39,16 +39,17 @@ const ACCEPT_WAIT: Duration = Duration::from_secs(60);
 /// with some servers never.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Responses that are read on so; of more the oldest is closed.
+/// Responses that are still read after their requests have been answered. Beyond the limit the
+/// oldest is closed.
 const LINGERING_MAX: usize = 16;
 
-/// How often it is tried to come back to a stream that says nothing.
+/// Attempts to resume a stream that sends nothing.
 const RESUMES_MAX: u32 = 5;
 
 /// How long the body of an error is waited for.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
 
-/// The body of an error that is read to see whether it is an answer.
+/// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
 pub(crate) const ERROR_READ_MAX: usize = 64 << 10;
 
 /// A message to be sent.

@@ -27,7 +27,7 @@ const ENDPOINT_WAIT: Duration = Duration::from_secs(10);
 /// Pause before a lost stream is opened again; twice as long each time.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How often that is tried before the next message of the client.
+/// Attempts to open a lost HTTP+SSE stream again before the next message of the client.
 const RETRIES_MAX: u32 = 5;
 
 #[derive(Default)]

@@ -14,7 +14,7 @@ use crate::transport::http::inflate::PlainBody;
 /// How long a stream that has ended is not opened again, unless the server says otherwise.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
-/// The longest pause before it is tried again.
+/// The longest pause before a lost GET stream is opened again.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Default)]

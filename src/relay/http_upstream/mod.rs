@@ -54,13 +54,13 @@ use crate::transport::http::body::RequestBody;
 
 pub use crate::relay::http_upstream::target::{Bearer, UpstreamTarget};
 
-/// Messages that wait to be sent; with more, clients are not read.
+/// Messages waiting to be sent to one server. Beyond the limit clients are not read.
 const QUEUED_MAX: usize = 1024;
 
-/// POSTs of requests that are open at once; more wait. Each is a connection.
+/// Concurrent POSTs to one server. Each is a connection; further requests wait.
 const POSTS_MAX: usize = 128;
 
-/// Requests that wait for their answer; more are not sent meanwhile.
+/// Requests to one server that wait for their answer. Further requests are sent later.
 const ASKED_MAX: usize = 4096;
 
 /// How long the server may take to end its session when its client has gone: the official SDKs kill
@@ -79,7 +79,7 @@ impl Source {
     fn origin(self) -> Origin {
         match self {
             Self::Exchange(stream) => Origin::Stream(stream),
-            Self::Listen | Self::Wire => Origin::Wire,
+            Self::Listen | Self::Wire => Origin::Shared,
         }
     }
 }
@@ -317,7 +317,7 @@ impl HttpUpstream {
             What::Tools | What::Other => {}
         }
         let origin = match self.wire {
-            Some(_) => Origin::Wire,
+            Some(_) => Origin::Shared,
             None => Origin::Stream(asked.stream),
         };
         self.ready.push_back(FromServer::Message(origin, Message::parse(error)));
@@ -409,7 +409,7 @@ impl Server for HttpUpstream {
             if let Some(id) = message.id().filter(|_| message.kind() == Kind::Request) {
                 let why = "the server speaks HTTP+SSE of 2024-11-05";
                 let error = Message::parse(error_answer(&id, METHOD_NOT_FOUND, why, None));
-                self.ready.push_back(FromServer::Message(Origin::Wire, error));
+                self.ready.push_back(FromServer::Message(Origin::Shared, error));
             }
             return None;
         }
@@ -447,7 +447,7 @@ impl Server for HttpUpstream {
         tracing::warn!(why, "a message of the client is not sent");
         if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {
             let error = Message::parse(own_error(&id.to_json(), &why, Some(413)));
-            self.ready.push_back(FromServer::Message(Origin::Wire, error));
+            self.ready.push_back(FromServer::Message(Origin::Shared, error));
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stre
 /// Where a client wants to go on.
 pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// The longest token that a file may hold, in bytes; whatever is longer is some other file.
+/// Bytes of a file with a bearer token. A longer file is not a token and is refused.
 const TOKEN_MAX: u64 = 64 << 10;
 
 /// A token that is presented as `Authorization: Bearer`.

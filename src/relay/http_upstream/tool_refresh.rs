@@ -13,7 +13,7 @@ use crate::relay::http_upstream::pending::What;
 /// The specification's code for headers that do not match (26:basic §Error Codes).
 const HEADER_MISMATCH: &[u8] = b"-32020";
 
-/// Pages of a list of tools that are asked for.
+/// Pages of a server's list of tools that are requested.
 const PAGES_MAX: u32 = 16;
 
 /// Calls that wait for a list of tools.

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
-use crate::progress::{Form, Part, Payload, Transmit};
+use crate::progress::{Form, Fragment, Payload, Transmit};
 use crate::protocol::sse;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::in_flight::OpenCall;
@@ -17,7 +17,8 @@ use crate::transport::http::in_flight::OpenCall;
 /// reads they came in.
 pub(crate) const BATCH_BYTES: usize = 16 << 10;
 
-/// Pieces from this length on are passed on as they are; shorter ones are copied together.
+/// The longest piece of a body, in bytes, that is copied together with others. A longer piece is
+/// forwarded without a copy.
 const COPY_MAX: usize = 4 << 10;
 
 /// The body of a request towards a server.
@@ -186,11 +187,11 @@ impl Batch {
     pub(crate) fn transmit(&mut self, transmit: &Transmit) {
         let Transmit { payload, part } = transmit;
         match (payload.form(), part) {
-            (Form::AsCame, _) | (_, Part::Piece | Part::End) => {
+            (Form::AsCame, _) | (_, Fragment::Piece | Fragment::End) => {
                 payload.pieces().for_each(|piece| self.raw(piece));
             }
-            (Form::Own(None), Part::Whole) => self.own(payload),
-            (Form::Own(Some(frame)), Part::Whole) => {
+            (Form::Own(None), Fragment::Whole) => self.own(payload),
+            (Form::Own(Some(frame)), Fragment::Whole) => {
                 let before = self.tail.len();
                 sse::append_rewritten(&mut self.tail, frame, payload.pieces());
                 self.bytes += self.tail.len() - before;

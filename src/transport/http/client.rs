@@ -28,15 +28,14 @@ use super::body::RequestBody;
 use crate::observe::metrics::Traffic;
 use crate::transport::mcp_http::lifecycle::Lifecycle;
 
-/// Unused connections that are kept for one server.
+/// Unused connections kept open to one server.
 const IDLE_MAX: usize = 64;
 
 /// How long they are kept: servers commonly close theirs after 5 s, and a request that meets the
 /// closing is lost.
 const IDLE_FOR: Duration = Duration::from_secs(3);
 
-/// What a connection may hold back in each direction, in bytes. A client that reads slowly costs so
-/// much and no more.
+/// Bytes that one connection buffers in each direction. A client that reads slowly costs no more.
 const BUFFER_MAX: usize = 64 << 10;
 
 /// Anything that bytes go over.

@@ -22,11 +22,11 @@ use crate::transport::http::body::RequestBody;
 use crate::transport::http::client::{Client, UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
 
-/// The longest list of tools, or answer to a client's coming, that is read, in bytes. Clients show
-/// every tool to a model: real lists have less than a hundredth of this.
+/// The longest list of tools, or answer to `initialize`, in bytes, that is read. Clients show every
+/// tool to a model, so real lists have less than a hundredth of this.
 const ANSWER_MAX: usize = 4 << 20;
 
-/// How much of an error is repeated to a client, in bytes.
+/// Bytes of a server's error text that are repeated to a client.
 const WORDS_MAX: usize = 200;
 
 /// What is read at `tools`, for people.

@@ -15,7 +15,7 @@ use crate::protocol::jsonrpc::Message;
 use crate::transport::http::body::RequestBody;
 use crate::transport::http::headers::forget_the_body;
 
-/// How long a client may pause within a body.
+/// The longest pause of a client within the body of a request.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A request's body.

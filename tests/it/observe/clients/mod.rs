@@ -6,7 +6,7 @@ use bytes::Bytes;
 use milepost::progress::clients::{
     CLIENTS, Client, Fact, NAME_MAX, Row, Situation, advice, find, is_orderly,
 };
-use milepost::progress::{Filter, Pacing, Policy, Record, StreamId, StreamKind, Summary};
+use milepost::progress::{Filter, FilterEvent, Pacing, Policy, StreamId, StreamKind, Summary};
 use milepost::protocol::jsonrpc::Message;
 use proptest::prelude::*;
 
@@ -222,7 +222,7 @@ mod in_the_filter {
             self.0.server_gone(std::time::Instant::now(), "gone");
             let records = std::iter::from_fn(|| self.0.poll_record());
             let summary = |record| match record {
-                Record::Call(summary) => Some(*summary),
+                FilterEvent::Call(summary) => Some(*summary),
                 _ => None,
             };
             records.filter_map(summary).collect()
