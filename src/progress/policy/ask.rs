@@ -343,7 +343,7 @@ impl Filter {
     }
 
     /// The client asks for log messages itself: what it says holds.
-    pub(crate) fn client_asks_for_logs(&mut self) {
+    pub(crate) fn client_sets_level(&mut self) {
         if self.level != Level::Asked {
             self.level = Level::Settled;
         }
