@@ -20,9 +20,9 @@ use crate::observe::log::Connection;
 use crate::progress::Pacing;
 use crate::relay::child_session;
 use crate::relay::child_session::{Host, Shared};
-use crate::relay::http_upstream::{Towards, Way};
+use crate::relay::http_upstream::{HttpUpstream, UpstreamTarget};
 use crate::relay::remote_session;
-use crate::relay::{Aside, Relay, Server};
+use crate::relay::{DiagnosticsSink, Relay, Server};
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
 
@@ -82,7 +82,7 @@ impl Proxy {
         let started = match &site.route.upstream {
             Upstream::Command(stdio) => start(site, stdio, &session, streams, running),
             _ => {
-                let server = Towards::new(target_of(site, &self.via, wanted.ours));
+                let server = HttpUpstream::new(target_of(site, &self.via, wanted.ours));
                 let mut relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
                 relay.observed_by(site.audience.emitter(None, Scope::Whole, &site.policy));
                 let log = site.audience.log();
@@ -98,8 +98,8 @@ impl Proxy {
     }
 }
 
-fn no_noise() -> Aside {
-    Aside::new(Box::new(Said::default()), None)
+fn no_noise() -> DiagnosticsSink {
+    DiagnosticsSink::new(Box::new(Said::default()), None)
 }
 
 /// Starts a child and the task that carries what is said; why that cannot be.
@@ -134,8 +134,8 @@ fn start(
     let program =
         Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
     let noise = Box::new(Said::default());
-    let relay = |server, aside| {
-        let mut relay = Relay::new(policy, streams, server, aside);
+    let relay = |server, diagnostics| {
+        let mut relay = Relay::new(policy, streams, server, diagnostics);
         relay.observed_by(emitter);
         relay
     };
@@ -170,10 +170,10 @@ pub(crate) fn start_timeout(site: &Site) -> Option<Duration> {
 }
 
 /// The server of a route, for a session.
-fn target_of(site: &Arc<Site>, via: &Via, ours: bool) -> Way {
+fn target_of(site: &Arc<Site>, via: &Via, ours: bool) -> UpstreamTarget {
     let endpoints = (site.endpoint.clone(), site.sse.clone());
     let (route, counts, site) =
         (Arc::clone(&site.route), Arc::clone(&site.counts), Arc::clone(site));
     let latest = Box::new(move || site.latest().map(|latest| Arc::clone(&latest.route)));
-    Way::served(&route, endpoints, latest, via, ours, &counts)
+    UpstreamTarget::served(&route, endpoints, latest, via, ours, &counts)
 }

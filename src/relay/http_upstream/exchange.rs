@@ -10,17 +10,19 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
 
-use super::{Source, Towards};
+use super::{HttpUpstream, Source};
 use crate::observe::error_chain::error_chain;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
-use crate::relay::Headers;
 use crate::relay::http_upstream::listen_stream::RETRY;
 use crate::relay::http_upstream::pending;
 use crate::relay::http_upstream::pending::What;
 use crate::relay::http_upstream::response_reader::Speech;
-use crate::relay::http_upstream::target::{BOTH, EVENTS};
+use crate::relay::http_upstream::target::BOTH;
+use crate::relay::http_upstream::target::EVENTS;
+use crate::relay::http_upstream::xx;
+use crate::relay::legs::Headers;
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
@@ -149,7 +151,7 @@ pub(crate) fn sending(target: &Target, request: Request<RequestBody>) -> Sending
     async move { client.send(request).await }.boxed()
 }
 
-impl Towards {
+impl HttpUpstream {
     /// Sends a message now.
     pub(crate) fn launch(&mut self, out: Outgoing) {
         self.reach.tried.store(true, Relaxed);
@@ -204,17 +206,17 @@ impl Towards {
         let body = RequestBody::from(raw.slice(..end));
         let (target, uri) = self.destination().ok_or("there is nowhere to send it to")?;
         let headers = if out.headers.is_some() { &out.headers } else { &self.session.said };
-        let request = self.way.request(target, uri, Method::POST, headers, own, body)?;
+        let request = self.upstream.request(target, uri, Method::POST, headers, own, body)?;
         Ok(sending(target, request))
     }
 
     /// Where messages are posted to.
     fn destination(&self) -> Option<(&Target, http::Uri)> {
         let Some(wire) = &self.wire else {
-            let target = self.way.endpoint.as_ref()?;
+            let target = self.upstream.endpoint.as_ref()?;
             return Some((target, target.uri(None)));
         };
-        let target = self.way.sse.as_ref().or(self.way.endpoint.as_ref())?;
+        let target = self.upstream.sse.as_ref().or(self.upstream.endpoint.as_ref())?;
         Some((target, target.at(wire.endpoint.clone()?)))
     }
 
@@ -228,7 +230,8 @@ impl Towards {
         own.extend(self.session.headers());
         own.extend(behind.map(|id| (LAST_EVENT_ID, id.clone())));
         let (uri, body) = (target.uri(None), RequestBody::empty());
-        let request = self.way.request(target, uri, Method::GET, &self.session.said, own, body)?;
+        let request =
+            self.upstream.request(target, uri, Method::GET, &self.session.said, own, body)?;
         Ok(sending(target, request))
     }
 
@@ -308,7 +311,7 @@ impl Towards {
     pub(crate) fn unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
         let why = error_chain(error);
         tracing::warn!(error = why, "the server could not be asked");
-        if let (Some(counts), Some(kind)) = (&self.way.counts, error.kind()) {
+        if let (Some(counts), Some(kind)) = (&self.upstream.counts, error.kind()) {
             counts.upstream_error(kind);
         }
         self.drop_exchange(stream);
@@ -436,7 +439,7 @@ impl Towards {
         let Some(exchange) = self.exchanges.get(&stream) else { return };
         let State::Away(_, id) = &exchange.state else { return };
         let id = id.clone();
-        let sent = match &self.way.endpoint {
+        let sent = match &self.upstream.endpoint {
             Some(target) => self.get(target, Some(&id)),
             None => Err(String::new()),
         };
@@ -479,7 +482,7 @@ impl Towards {
     }
 }
 
-impl Towards {
+impl HttpUpstream {
     /// Whether messages behind one that is on its way have to wait.
     pub(crate) fn is_ordered(&self) -> bool {
         self.exchanges.values().any(|exchange| exchange.ahead_until.is_some())

@@ -10,9 +10,9 @@ use http::uri::PathAndQuery;
 use http::{Response, StatusCode};
 use tokio::time::Instant;
 
+use super::{HttpUpstream, Source};
 use super::exchange::Outgoing;
 use super::session::Phase;
-use super::{Source, Towards};
 use crate::observe::error_chain::error_chain;
 use crate::relay::http_upstream::error_status;
 use crate::relay::http_upstream::response_reader::{Said, Speech};
@@ -69,7 +69,7 @@ impl Wire {
     }
 }
 
-impl Towards {
+impl HttpUpstream {
     /// The server did not take the first POST: perhaps it speaks HTTP+SSE (rule L-09).
     pub(crate) fn look_for_http_sse(&mut self, out: Outgoing, why: String, status: StatusCode) {
         self.session.phase = Phase::Free;
@@ -78,7 +78,7 @@ impl Towards {
     }
 
     fn connect(&mut self) {
-        let target = self.way.sse.as_ref().or(self.way.endpoint.as_ref());
+        let target = self.upstream.sse.as_ref().or(self.upstream.endpoint.as_ref());
         let sent = match target {
             Some(target) => self.get(target, None),
             None => Err("the route has no server".to_owned()),
@@ -99,7 +99,7 @@ impl Towards {
         match self.wire.as_ref().map(|wire| &wire.state) {
             Some(State::At(_)) => self.connect(),
             Some(_) if self.wire.as_ref().is_some_and(|wire| wire.endpoint.is_some()) => {
-                let idle = self.way.idle.unwrap_or_default();
+                let idle = self.upstream.idle.unwrap_or_default();
                 self.wire_lost(&UpstreamError::Idle(idle).to_string());
             }
             Some(_) => self.wire_lost("the server names no endpoint to post to"),
@@ -152,7 +152,7 @@ impl Towards {
 
     /// The server has said where it is posted to.
     fn named(&mut self, named: &Bytes) {
-        let target = self.way.sse.as_ref().or(self.way.endpoint.as_ref());
+        let target = self.upstream.sse.as_ref().or(self.upstream.endpoint.as_ref());
         let base = target.and_then(|target| target.url.as_ref());
         let Some(endpoint) = base.and_then(|base| same_origin(base, named)) else {
             return self.wire_lost("the server names an endpoint of another origin");

@@ -89,7 +89,7 @@ fn bearer(token: &str) -> Option<HeaderValue> {
 pub(crate) type LatestRoute = Box<dyn Fn() -> Option<Arc<Route>> + Send + Sync>;
 
 /// How a server is reached.
-pub struct Way {
+pub struct UpstreamTarget {
     /// Its Streamable HTTP endpoint, or one of which it is not known what it is.
     pub(crate) endpoint: Option<Target>,
     /// Its HTTP+SSE endpoint.
@@ -110,7 +110,7 @@ pub struct Way {
     pub(crate) counts: Option<Arc<RouteCounts>>,
 }
 
-impl Way {
+impl UpstreamTarget {
     /// To the server of a route. Nothing is connected. `connect`: in place of the network.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::Towards;
+use super::HttpUpstream;
 use super::exchange::Outgoing;
 use crate::protocol::json;
 use crate::protocol::json::Members;
@@ -26,7 +26,7 @@ pub(crate) struct Refresh {
     pages: u32,
 }
 
-impl Towards {
+impl HttpUpstream {
     /// Whether a call was refused for headers that may be known better once tools are listed again.
     pub(crate) fn may_refresh(&self, out: &Outgoing, answer: &Message) -> bool {
         let code = answer.error().and_then(|error| json::member(&error, "code"));
