@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 
-use super::{HttpUpstream, Source};
 use super::exchange::{Outgoing, State};
+use super::{HttpUpstream, Source};
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
 use crate::relay::http_upstream::pending::{Asked, What};

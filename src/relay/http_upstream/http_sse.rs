@@ -10,9 +10,9 @@ use http::uri::PathAndQuery;
 use http::{Response, StatusCode};
 use tokio::time::Instant;
 
-use super::{HttpUpstream, Source};
 use super::exchange::Outgoing;
 use super::session::Phase;
+use super::{HttpUpstream, Source};
 use crate::observe::error_chain::error_chain;
 use crate::relay::http_upstream::error_status;
 use crate::relay::http_upstream::response_reader::{Said, Speech};
