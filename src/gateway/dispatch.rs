@@ -12,9 +12,7 @@
 //! that reads the server's connection. Only what a session's streams have to know of each other is
 //! shared (`session`).
 
-use crate::gateway::refusals::text;
-use crate::gateway::refusals::unavailable;
-use crate::gateway::refusals::unreachable;
+use crate::gateway::refusals::{text, unavailable, unreachable};
 use std::sync::{Arc, Mutex};
 
 use http::request::Parts;
@@ -25,13 +23,13 @@ use hyper::body::Incoming;
 use crate::config::routes::Routes;
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::held_stream;
-use crate::gateway::live_routes::Sites;
+use crate::gateway::live_routes::{Served, Sites};
 use crate::gateway::route_state::{Counted, Site};
 use crate::observe::durations::Memory;
 use crate::observe::events::ObserverFactory;
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
-use crate::transport::http::client::UpstreamBody;
+use crate::transport::http::client::{InProcess, UpstreamBody};
 use crate::transport::http::endpoints::Part;
 use crate::transport::http::headers::{Onward, Passage, request_headers, response_headers};
 use crate::transport::http::in_flight::{Calls, OpenCall};
@@ -41,14 +39,11 @@ use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body::Posted;
 use crate::transport::mcp_http::request_head::RequestHead;
-use crate::transport::mcp_http::target::Target;
+use crate::transport::mcp_http::target::{Target, TargetError};
 
-use crate::gateway::live_routes::Served;
 use crate::transport::http::body::Body;
-use crate::transport::http::client::InProcess;
 use crate::transport::http::via::Via;
 use crate::transport::http::write_state::Outlet;
-use crate::transport::mcp_http::target::TargetError;
 
 /// Every route while it is served.
 pub struct Proxy {

@@ -26,8 +26,7 @@ use crate::transport::http::body::Body;
 use crate::transport::http::endpoints::Part;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::asks;
-use crate::transport::mcp_http::request_body::{Posted, Read};
+use crate::transport::mcp_http::request_body::{Posted, Read, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
 
 /// Previous servers of a route that are remembered while calls to them are open. Clients can no

@@ -5,15 +5,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::Relay;
-use super::Step;
 use super::legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS, trace_of};
-use crate::progress::Disposition;
-use crate::progress::Filter;
-use crate::progress::Fragment;
-use crate::progress::Origin;
-use crate::progress::StreamId;
-use crate::progress::Transmit;
+use super::{Relay, Step};
+use crate::progress::{Disposition, Filter, Fragment, Origin, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
 

@@ -17,8 +17,7 @@ use crate::gateway::dispatch::Proxy;
 use crate::gateway::route_state::Site;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::Outlet;
-use crate::transport::mcp_http::request_body::Posted;
-use crate::transport::mcp_http::request_body::asks;
+use crate::transport::mcp_http::request_body::{Posted, asks};
 
 /// What names a session in the endpoint of its stream.
 const KEY: &str = "sessionId";

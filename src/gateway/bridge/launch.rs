@@ -18,11 +18,9 @@ use crate::observe::error_chain::error_chain;
 use crate::observe::events::Scope;
 use crate::observe::log::Connection;
 use crate::progress::Pacing;
-use crate::relay::child_session;
 use crate::relay::child_session::{Host, Shared};
 use crate::relay::http_upstream::{HttpUpstream, UpstreamTarget};
-use crate::relay::remote_session;
-use crate::relay::{DiagnosticsSink, Relay, Server};
+use crate::relay::{DiagnosticsSink, Relay, Server, child_session, remote_session};
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
 

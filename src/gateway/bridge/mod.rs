@@ -28,7 +28,7 @@ mod signals;
 mod subscription;
 mod upload;
 
-use crate::transport::mcp_http::header_names::REVISION;
+use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -44,7 +44,6 @@ use crate::protocol::mcp::Revision;
 use crate::relay::{Headers, TRACE_HEADERS};
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::Outlet;
-use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body::Posted;
 use session::{Session, Whose};
 

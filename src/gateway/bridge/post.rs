@@ -23,12 +23,10 @@ use crate::gateway::direct::stream_body::MOVED;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::refusals::refuse;
 use crate::gateway::route_state::{Counted, Site};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
-use crate::protocol::sse;
+use crate::protocol::{json, mcp, sse};
 use crate::relay::Headers;
 use crate::transport::http::body::Body;
 use crate::transport::http::request_body::RequestBody;
@@ -36,8 +34,7 @@ use crate::transport::http::write_state::Outlet;
 use crate::transport::mcp_http::content::on_one_line;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::Posted;
-use crate::transport::mcp_http::request_body::asks;
+use crate::transport::mcp_http::request_body::{Posted, asks};
 use crate::transport::mcp_http::request_head::RequestHead;
 
 /// What a client has posted.

@@ -2,8 +2,7 @@
 //! waits for nobody.
 
 use crate::gateway::direct::control::Tell;
-use crate::transport::mcp_http::event_message::message_in;
-use crate::transport::mcp_http::event_message::text_of;
+use crate::transport::mcp_http::event_message::{message_in, text_of};
 use std::sync::Arc;
 use std::task::Context;
 

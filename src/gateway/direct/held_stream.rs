@@ -13,8 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use super::session::Session;
-use crate::gateway::direct::event_stream::EventStream;
-use crate::gateway::direct::event_stream::Silence;
+use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::listen_stream::Listening;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::route_state::Site;

@@ -12,14 +12,10 @@ use http::{Method, Response, StatusCode};
 
 use super::mailbox::Mailbox;
 use crate::gateway::direct::control::Tell;
-use crate::gateway::direct::event_stream::Silence;
-use crate::gateway::direct::event_stream::{EventStream, Judge, passed_on};
+use crate::gateway::direct::event_stream::{EventStream, Judge, Silence, passed_on};
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::refusals::refuse;
-use crate::gateway::refusals::text;
-use crate::gateway::refusals::unreachable;
-use crate::gateway::route_state::Following;
-use crate::gateway::route_state::Site;
+use crate::gateway::refusals::{refuse, text, unreachable};
+use crate::gateway::route_state::{Following, Site};
 use crate::observe::events::Scope;
 use crate::observe::log::Connection;
 use crate::progress::{Disposition, Filter, FilterEvent, Origin, Policy, StreamId, StreamKind};
@@ -38,8 +34,7 @@ use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::Outlet;
 use crate::transport::mcp_http::event_message::{message_in, text_of};
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::Posted;
-use crate::transport::mcp_http::request_body::asks;
+use crate::transport::mcp_http::request_body::{Posted, asks};
 use crate::transport::mcp_http::target::Target;
 
 /// The only client stream of a wire.

@@ -1,8 +1,8 @@
 //! A POST to a Streamable HTTP endpoint: registered, sent on, and answered in whatever form the server
 //! answers, or as a stream if it takes long (rules A3, A4, U).
 
-use crate::transport::mcp_http::request_body::asks;
-use crate::transport::mcp_http::request_head::LATE_UPGRADE;
+use crate::transport::mcp_http::request_body::{Posted, asks};
+use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,29 +15,23 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::exchange::Exchange;
 use super::session::Session;
 use crate::gateway::direct::event_stream::{EventStream, Silence};
-use crate::gateway::direct::response::Answer;
-use crate::gateway::direct::response::JsonBody;
-use crate::gateway::direct::response::PostUpstream;
+use crate::gateway::direct::response::{Answer, JsonBody, PostUpstream};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::refusals::refuse;
 use crate::gateway::route_state::Site;
 use crate::observe::events::FilterId;
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
+use crate::protocol::{json, mcp};
 use crate::relay::trace_of;
 use crate::transport::http::body::Body;
-use crate::transport::http::client::Sending;
-use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::Outlet;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::header_names::SESSION_ID;
-use crate::transport::mcp_http::request_body::Posted;
-use crate::transport::mcp_http::request_head::RequestHead;
 use crate::transport::mcp_http::target::Target;
 use crate::transport::mcp_http::{header_mirror, request_body};
 

@@ -1,9 +1,8 @@
 //! What the server of a POST answers with when its client has a stream already, or gets one: events as
 //! they come, JSON as one event, a status as an error.
 
-use crate::transport::http::client::Sending;
-use crate::transport::mcp_http::content::Content;
-use crate::transport::mcp_http::content::on_one_line;
+use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
+use crate::transport::mcp_http::content::{Content, on_one_line};
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
@@ -14,7 +13,6 @@ use super::exchange::Exchange;
 use super::post::Post;
 use crate::gateway::direct::event_stream::Chunks;
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
 
 /// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.

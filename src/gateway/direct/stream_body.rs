@@ -1,12 +1,9 @@
 //! Bodies of streams of events: each ends when the proxy does.
 
-use crate::gateway::direct::event_stream::Chunks;
-use crate::gateway::direct::event_stream::EventStream;
-use crate::gateway::direct::event_stream::Judge;
+use crate::gateway::direct::event_stream::{Chunks, EventStream, Judge};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::route_state::Counted;
-use crate::transport::http::body::Body;
-use crate::transport::http::body::Source;
+use crate::transport::http::body::{Body, Source};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::shutdown::SHUTTING_DOWN;
 use std::pin::Pin;

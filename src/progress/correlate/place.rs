@@ -17,9 +17,8 @@ use crate::progress::correlate::session_split;
 use crate::progress::gate::stream::{Payload, StreamId, StreamKind};
 use crate::progress::verdict::Reason;
 use crate::progress::{Filter, Origin};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
 /// How long a server that different clients share may go on with a request that its client has given
 /// up: what names nobody may be about that one. Servers look for cancellations between their steps.

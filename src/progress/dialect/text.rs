@@ -17,8 +17,7 @@ use crate::progress::CallPolicy;
 use crate::progress::gate::heartbeat::one_line;
 use crate::progress::gate::meter::ProgressValue;
 use crate::progress::verdict::Repair;
-use crate::protocol::json;
-use crate::protocol::terminal;
+use crate::protocol::{json, terminal};
 
 /// Where a server writes for other eyes than the client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,10 +10,9 @@ use crate::progress::correlate::ledger::Tomb;
 use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict, Payload, StreamId};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::progress::{AnswerRepairs, Filter, Origin};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
 
 /// The longest result or error, in bytes, that is rewritten. A longer answer is forwarded as it is.
 const REWRITE_MAX: usize = 1 << 20;

@@ -5,19 +5,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::progress::clients;
 use crate::progress::clients::Client;
 use crate::progress::correlate::call::{Call, CallId, MappedId, Opened, Outcome};
 use crate::progress::correlate::id_mapping::{is_plain, spliced, within};
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::gate::stream::{Payload, StreamId};
 use crate::progress::policy::ask::tool_of;
-use crate::progress::{Filter, FilterEvent, Mode, Pacing};
-use crate::protocol::json;
+use crate::progress::{Filter, FilterEvent, Mode, Pacing, clients};
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
+use crate::protocol::{json, mcp};
 
 /// What is written of a call that is opened.
 pub(crate) struct CallDraft {

@@ -12,9 +12,8 @@ use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict, Payload};
 use crate::progress::policy::{Coalesce, Scale};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::progress::{Disposition, Filter, Mode, Origin};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
 /// Positions in a line of text at which an answer is searched.
 const BRACES_MAX: usize = 16;

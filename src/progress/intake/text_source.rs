@@ -13,15 +13,13 @@ use super::server::{Arrived, apply_scale};
 use crate::progress::correlate::call::{Call, CallId, Counter};
 use crate::progress::correlate::ladder::{only, sole};
 use crate::progress::correlate::place::GIVEN_UP;
-use crate::progress::dialect;
 use crate::progress::dialect::{About, TextSource};
 use crate::progress::gate::meter::ProgressValue;
 use crate::progress::verdict::Reason;
-use crate::progress::{Filter, Origin};
-use crate::protocol::json;
+use crate::progress::{Filter, Origin, dialect};
 use crate::protocol::jsonrpc::{Key, Message};
-use crate::protocol::mcp;
 use crate::protocol::terminal::Terminal;
+use crate::protocol::{json, mcp};
 
 /// What was written.
 enum Text<'a> {

@@ -19,18 +19,14 @@ use crate::relay::http_upstream::listen_stream::RETRY;
 use crate::relay::http_upstream::pending;
 use crate::relay::http_upstream::pending::What;
 use crate::relay::http_upstream::response_reader::Speech;
-use crate::relay::http_upstream::target::BOTH;
-use crate::relay::http_upstream::target::EVENTS;
-use crate::relay::http_upstream::xx;
+use crate::relay::http_upstream::target::{BOTH, EVENTS};
 use crate::relay::legs::Headers;
-use crate::transport::http::client::Sending;
-use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::header_mirror;
-use crate::transport::mcp_http::header_names::LAST_EVENT_ID;
-use crate::transport::mcp_http::header_names::SESSION_ID;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use crate::transport::mcp_http::target::Target;
 
 /// How long what comes behind a notification or an answer of the client waits for it to be accepted.

@@ -1,8 +1,7 @@
 //! How a server is reached: its endpoints, the headers of requests, and who we say we are.
 
-use crate::transport::mcp_http::header_names::LAST_EVENT_ID;
-use crate::transport::mcp_http::header_names::REVISION;
-use crate::transport::mcp_http::target::targets;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
+use crate::transport::mcp_http::target::{Target, TargetError, targets};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +18,6 @@ use crate::transport::http::headers;
 use crate::transport::http::headers::{Onward, Passage};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::via::Via;
-use crate::transport::mcp_http::header_names::SESSION_ID;
-use crate::transport::mcp_http::target::{Target, TargetError};
 
 /// What clients of Streamable HTTP accept.
 pub(crate) const BOTH: HeaderValue =

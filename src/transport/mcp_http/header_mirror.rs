@@ -7,10 +7,9 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
 use crate::transport::http::body::Body;
 
 /// The specification's code for headers that do not match (26:basic §Error Codes).

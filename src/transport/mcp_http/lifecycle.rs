@@ -14,10 +14,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 
 use super::tool_list;
 use crate::config::routes::ServerInfo;
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
 use crate::transport::http::client::{Client, UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::request_body::RequestBody;

@@ -1,7 +1,7 @@
 //! A plain client over HTTP, for who wants to see what a server says just as it comes: heads, then
 //! chunks. Nothing is repaired, and nobody is told that there is a proxy.
 
-use crate::transport::mcp_http::target::targets;
+use crate::transport::mcp_http::target::{Target, TargetError, targets};
 use std::future::poll_fn;
 
 use bytes::Bytes;
@@ -13,7 +13,6 @@ use crate::observe::metrics::Traffic;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::request_body::RequestBody;
-use crate::transport::mcp_http::target::{Target, TargetError};
 
 /// A server as a client reaches it.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! The body of a client's request: held whole if it can be read as a message, passed on if it is too
 //! large for that.
 
-use crate::protocol::jsonrpc::Kind;
+use crate::protocol::jsonrpc::{Kind, Message};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::progress::Policy;
-use crate::protocol::jsonrpc::Message;
 use crate::transport::http::headers::forget_the_body;
 use crate::transport::http::request_body::RequestBody;
 

@@ -1,13 +1,11 @@
 //! What is kept of a request's head while it is answered: the headers themselves go on to the server.
 
-use crate::transport::mcp_http::header_names::LAST_EVENT_ID;
-use crate::transport::mcp_http::header_names::REVISION;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, header};
 use std::time::Duration;
 
 use crate::protocol::mcp::Revision;
-use crate::transport::mcp_http::header_names::SESSION_ID;
 
 /// A client that takes JSON of any length, but no long events, is given events only when it would give
 /// up otherwise: after 300 s without a byte.
