@@ -14,7 +14,7 @@ use crate::gateway::bridge::signals::Bell;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
-use crate::relay::{Headers, WIRE};
+use crate::relay::{Headers, SOLE_STREAM};
 use crate::transport::http::in_flight::{Calls, OpenCall};
 
 /// Client messages waiting for the relay of their session. Further requests wait.
@@ -91,7 +91,7 @@ impl Session {
     fn new(id: String, whose: Whose) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let bell = Arc::new(Bell::default());
-        let home = Store::new(WIRE, false, false, Arc::clone(&bell));
+        let home = Store::new(SOLE_STREAM, false, false, Arc::clone(&bell));
         let session = Self {
             id,
             whose,
@@ -143,7 +143,7 @@ impl Session {
 
     /// The stream of this number, if it is still known.
     pub(crate) fn find(&self, stream: u64) -> Option<Arc<Store>> {
-        if stream == WIRE.0 {
+        if stream == SOLE_STREAM.0 {
             return Some(Arc::clone(&self.home));
         }
         self.table().stores.get(&stream).cloned()

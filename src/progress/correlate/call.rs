@@ -354,9 +354,9 @@ pub(crate) struct Call {
     pub(crate) first_sent: Option<Instant>,
     /// The longest time between two notifications, or before the first, and when it began.
     pub(crate) silence: (Duration, Instant),
-    pub(crate) said: Option<(LastSent, Instant)>,
+    pub(crate) last_sent: Option<(LastSent, Instant)>,
     /// The last heartbeat, to know it by when another proxy sends the same.
-    pub(crate) beaten: Option<(LastSent, Instant)>,
+    pub(crate) last_heartbeat: Option<(LastSent, Instant)>,
     /// The last words that the server found for this call, if they are others than those that were
     /// said last.
     pub(crate) last_message: Option<Bytes>,
@@ -367,9 +367,9 @@ pub(crate) struct Call {
     /// It has reported a figure.
     pub(crate) figured: bool,
     /// It has reported figures as progress, and not only in text.
-    pub(crate) counts: bool,
+    pub(crate) has_protocol_value: bool,
     /// The counter that is followed in text.
-    pub(crate) counter: Option<Counter>,
+    pub(crate) text_counter: Option<Counter>,
     /// The dialect in which the server has marked its last notification.
     pub(crate) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.
@@ -393,7 +393,7 @@ impl Call {
     }
 
     /// The client is told of it.
-    pub(crate) fn tells(&mut self, now: Instant) {
+    pub(crate) fn note_sent(&mut self, now: Instant) {
         self.silence = self.silence_until(now);
         self.first_sent.get_or_insert(now);
         self.sent_at = Some(now);
@@ -401,10 +401,10 @@ impl Call {
     }
 
     /// The client is told by us that it goes on.
-    pub(crate) fn beats(&mut self, now: Instant, is_estimate: bool) {
+    pub(crate) fn note_heartbeat(&mut self, now: Instant, is_estimate: bool) {
         self.account.beats += 1;
         self.account.estimates += u64::from(is_estimate);
-        self.tells(now);
+        self.note_sent(now);
     }
 
     /// The longest silence so far, and when it began.
@@ -417,7 +417,7 @@ impl Call {
     /// Keeps what was said last. Words stay when it has none.
     pub(crate) fn remember(&mut self, said: LastSent, now: Instant) {
         let wordless = said.message.is_none();
-        let before = self.said.replace((said, now));
+        let before = self.last_sent.replace((said, now));
         if !wordless {
             self.last_message = None;
         } else if let Some((LastSent { message: Some(words), .. }, _)) = before {
@@ -427,7 +427,7 @@ impl Call {
 
     /// The last words that the server found for this call.
     pub(crate) fn last_words(&self) -> Option<&Bytes> {
-        let said = self.said.as_ref().and_then(|(said, _)| said.message.as_ref());
+        let said = self.last_sent.as_ref().and_then(|(said, _)| said.message.as_ref());
         self.last_message.as_ref().or(said)
     }
 

@@ -118,7 +118,7 @@ impl Ledger {
             // The client knows progress by its token: two requests with one token share its figure.
             let first = self.holders_of(&call).first().and_then(|first| self.calls.get(first));
             if let Some(first) = first {
-                call.meter.raise_to(first.meter.told());
+                call.meter.raise_to(first.meter.emitted());
             }
         }
         if let Some(name) = self.clients(call.stream, &call.id) {

@@ -53,7 +53,7 @@ impl Filter {
     }
 
     /// Whether another filter of the session may know better what a message is about.
-    pub(crate) fn is_stranger(&self, message: &Message) -> bool {
+    pub(crate) fn is_of_another_filter(&self, message: &Message) -> bool {
         if self.part != FilterRole::Request {
             return false;
         }
@@ -228,25 +228,25 @@ impl Filter {
             heir.sent_at = call.sent_at;
             heir.first_sent = call.first_sent;
             heir.silence = call.silence;
-            heir.said.clone_from(&call.said);
+            heir.last_sent.clone_from(&call.last_sent);
             heir.last_message.clone_from(&call.last_message);
             heir.joined.clone_from(&call.joined);
             heir.server_spoke = call.server_spoke;
-            heir.counts = call.counts;
+            heir.has_protocol_value = call.has_protocol_value;
             heir.figured |= call.figured;
-            heir.counter = call.counter;
+            heir.text_counter = call.text_counter;
             heir.last_of = call.last_of.clone();
             heir.account = call.account.clone();
-            let told = heir.meter.told();
+            let told = heir.meter.emitted();
             heir.meter.clone_from(&call.meter);
             heir.meter.raise_to(told);
             taken.extend(id.or(task));
         }
-        session.records.extend(taken.into_iter().map(FilterEvent::TakenOver));
+        session.events.extend(taken.into_iter().map(FilterEvent::TakenOver));
     }
 
     /// A call whose stream has closed goes on where the server speaks of it now.
-    pub(crate) fn speaks_on(&mut self, origin: Origin, id: CallId) {
+    pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
         let Origin::Stream(now_on) = origin else { return };
         let Some(call) = self.ledger.get(id) else { return };
         if self.streams.contains_key(&call.stream) || !self.streams.contains_key(&now_on) {

@@ -7,9 +7,8 @@ use bytes::Bytes;
 use super::call::{Call, CallId, Outcome, Task};
 use super::ledger::Tomb;
 use crate::progress::{Filter, StreamId};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
 /// The longest time for which a task is remembered, also without a time to live or with a longer
 /// one.

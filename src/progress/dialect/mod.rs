@@ -189,7 +189,7 @@ pub struct Report {
     /// The words continue those of the last report.
     pub chunk: bool,
     /// It was read in text that was not meant as progress.
-    pub overheard: bool,
+    pub from_text: bool,
     /// The server says that this is the last one.
     pub last: bool,
     /// Members that the specification does not know, each `"key":value`.

@@ -17,8 +17,7 @@ use crate::progress::CallPolicy;
 use crate::progress::gate::heartbeat::one_line;
 use crate::progress::gate::meter::ProgressValue;
 use crate::progress::verdict::Repair;
-use crate::protocol::json;
-use crate::protocol::terminal;
+use crate::protocol::{json, terminal};
 
 /// Where a server writes for other eyes than the client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,13 +102,13 @@ fn read_object(
     let message = words.as_deref().and_then(|words| said(words, policy));
     let figure = figure(fields)
         .or_else(|| inside.iter().find_map(figure))
-        .or_else(|| policy.overheard_figure(words.as_deref()?));
+        .or_else(|| policy.figure_in_text(words.as_deref()?));
     report(message, figure)
 }
 
 fn read_words(words: &str, policy: &CallPolicy) -> Option<Report> {
     let message = said(words, policy)?;
-    report(Some(message), policy.overheard_figure(words))
+    report(Some(message), policy.figure_in_text(words))
 }
 
 fn report(message: Option<Bytes>, figure: Option<ProgressValue>) -> Option<Report> {

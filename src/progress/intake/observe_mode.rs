@@ -13,7 +13,7 @@ impl Filter {
     /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.
     pub(crate) fn observed(&mut self, origin: Origin, message: &Message) -> bool {
         if self.part != session_split::FilterRole::Whole || !self.many && !self.pairs {
-            return self.observe(self.home, Payload::of(message), Fragment::Whole);
+            return self.observe(self.session_stream, Payload::of(message), Fragment::Whole);
         }
         if message.kind() != Kind::Batch && !self.is_split(message) {
             let Ok((stream, payload)) = self.observed_place(origin, message) else { return true };
@@ -42,7 +42,7 @@ impl Filter {
         payload: Payload,
         part: Fragment,
     ) -> bool {
-        let open = self.open_or_home(stream).and_then(|id| self.streams.get_mut(&id));
+        let open = self.open_or_session_stream(stream).and_then(|id| self.streams.get_mut(&id));
         let Some(stream) = open else { return false };
         stream.observed.push_back(Transmit { payload, part });
         true
@@ -84,7 +84,7 @@ impl Filter {
             return if self.policy.remap {
                 Err(Reason::OrphanAnswer)
             } else {
-                self.stray(origin).map(|stream| (stream, Payload::of(message)))
+                self.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
             };
         };
         let stream = self.ledger.get(id).map(|call| call.stream);
@@ -103,7 +103,7 @@ impl Filter {
             match self.attribute(&report.about, origin) {
                 Ok((id, _)) => {
                     let call = self.ledger.get(id)?;
-                    let payload = self.in_clients_words(call, message, &report.about);
+                    let payload = self.with_client_names(call, message, &report.about);
                     return Some(Ok((Some(call.stream), payload)));
                 }
                 Err(reason) => why = reason,

@@ -8,13 +8,12 @@ use crate::progress::correlate::call::{CallId, Pending};
 use crate::progress::correlate::place::Placed;
 use crate::progress::dialect::{About, Dialect, Fields, Report};
 use crate::progress::gate::notification;
-use crate::progress::gate::stream::{Item, ItemKind, Judged, Payload};
+use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict, Payload};
 use crate::progress::policy::{Coalesce, Scale};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::progress::{Disposition, Filter, Mode, Origin};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
 /// Positions in a line of text at which an answer is searched.
 const BRACES_MAX: usize = 16;
@@ -47,8 +46,8 @@ impl Filter {
         origin: Origin,
         message: &Message,
     ) -> Disposition {
-        if self.is_stranger(message) {
-            self.heard_at = Some(now);
+        if self.is_of_another_filter(message) {
+            self.received_at = Some(now);
             return Disposition::NotMine;
         }
         self.server_message_here(now, origin, message)
@@ -61,8 +60,8 @@ impl Filter {
         origin: Origin,
         message: &Message,
     ) -> Disposition {
-        self.heard_at = Some(now);
-        self.at_work = Some((self.stray(origin).ok().flatten(), message.clone()));
+        self.received_at = Some(now);
+        self.at_work = Some((self.fallback_stream(origin).ok().flatten(), message.clone()));
         if self.policy.mode == Mode::Observe && self.observed(origin, message) {
             self.at_work = None;
         }
@@ -94,7 +93,7 @@ impl Filter {
         match message.kind() {
             Kind::Noise => {
                 self.record(number, None, Verdict::Withheld(Reason::Noise));
-                self.overhear_noise(now, origin, message.raw());
+                self.text_from_stdout(now, origin, message.raw());
                 return Disposition::NotAMessage(message.raw().clone());
             }
             Kind::Response => self.answer(now, origin, message, number, done),
@@ -107,7 +106,7 @@ impl Filter {
                 let placed = self.placed(origin, message);
                 self.server_notification(now, message);
                 self.forward(placed, (number, about), ItemKind::Other, done);
-                self.overhear_log(now, origin, message);
+                self.text_from_log(now, origin, message);
             }
             Kind::Request => {
                 let placed = self.placed(origin, message);
@@ -161,7 +160,7 @@ impl Filter {
             Err(reason) => return self.record(number, call, Verdict::Withheld(reason)),
         };
         let verdict = if done.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(done) };
-        let verdicts = vec![Judged { number, call, verdict }];
+        let verdicts = vec![MessageVerdict { number, call, verdict }];
         self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });
     }
 
@@ -210,7 +209,7 @@ impl Filter {
             }
         }
         let (dialect, (id, mended, mut report)) = found?;
-        self.speaks_on(origin, id);
+        self.rebind_stream(origin, id);
         let Some(call) = self.ledger.get_mut(id) else {
             return Err(Unread::Withheld(None, Reason::Unknown));
         };
@@ -257,7 +256,7 @@ impl Filter {
             report.figure = said.filter_map(|text| extract.figure(&json::words(text)?)).next();
         }
         call.figured |= report.figure.is_some();
-        call.counts |= report.figure.is_some();
+        call.has_protocol_value |= report.figure.is_some();
         Ok((id, report))
     }
 
@@ -304,7 +303,7 @@ impl Filter {
             let about = passes.map(|(id, _)| id);
             let call = passes.and_then(|(id, about)| {
                 let call = self.ledger.get(id)?;
-                Some((Some(call.stream), self.in_clients_words(call, message, about)))
+                Some((Some(call.stream), self.with_client_names(call, message, about)))
             });
             let placed = call.map_or_else(|| self.placed(origin, message), Ok);
             self.forward(placed, (number, about), ItemKind::Other, Repairs::default());
@@ -322,7 +321,7 @@ impl Filter {
                 let call = self.ledger.get(id);
                 let arrived = Arrived {
                     number: (!keep).then_some(number),
-                    raw: call.and_then(|call| self.as_told(call, message, &report)),
+                    raw: call.and_then(|call| self.as_sent(call, message, &report)),
                     framing: message.framing().clone(),
                     bytes: message.raw().len(),
                 };

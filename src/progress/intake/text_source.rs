@@ -13,15 +13,13 @@ use super::server::{Arrived, apply_scale};
 use crate::progress::correlate::call::{Call, CallId, Counter};
 use crate::progress::correlate::ladder::{only, sole};
 use crate::progress::correlate::place::GIVEN_UP;
-use crate::progress::dialect;
 use crate::progress::dialect::{About, TextSource};
 use crate::progress::gate::meter::ProgressValue;
 use crate::progress::verdict::Reason;
-use crate::progress::{Filter, Origin};
-use crate::protocol::json;
+use crate::progress::{Filter, Origin, dialect};
 use crate::protocol::jsonrpc::{Key, Message};
-use crate::protocol::mcp;
 use crate::protocol::terminal::Terminal;
+use crate::protocol::{json, mcp};
 
 /// What was written.
 enum Text<'a> {
@@ -52,14 +50,14 @@ impl Filter {
     /// Takes a line that the server has written somewhere, as a terminal would show it.
     pub fn overheard(&mut self, now: Instant, source: TextSource, line: &str) {
         if self.policy.listens_to(source) {
-            self.heard_at = Some(now);
+            self.received_at = Some(now);
             let meant = self.sole_candidate(now, Origin::Shared, None);
             self.take_text(now, meant, source, Text::Line(line));
         }
     }
 
     /// Takes what a line on the wire says that is no message.
-    pub(crate) fn overhear_noise(&mut self, now: Instant, origin: Origin, text: &[u8]) {
+    pub(crate) fn text_from_stdout(&mut self, now: Instant, origin: Origin, text: &[u8]) {
         if !self.policy.listens_to(TextSource::Stdout) {
             return;
         }
@@ -75,7 +73,7 @@ impl Filter {
     }
 
     /// Takes what a log notification says. It has been forwarded: a log stays one.
-    pub(crate) fn overhear_log(&mut self, now: Instant, origin: Origin, message: &Message) {
+    pub(crate) fn text_from_log(&mut self, now: Instant, origin: Origin, message: &Message) {
         if message.method().as_deref() != Some(mcp::LOG) || !self.policy.listens_to(TextSource::Log)
         {
             return;
@@ -99,7 +97,7 @@ impl Filter {
         if let Some(call) = self.sole_call_on(origin) {
             return Ok(call);
         }
-        if self.is_spent(origin) {
+        if self.is_stale(origin) {
             return Err(Reason::Unknown);
         }
         // The server may not have noticed yet that nobody waits any more.
@@ -151,7 +149,7 @@ impl Filter {
     ) {
         let id = match self.named_in(source, &text).unwrap_or(meant) {
             Ok(id) => id,
-            Err(Reason::Ambiguous) => return self.taken_for_none(source),
+            Err(Reason::Ambiguous) => return self.withhold_ambiguous(source),
             Err(_) => return,
         };
         let Some(call) = self.ledger.get_mut(id).filter(|call| !call.shadow) else { return };
@@ -169,22 +167,22 @@ impl Filter {
             Text::Data(data) => dialect::read_json(source, data, policy),
         };
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
-        report.overheard = true;
+        report.from_text = true;
         apply_scale(&mut report, policy.scale);
-        if call.counts {
+        if call.has_protocol_value {
             // Its own figures may count something else.
             report.figure = None;
         }
-        if call.pending.last().is_some_and(|last| !last.report.overheard) {
+        if call.pending.last().is_some_and(|last| !last.report.from_text) {
             return call.account.withheld(Reason::Superseded);
         }
-        report.figure = report.figure.filter(|figure| follows(&mut call.counter, now, figure));
+        report.figure = report.figure.filter(|figure| follows(&mut call.text_counter, now, figure));
         call.figured |= report.figure.is_some();
         self.hold(now, id, Arrived::default(), report);
     }
 
     /// Several calls are active, so that text is about none of them; each is told why at its end.
-    fn taken_for_none(&mut self, source: TextSource) {
+    fn withhold_ambiguous(&mut self, source: TextSource) {
         let hears = |call: &Call| call.policy.hears(call.tool.as_deref(), source);
         let candidates = self.active(|call| call.token.is_some() && hears(call));
         let candidates: Vec<CallId> = candidates.collect();

@@ -15,10 +15,9 @@ use crate::progress::correlate::id_mapping::{spliced, within};
 use crate::progress::durations::fnv_1a;
 use crate::progress::policy::{Mode, Policy};
 use crate::progress::{Filter, Payload};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
 
 /// Members of an object, by name.
 pub type Members = Map<String, Value>;
@@ -343,7 +342,7 @@ impl Filter {
     }
 
     /// The client asks for log messages itself: what it says holds.
-    pub(crate) fn client_asks_for_logs(&mut self) {
+    pub(crate) fn client_sets_level(&mut self) {
         if self.level != Level::Asked {
             self.level = Level::Settled;
         }

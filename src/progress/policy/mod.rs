@@ -188,7 +188,7 @@ impl CallPolicy {
     }
 
     /// The figure in a text that is overheard.
-    pub(crate) fn overheard_figure(&self, words: &str) -> Option<ProgressValue> {
+    pub(crate) fn figure_in_text(&self, words: &str) -> Option<ProgressValue> {
         match &self.extract {
             Some(extract) => extract.figure(words),
             None => Extract::presets().figure(words),

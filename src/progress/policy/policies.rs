@@ -140,7 +140,7 @@ impl Filter {
     }
 
     /// A call opens: what waited for the end of all others may hold now.
-    pub(crate) fn take_what_was_put_off(&mut self) {
+    pub(crate) fn apply_pending_policy(&mut self) {
         if self.policy.wanted.observes() != self.policy.now.observes() {
             let wanted = Arc::clone(&self.policy.wanted);
             self.take(&wanted);
@@ -157,7 +157,7 @@ impl Filter {
     fn is_idle(&self) -> bool {
         self.part == session_split::FilterRole::Whole
             && self.ledger.iter().next().is_none()
-            && self.passing.is_empty()
+            && self.large_messages.is_empty()
             && self.is_drained()
     }
 

@@ -2,12 +2,11 @@
 
 use bytes::Bytes;
 
-use super::Towards;
+use super::HttpUpstream;
 use super::exchange::Outgoing;
-use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Message;
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 use crate::relay::http_upstream::pending::What;
 
 /// The specification's code for headers that do not match (26:basic §Error Codes).
@@ -26,7 +25,7 @@ pub(crate) struct Refresh {
     pages: u32,
 }
 
-impl Towards {
+impl HttpUpstream {
     /// Whether a call was refused for headers that may be known better once tools are listed again.
     pub(crate) fn may_refresh(&self, out: &Outgoing, answer: &Message) -> bool {
         let code = answer.error().and_then(|error| json::member(&error, "code"));
