@@ -51,7 +51,7 @@ impl Core {
         // Thinned notifications come once in 100 ms.
         self.now += Duration::from_millis(101);
         let message = Message::parse(raw.clone());
-        self.filter.server_message(self.now, Origin::Wire, &message);
+        self.filter.server_message(self.now, Origin::Shared, &message);
         let mut written = 0;
         while let Some(transmit) = self.filter.poll_transmit(self.now, WIRE) {
             written += transmit.payload.len();

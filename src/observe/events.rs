@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::{
-    Form, Opened, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
+    FilterEvent, Form, Fragment, Opened, Origin, Pacing, Policy, StreamId, StreamKind, Transmit,
 };
 use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::protocol::sse::{Events, Frame};
@@ -17,8 +17,8 @@ use crate::protocol::sse::{Events, Frame};
 /// Times that lie closer together are not told apart. What is due first is told first, so they are exact.
 pub const APART: Duration = Duration::from_micros(1);
 
-/// Large messages that are kept in mind until their clients have been told all of them. At most a few
-/// pass at once.
+/// Large messages that are remembered until their client has received them whole. Only a few are in
+/// transit at one time.
 const PASSED_MAX: usize = 64;
 
 /// Something that has happened.
@@ -54,7 +54,7 @@ pub enum EventKind {
     /// A line that is no message goes to standard error.
     Noise(Bytes),
     /// Something was decided.
-    Decided(Record),
+    Decided(FilterEvent),
 }
 
 impl EventKind {
@@ -194,7 +194,7 @@ fn about(command: &str, stream: StreamId) -> String {
 
 const fn stream_of(origin: Origin) -> Option<StreamId> {
     match origin {
-        Origin::Wire => None,
+        Origin::Shared => None,
         Origin::Stream(stream) => Some(stream),
     }
 }
@@ -305,7 +305,7 @@ impl EventEmitter {
     /// Nothing more comes: what is passing has broken off.
     pub fn breaks(&mut self, at: Instant, why: &str) {
         while let Some((stream, _)) = self.large.first_key_value() {
-            let origin = stream.map_or(Origin::Wire, Origin::Stream);
+            let origin = stream.map_or(Origin::Shared, Origin::Stream);
             self.server_passed(at, origin, Some(why));
         }
     }
@@ -347,16 +347,16 @@ impl EventEmitter {
         let text = transmit.payload.to_bytes();
         let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
         match transmit.part {
-            Part::Whole if is_json || *transmit.payload.form() != Form::AsCame => {
+            Fragment::Whole if is_json || *transmit.payload.form() != Form::AsCame => {
                 self.put(at, EventKind::Told(stream, text));
             }
-            Part::Whole => self.put(at, EventKind::Told(stream, unframed(text))),
-            Part::Piece => {
+            Fragment::Whole => self.put(at, EventKind::Told(stream, unframed(text))),
+            Fragment::Piece => {
                 let (large, _) =
                     self.told.entry(stream).or_insert_with(|| (Large::default(), !is_json));
                 large.feed(&text);
             }
-            Part::End => {
+            Fragment::End => {
                 let (mut large, framed) = self.told.remove(&stream).unwrap_or_default();
                 large.feed(&text);
                 let own = self.passed.remove(&Some(stream)).or_else(|| self.passed.remove(&None));
@@ -394,7 +394,7 @@ impl EventEmitter {
     }
 
     /// Something was decided.
-    pub fn decided(&mut self, record: &Record) {
+    pub fn decided(&mut self, record: &FilterEvent) {
         self.put(self.last, EventKind::Decided(record.clone()));
     }
 

@@ -12,18 +12,18 @@ use crate::progress::correlate::call::{Outcome, Summary};
 /// old self for longer.
 pub const REMEMBERED: usize = 64;
 
-/// Tools of one route that are remembered; the one unused for longest gives way. A server with more
-/// hardly has all of them in use.
+/// Tools of one route whose durations are remembered. The tool unused for longest is replaced.
 pub const TOOLS_MAX: usize = 512;
 
-/// Bytes of a tool's name under which it is remembered; the specification wants them to be shorter.
+/// Bytes of a tool's name under which durations are remembered; the specification asks for shorter
+/// names.
 pub const NAME_MAX: usize = 128;
 
 /// Calls that have to be remembered before one is estimated: of one alone nobody knows whether it was
 /// a usual one.
 const ENOUGH: usize = 2;
 
-/// No estimate says more: only the answer says that the work is done.
+/// The largest estimated fraction. Only the answer says that the work is done.
 const FRACTION_MAX: f64 = 0.99;
 
 /// One successful call.

@@ -11,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 
 use crate::config::routes::values::{JsonPointer, OneOf, Spelling, Text, or_variable};
 use crate::config::settings::Word;
-use crate::progress::dialect::Source;
+use crate::progress::dialect::TextSource;
 use crate::progress::extract::Extract;
 use crate::progress::policy::masks::Masks;
 use crate::protocol::json;
@@ -99,12 +99,12 @@ impl<T> JsonSchema for Patterns<T> {
 }
 
 /// One of the sources of a dialect, or a list of them.
-pub(super) struct Sources(pub(super) Vec<Source>);
+pub(super) struct Sources(pub(super) Vec<TextSource>);
 
 impl<'de> Deserialize<'de> for Sources {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let OneOrMore(words) = OneOrMore::deserialize(from)?;
-        let sources: Result<_, String> = words.iter().map(|word| Source::read(word)).collect();
+        let sources: Result<_, String> = words.iter().map(|word| TextSource::read(word)).collect();
         sources.map(Sources).map_err(D::Error::custom)
     }
 }
@@ -119,7 +119,7 @@ impl JsonSchema for Sources {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = generator.subschema_for::<Text<OneOf<Source>>>();
+        let one = generator.subschema_for::<Text<OneOf<TextSource>>>();
         json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
     }
 }

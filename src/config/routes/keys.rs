@@ -17,7 +17,7 @@ use crate::config::routes::values::{
 use crate::config::settings::{CallSettings, Settings};
 use crate::progress::extract::Extract;
 use crate::progress::policy::masks::Masks;
-use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, TokenIs};
+use crate::progress::{Coalesce, HeartbeatValue, Messages, Mode, OnFall, TokenIs};
 
 /// What a key says, if it is there.
 pub(super) fn said<S: Spelling<Value: Clone>>(key: &Option<Text<S>>) -> Option<S::Value> {
@@ -45,7 +45,7 @@ pub(super) struct Heartbeat {
     max: Option<Text<AnyTime>>,
     /// The figure of a heartbeat: the smallest step above the last one (lift), or the seconds of the
     /// call (elapsed). Default: "lift".
-    value: Option<Text<OneOf<BeatValue>>>,
+    value: Option<Text<OneOf<HeartbeatValue>>>,
 }
 
 impl Heartbeat {

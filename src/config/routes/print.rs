@@ -8,11 +8,10 @@ use std::time::Duration;
 use http::HeaderValue;
 use url::Url;
 
-use super::ask;
 use super::env::EnvValues;
 use super::{
     HeaderRules, HttpUpstream, Lifecycle, Route, Routes, Server, ServerInfo, ServerTls,
-    StdioUpstream, Upstream,
+    StdioUpstream, Upstream, ask,
 };
 use crate::config::settings::{ANSWER_REPAIRS, OFF, StateDir, Word};
 use crate::progress::dialect::{CustomDialect, Dialect, Pointer};
@@ -23,7 +22,8 @@ use crate::protocol::secret::{is_secret, is_secret_value};
 /// What is shown of a secret.
 const HIDDEN: &str = "***";
 
-/// The longest destination in a list of routes, in characters. A command may be a whole script.
+/// Characters of a destination in a list of routes. A longer destination is cut; a command may be a
+/// whole script.
 const DESTINATION_MAX: usize = 100;
 
 impl Routes {

@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::env::Environment;
 
-/// Files that are looked for; one that names more is some other file.
+/// Files that a route file may name and that are watched for changes.
 const NAMED_MAX: usize = 4096;
 
 /// Where certificates and keys are named: the table, and its keys.

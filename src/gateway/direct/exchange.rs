@@ -1,6 +1,8 @@
 //! One POST and what is said in answer to it. Its filter is its own: nobody waits for it, and it
 //! waits for nobody.
 
+use crate::gateway::direct::control::Tell;
+use crate::transport::mcp_http::event_message::{message_in, text_of};
 use std::sync::Arc;
 use std::task::Context;
 
@@ -10,21 +12,20 @@ use super::mailbox::Mail;
 use super::session::{Foreign, Member, Session};
 use crate::config::routes::Lifecycle;
 use crate::gateway::direct::event_stream::{Judge, passed_on};
-use crate::gateway::dispatch::now;
 use crate::gateway::route_state::Audience;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::{
-    Fate, Filter, Mode, Origin, Outcome, Pacing, Part, Payload, Policy, Record, StreamId,
-    StreamKind, Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Outcome, Pacing, Payload, Policy,
+    StreamId, StreamKind, Transmit, Verdict,
 };
 use crate::protocol::json;
-use crate::protocol::jsonrpc::{Framing, Kind, Message};
+use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
-use crate::protocol::sse;
 use crate::protocol::sse::{Event, Piece};
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::filter_guard::FilterGuard;
+use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::OpenCall;
@@ -34,9 +35,6 @@ use crate::transport::mcp_http::event_ids::Marks;
 const OWN: StreamId = StreamId(0);
 
 const ORIGIN: Origin = Origin::Stream(OWN);
-
-/// Tells the server something that no client has said.
-pub(crate) type Tell = Box<dyn Fn(Payload) + Send>;
 
 /// Where a message is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,7 +219,7 @@ impl Exchange {
 
     fn judge(&mut self, message: &Message, out: &mut Batch) -> Judged {
         let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
-        if fate == Fate::Stranger {
+        if fate == Disposition::NotMine {
             let foreign =
                 |member: &Member| member.session.foreign(member.stream, message, self.modern);
             let known = self.member.as_ref().map(foreign);
@@ -241,7 +239,7 @@ impl Exchange {
                 }
             }
         }
-        if let Fate::Noise(_) = fate {
+        if let Disposition::NotAMessage(_) = fate {
             self.pass(message, out);
         }
         if let Some(member) = &self.member
@@ -259,7 +257,7 @@ impl Exchange {
         }
         self.collect(out);
         self.filter.passes(now(), OWN, message);
-        out.transmit(&Transmit { payload: Payload::of(message), part: Part::Whole });
+        out.transmit(&Transmit { payload: Payload::of(message), part: Fragment::Whole });
     }
 
     /// Tells the log what has happened, and keeps what withheld events had besides their message.
@@ -268,11 +266,11 @@ impl Exchange {
         let (mut gave_up, mut timed_out) = (false, false);
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
-            if let Record::Call(call) = &record {
+            if let FilterEvent::Call(call) = &record {
                 timed_out |= call.outcome == Outcome::TimedOut;
                 gave_up |= timed_out || call.outcome == Outcome::ServerGone;
             }
-            if let Record::Message { number, verdict, .. } = record {
+            if let FilterEvent::Message { number, verdict, .. } = record {
                 let withheld = matches!(verdict, Verdict::Withheld(_));
                 self.marks.judged(number, withheld, revision, out.as_deref_mut());
             }
@@ -311,23 +309,6 @@ fn drain(filter: &mut FilterGuard, mut each: impl FnMut(Transmit)) {
         each(transmit);
     }
     filter.written(at, OWN);
-}
-
-/// What an event says, if it is a message: in a frame under which clients look for messages.
-pub(crate) fn message_in(event: &Event) -> Option<Message> {
-    let data = event.data().filter(|data| !data.is_empty())?;
-    let message = Message::parse(data);
-    if message.kind() == Kind::Noise {
-        return None;
-    }
-    // Clients look at no event of another name (rule R-12).
-    let frame = if event.is_message() { event.raw.clone() } else { sse::rename(&event.raw) };
-    Some(message.framed(Framing::Within(frame)))
-}
-
-/// Where in a piece of a large event its message is.
-pub(crate) fn text_of(piece: &Piece) -> std::ops::Range<usize> {
-    piece.data.clone().unwrap_or(0..0)
 }
 
 impl Judge for Exchange {
@@ -371,7 +352,7 @@ impl Judge for Exchange {
         self.collect(out);
         let fate = self.filter.server_passing(now(), ORIGIN, piece.raw.clone(), text);
         passed_on(self, self.observing, &fate, piece, out);
-        matches!(fate, Fate::Noise(_))
+        matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
@@ -460,7 +441,7 @@ impl Judge for Exchange {
         }
         let why = match error {
             None => "the server closed the stream without an answer".to_owned(),
-            Some(error) => crate::gateway::dispatch::in_full(error),
+            Some(error) => crate::observe::error_chain::error_chain(error),
         };
         self.fail(&why, None);
     }

@@ -10,22 +10,23 @@ use std::task::Context;
 use tokio::time::Instant;
 
 use super::mailbox::{Mail, Mailbox};
-use crate::gateway::direct::held_stream::Claim;
-use crate::gateway::dispatch::now;
+use crate::gateway::direct::claim::Claim;
 use crate::gateway::route_state::Audience;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::clients::Client;
 use crate::progress::{
-    Fate, Filter, Origin, Pacing, Payload, Policy, Reason, Record, StreamId, StreamKind, Verdict,
+    Disposition, Filter, FilterEvent, Origin, Pacing, Payload, Policy, Reason, StreamId,
+    StreamKind, Verdict,
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 use crate::relay::filter_guard::FilterGuard;
+use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 
-/// Messages of listening streams that may wait to be judged where that matters.
+/// Messages of listening streams that wait for their verdict, where their order matters.
 const WAITING_MAX: usize = 256;
 
 /// One session, and what its streams share.
@@ -245,7 +246,7 @@ impl Session {
                 Foreign::OutOfPlace(_) | Foreign::Unknown => {}
             }
         }
-        if let Fate::Noise(_) = shared.filter.server_message(now(), origin, message) {
+        if let Disposition::NotAMessage(_) = shared.filter.server_message(now(), origin, message) {
             return Heard::Passes;
         }
         let number = shared.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
@@ -353,7 +354,7 @@ impl Shared {
         }
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
-            if let Record::Message { number, verdict, .. } = record
+            if let FilterEvent::Message { number, verdict, .. } = record
                 && let Some(stream) = self.waiting.remove(&number)
             {
                 let withheld = matches!(verdict, Verdict::Withheld(_));

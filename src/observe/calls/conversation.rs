@@ -13,15 +13,14 @@ use super::text::Text;
 use super::{Route, Table};
 use crate::observe::events::{Event, EventKind, Observer, Scope};
 use crate::progress::policy::masks::Masks;
-use crate::progress::{CallId, Opened, Outcome, Record, Summary, Verdict};
-use crate::protocol::json;
+use crate::progress::{CallId, FilterEvent, Opened, Outcome, Summary, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
-/// Messages of the server whose verdict is waited for. The filter holds what they are made of as long.
+/// Server messages of one connection that wait for their verdict in the table of calls.
 const WAITING_MAX: usize = 1024;
 
-/// Calls that have ended and of which something may still be told.
+/// Ended calls of one connection that can still receive an event.
 const ENDED_MAX: usize = 32;
 
 /// A message of the server that is not judged yet.
@@ -130,14 +129,14 @@ impl Conversation {
         Some((at, element.map_or(text, |element| element.raw().clone())))
     }
 
-    fn decided(&mut self, at: Instant, record: &Record) {
+    fn decided(&mut self, at: Instant, record: &FilterEvent) {
         match record {
-            Record::Opened(_) | Record::TakenOver(_) => {}
-            Record::Message { number, call, verdict } => {
+            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
+            FilterEvent::Message { number, call, verdict } => {
                 let heard = self.judged(*number);
                 self.message(at, heard, *call, *verdict);
             }
-            Record::Beat(call) => {
+            FilterEvent::Heartbeat(call) => {
                 let after = self.told.take().map(|(_, text)| Text::of(&text));
                 let entry = self.find(*call);
                 let kept = Kept { at, became: Became::Beat, before: None, after };
@@ -148,7 +147,7 @@ impl Conversation {
                     state.told = Some(at);
                 });
             }
-            Record::Call(summary) => self.end(summary),
+            FilterEvent::Call(summary) => self.end(summary),
         }
     }
 

@@ -18,10 +18,10 @@ use crate::progress::policy::masks::Masks;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;
 
-/// Bytes of a number that a client was told.
+/// Bytes of a progress value shown to observers.
 const FIGURE_MAX: usize = 64;
 
-/// Signs of the words that it was told with it.
+/// Characters of a progress message shown to observers.
 const WORDS_MAX: usize = 500;
 
 /// A route as it is shown.

@@ -58,7 +58,7 @@ impl Talk {
 
     fn say(&mut self, text: &str) {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
-        self.filter.server_message(self.now, Origin::Wire, &message);
+        self.filter.server_message(self.now, Origin::Shared, &message);
         self.drain();
     }
 

@@ -16,7 +16,7 @@ use super::{Counts, Mark, Over, span};
 use crate::progress::Summary;
 use crate::protocol::trace_context::to_hex;
 
-/// How long the end of the process waits for spans to be sent.
+/// The longest time that the end of the process waits for spans to be sent.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 
 /// How long after a failure it is tried again, at first; the next time, twice as long.

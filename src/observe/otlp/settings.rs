@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::protocol::trace_context::TraceContext;
 
-/// Spans that may wait, whatever is asked for.
+/// Spans that can wait for the collector, whatever `OTEL_BSP_MAX_QUEUE_SIZE` says.
 const QUEUE_MAX: usize = 65_536;
 
 /// Where spans go if it is only said that they are to go somewhere.

@@ -11,10 +11,10 @@ use crate::progress::{Outcome, Summary};
 use crate::protocol::json;
 use crate::protocol::mcp::{Revision, TOOLS_CALL};
 
-/// Characters of a name that a client or a server has chosen.
+/// Characters of a tool's, client's or route's name in a span.
 const NAME_MAX: usize = 256;
 
-/// Characters of a request's id; one that is longer is not told.
+/// Characters of a request's id in a span. A longer id is left out.
 const ID_MAX: usize = 64;
 
 const KIND_SERVER: i64 = 2;
@@ -172,7 +172,7 @@ fn events(span: &mut Writer, clock: &Clock, call: &Summary, marks: &[Mark]) {
             write(&mut Attributes(event, 3));
         });
     };
-    if let Some(at) = call.first_told {
+    if let Some(at) = call.first_sent {
         put(at, "milepost.first_progress", &|_| {});
     }
     put(call.silent_from, "milepost.longest_silence", &|to| {

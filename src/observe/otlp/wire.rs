@@ -22,13 +22,13 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use super::settings::Settings;
 
-/// Bytes of an answer that are read.
+/// Bytes of a collector's answer that are read.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// What a connection may hold back, in bytes.
+/// Bytes that a connection to a collector buffers.
 const BUFFER_MAX: usize = 64 << 10;
 
-/// How long a collector may keep us from asking again.
+/// The longest `Retry-After` of a collector that is accepted.
 const AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// Why a collector did not take what it was sent, without anything that may be secret.
@@ -47,13 +47,7 @@ impl Failure {
     }
 
     fn of(error: &dyn Error) -> Self {
-        let mut why = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            why += &format!(": {error}");
-            cause = error.source();
-        }
-        Self::later(why)
+        Self::later(error_chain(error))
     }
 }
 

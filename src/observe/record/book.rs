@@ -14,15 +14,16 @@ use crate::observe::events::{APART, Event, EventKind};
 use crate::observe::redact::Masking;
 use crate::observe::transcript;
 use crate::observe::transcript::{SAME, escape, settings};
-use crate::progress::{Policy, Reason, Record, StreamId, Verdict};
+use crate::progress::{FilterEvent, Policy, Reason, StreamId, Verdict};
 
-/// Bytes of one recording; it ends there.
+/// Bytes of one recording. The recording ends there.
 pub const FILE_MAX: u64 = 64 << 20;
 
 /// The first number of the streams of servers; they are written from 1 on.
 const UPSTREAM_STREAMS: u64 = 1 << 63;
 
-/// Bytes that are held back before anything is said. A client may open and close streams for ever.
+/// Bytes held back before the first message of a recording. A client could open and close streams
+/// for ever without sending a message.
 const HEAD_MAX: usize = 64 << 10;
 
 /// A filter of the conversation.
@@ -224,12 +225,12 @@ impl Book {
             }
             EventKind::Told(stream, text) => self.said(number, '=', Some(stream), &text),
             EventKind::Noise(text) => self.said(number, 'e', None, &text),
-            EventKind::Decided(Record::Message { verdict: Verdict::Withheld(reason), .. })
-                if reason != Reason::Noise =>
-            {
+            EventKind::Decided(FilterEvent::Message {
+                verdict: Verdict::Withheld(reason), ..
+            }) if reason != Reason::Noise => {
                 self.line(number, &format!("x {}", reason.name()));
             }
-            EventKind::Decided(Record::Call(call)) => {
+            EventKind::Decided(FilterEvent::Call(call)) => {
                 self.line(number, &format!("~ {}", transcript::summary(&call)));
             }
             EventKind::Decided(_) => {}

@@ -18,10 +18,12 @@ use crate::progress::Policy;
 
 pub use book::FILE_MAX;
 
-/// Events that wait to be written: a second of many busy servers.
+/// Events waiting to be recorded: about one second of many busy servers. Further events are left
+/// out, and the file says so.
 const EVENTS_MAX: usize = 1 << 16;
 
-/// Bytes of messages that wait to be written: more than the two longest lines that are held.
+/// Bytes of messages waiting to be recorded: more than the two longest lines that are held whole.
+/// Further messages are left out, and the file says so.
 const BYTES_MAX: usize = 16 << 20;
 
 /// How long the last events may take to be written at the end.

@@ -11,12 +11,12 @@ use super::book::Book;
 use super::folder::{FILES_MAX, Folder};
 use super::{Begins, Entry, Shared};
 
-/// Conversations of which something is kept in mind: those that may have a file, and as many that have
-/// said nothing yet.
+/// Conversations known to the recording thread: those with a file, and as many without a message so
+/// far.
 const BOOKS_MAX: usize = 2 * FILES_MAX;
 
-/// Files that are open at once; of those beyond, the one that was written to longest ago is closed, and
-/// opened again when there is more.
+/// Recordings open at one time. Beyond the limit the file unused for longest is closed, and opened
+/// again for its next event.
 const OPEN_MAX: usize = 128;
 
 /// How long something may stand in memory before it is in its file.

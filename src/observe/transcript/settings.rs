@@ -7,7 +7,7 @@ use crate::progress::dialect::{self, Dialect};
 use crate::progress::extract::Extract;
 use crate::progress::policy::masks::Masks;
 use crate::progress::{
-    BeatValue, CallPolicy, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs,
+    CallPolicy, Coalesce, HeartbeatValue, Messages, Mode, OnFall, Policy, Scale, TokenIs,
 };
 
 use super::{read_time, time};
@@ -149,7 +149,7 @@ fn read_one(policy: &mut Policy, key: &str, value: &str) -> Result<(), String> {
         "heartbeat-after" => call.heartbeat.after = read_time(value)?,
         "heartbeat-every" => call.heartbeat.every = read_time(value)?,
         "heartbeat-max" => call.heartbeat.max = read_time(value)?,
-        "heartbeat-value" => call.heartbeat.value = BeatValue::read(value)?,
+        "heartbeat-value" => call.heartbeat.value = HeartbeatValue::read(value)?,
         "on-fall" => call.on_fall = OnFall::read(value)?,
         "messages" => call.messages = Messages::read(value)?,
         "scale" => call.scale = Some(crate::config::settings::scale(value)?),

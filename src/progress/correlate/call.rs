@@ -22,14 +22,14 @@ pub struct CallId(pub(crate) u64);
 
 /// An id or a token: the client's own text, and what the server knows it by.
 #[derive(Debug, Clone)]
-pub(crate) struct Name {
+pub(crate) struct MappedId {
     pub(crate) client: Bytes,
     pub(crate) server: Key,
     /// The two are not the same.
     pub(crate) translated: bool,
 }
 
-impl Name {
+impl MappedId {
     /// What client and server know it by.
     pub(crate) fn same(client: Bytes, server: Key) -> Self {
         Self { client, server, translated: false }
@@ -48,11 +48,12 @@ pub(crate) struct Task {
     pub(crate) text: Bytes,
 }
 
-/// Progress of one call that may wait to be written. The oldest give way to the newest beyond this;
-/// a server that writes one notification per line of output floods faster than anyone reads.
+/// Progress reports of one call that wait to be written. Beyond the limit the newest replaces the
+/// oldest; a flooding server writes faster than anyone reads.
 const PENDING_MAX: usize = 8192;
 
-/// Bytes of the messages that such progress came in.
+/// Bytes of the messages in which the waiting progress reports of one call arrived. Beyond the
+/// limit the oldest are dropped.
 const PENDING_BYTES_MAX: usize = 4 << 20;
 
 /// Progress for a client that reads too slowly comes no closer than this, whatever the route says.
@@ -80,12 +81,12 @@ pub(crate) struct Pending {
 
 /// The progress of one call that waits, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingQueue {
     items: VecDeque<Pending>,
     bytes: usize,
 }
 
-impl Waiting {
+impl PendingQueue {
     /// Takes one more, and answers with the oldest ones that have to give way to it.
     pub(crate) fn push(&mut self, pending: Pending) -> Vec<Pending> {
         let mut gone = Vec::new();
@@ -144,13 +145,13 @@ impl Waiting {
 
 /// What was last sent, to know an exact duplicate by.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Said {
+pub(crate) struct LastSent {
     pub(crate) value: Option<f64>,
     pub(crate) total: Option<f64>,
     pub(crate) message: Option<Bytes>,
 }
 
-impl Said {
+impl LastSent {
     pub(crate) fn by(report: &Report) -> Self {
         let figure = report.figure.as_ref();
         Self {
@@ -172,7 +173,7 @@ pub(crate) struct Counter {
 
 /// What came and went for one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct CallStats {
     /// Notifications of the server that were about this call.
     pub received: u64,
     /// Lines of text and logs that could be taken for progress of this call.
@@ -184,14 +185,14 @@ pub struct Account {
     /// Heartbeats whose figure is an estimate.
     pub estimates: u64,
     /// Notifications among them that were made of text.
-    pub told_from_text: u64,
+    pub sent_from_text: u64,
     /// How often each repair was made.
     pub repaired: BTreeMap<Repair, u64>,
     /// How many were withheld for each reason.
     pub withheld: BTreeMap<Reason, u64>,
 }
 
-impl Account {
+impl CallStats {
     pub(crate) fn repaired(&mut self, repairs: Repairs) {
         for repair in repairs.iter() {
             *self.repaired.entry(repair).or_default() += 1;
@@ -310,7 +311,7 @@ pub struct Summary {
     /// The code of the server's error, if it ended with one.
     pub error_code: Option<i64>,
     /// When the client was told of it first.
-    pub first_told: Option<Instant>,
+    pub first_sent: Option<Instant>,
     /// The longest time for which the client was told nothing of it.
     pub silence: Duration,
     /// When that began.
@@ -318,7 +319,7 @@ pub struct Summary {
     /// The server reported a figure.
     pub figured: bool,
     /// What came and went.
-    pub account: Account,
+    pub account: CallStats,
 }
 
 /// A request that has not been answered, or the task it has turned into.
@@ -331,8 +332,8 @@ pub(crate) struct Call {
     pub(crate) policy: Arc<Policy>,
     /// The upstream stream on which the server speaks of it, if that is no client stream.
     pub(crate) paired: Option<StreamId>,
-    pub(crate) id: Name,
-    pub(crate) token: Option<Name>,
+    pub(crate) id: MappedId,
+    pub(crate) token: Option<MappedId>,
     pub(crate) method: Box<str>,
     pub(crate) tool: Option<String>,
     pub(crate) revision: Option<Revision>,
@@ -348,14 +349,14 @@ pub(crate) struct Call {
     /// The task that a `tasks/...` request names.
     pub(crate) about_task: Option<Key>,
     pub(crate) meter: Meter,
-    pub(crate) pending: Waiting,
+    pub(crate) pending: PendingQueue,
     pub(crate) sent_at: Option<Instant>,
-    pub(crate) first_told: Option<Instant>,
+    pub(crate) first_sent: Option<Instant>,
     /// The longest time between two notifications, or before the first, and when it began.
     pub(crate) silence: (Duration, Instant),
-    pub(crate) said: Option<(Said, Instant)>,
+    pub(crate) last_sent: Option<(LastSent, Instant)>,
     /// The last heartbeat, to know it by when another proxy sends the same.
-    pub(crate) beaten: Option<(Said, Instant)>,
+    pub(crate) last_heartbeat: Option<(LastSent, Instant)>,
     /// The last words that the server found for this call, if they are others than those that were
     /// said last.
     pub(crate) last_message: Option<Bytes>,
@@ -366,9 +367,9 @@ pub(crate) struct Call {
     /// It has reported a figure.
     pub(crate) figured: bool,
     /// It has reported figures as progress, and not only in text.
-    pub(crate) counts: bool,
+    pub(crate) has_protocol_value: bool,
     /// The counter that is followed in text.
-    pub(crate) counter: Option<Counter>,
+    pub(crate) text_counter: Option<Counter>,
     /// The dialect in which the server has marked its last notification.
     pub(crate) last_of: Option<Dialect>,
     /// The server speaks a dialect of bare results.
@@ -377,7 +378,7 @@ pub(crate) struct Call {
     pub(crate) wake: Option<(Instant, u64)>,
     /// When it ends by itself: `call_timeout`, or a task's time to live.
     pub(crate) expires: Option<Instant>,
-    pub(crate) account: Account,
+    pub(crate) account: CallStats,
     /// The code of the error that the server has answered with.
     pub(crate) error_code: Option<i64>,
 }
@@ -392,18 +393,18 @@ impl Call {
     }
 
     /// The client is told of it.
-    pub(crate) fn tells(&mut self, now: Instant) {
+    pub(crate) fn note_sent(&mut self, now: Instant) {
         self.silence = self.silence_until(now);
-        self.first_told.get_or_insert(now);
+        self.first_sent.get_or_insert(now);
         self.sent_at = Some(now);
         self.account.sent += 1;
     }
 
     /// The client is told by us that it goes on.
-    pub(crate) fn beats(&mut self, now: Instant, is_estimate: bool) {
+    pub(crate) fn note_heartbeat(&mut self, now: Instant, is_estimate: bool) {
         self.account.beats += 1;
         self.account.estimates += u64::from(is_estimate);
-        self.tells(now);
+        self.note_sent(now);
     }
 
     /// The longest silence so far, and when it began.
@@ -414,19 +415,19 @@ impl Call {
     }
 
     /// Keeps what was said last. Words stay when it has none.
-    pub(crate) fn remember(&mut self, said: Said, now: Instant) {
+    pub(crate) fn remember(&mut self, said: LastSent, now: Instant) {
         let wordless = said.message.is_none();
-        let before = self.said.replace((said, now));
+        let before = self.last_sent.replace((said, now));
         if !wordless {
             self.last_message = None;
-        } else if let Some((Said { message: Some(words), .. }, _)) = before {
+        } else if let Some((LastSent { message: Some(words), .. }, _)) = before {
             self.last_message = Some(words);
         }
     }
 
     /// The last words that the server found for this call.
     pub(crate) fn last_words(&self) -> Option<&Bytes> {
-        let said = self.said.as_ref().and_then(|(said, _)| said.message.as_ref());
+        let said = self.last_sent.as_ref().and_then(|(said, _)| said.message.as_ref());
         self.last_message.as_ref().or(said)
     }
 
@@ -457,7 +458,7 @@ impl Call {
             ended,
             outcome,
             error_code: self.error_code,
-            first_told: self.first_told,
+            first_sent: self.first_sent,
             silence,
             silent_from,
             figured: self.figured,

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId, Name};
+use super::call::{Call, CallId, MappedId};
 use crate::progress::Filter;
 use crate::progress::dialect::{About, Fields, Report};
 use crate::progress::gate::stream::{Payload, StreamId};
-use crate::progress::intake::client::Opening;
+use crate::progress::intake::client::CallDraft;
 use crate::protocol::jsonrpc::{Key, Message};
 
 impl Filter {
@@ -25,23 +25,23 @@ impl Filter {
         message: &Message,
         method: &str,
         tool: Option<String>,
-        mut opening: Opening,
+        mut draft: CallDraft,
     ) -> Payload {
         let number = self.next_order();
         let ours = Bytes::from(number.to_string());
         let key = Key::Integer(i64::try_from(number).unwrap_or(i64::MAX));
         let raw = message.raw();
-        let mut splices = vec![(within(raw, &opening.id.client), ours)];
-        opening.id.server = key.clone();
-        if let Some(token) = &mut opening.token {
+        let mut splices = vec![(within(raw, &draft.id.client), ours)];
+        draft.id.server = key.clone();
+        if let Some(token) = &mut draft.token {
             token.server = self.policy.own_token(tool.as_deref(), key);
             token.translated = true;
             splices.push((within(raw, &token.client), token.server.to_json()));
         }
-        let asked = self.policy.members_for(message, tool.as_deref(), opening.token.as_ref());
+        let asked = self.policy.members_for(message, tool.as_deref(), draft.token.as_ref());
         splices.extend(asked.into_iter().map(|(place, new)| (Some(place), new)));
-        let id = opening.id.client.clone();
-        if self.enter(now, stream, method, tool, opening).is_none() {
+        let id = draft.id.client.clone();
+        if self.enter(now, stream, method, tool, draft).is_none() {
             // Without an entry the answer could not find its client.
             self.refuse(stream, &id, "too many requests are open on this upstream", None);
             return Payload::default();
@@ -51,7 +51,7 @@ impl Filter {
     }
 
     /// A message whose names cannot be replaced: a server could take them for another client's.
-    pub(crate) fn not_passed_on(&mut self, stream: StreamId, message: &Message) -> Payload {
+    pub(crate) fn refuse_unreadable(&mut self, stream: StreamId, message: &Message) -> Payload {
         if let Some(id) = message.id().filter(|id| **id != *b"null") {
             self.refuse(stream, &id, "the proxy cannot read this message", None);
         }
@@ -82,7 +82,7 @@ impl Filter {
 
     /// What the server says of `call`, as its client may be told it: the very bytes, but for names
     /// that we gave.
-    pub(crate) fn in_clients_words(
+    pub(crate) fn with_client_names(
         &self,
         call: &Call,
         message: &Message,
@@ -92,7 +92,7 @@ impl Filter {
     }
 
     /// A report that needs no repair, as its client may be told it.
-    pub(crate) fn as_told(
+    pub(crate) fn as_sent(
         &self,
         call: &Call,
         message: &Message,
@@ -102,13 +102,13 @@ impl Filter {
         let replaceable = !self.translates(call)
             || about.token_text.as_ref().is_some_and(|text| within(message.raw(), text).is_some());
         (report.repairs.is_empty() && replaceable)
-            .then(|| self.in_clients_words(call, message, about))
+            .then(|| self.with_client_names(call, message, about))
     }
 }
 
 /// Puts the client's names where ours are.
 fn restored(call: &Call, message: &Message, about: &About) -> Payload {
-    let is_meant = |token: &&Name| {
+    let is_meant = |token: &&MappedId| {
         about.token.as_ref().is_some_and(|key| *key == token.server || key.respelled(&token.server))
     };
     let token = call.token.as_ref().filter(is_meant);

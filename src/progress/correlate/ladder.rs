@@ -21,8 +21,8 @@ pub(crate) enum Evidence {
 }
 
 impl Evidence {
-    pub(crate) fn told(told: Option<TokenIs>) -> Self {
-        match told {
+    pub(crate) fn from_setting(setting: Option<TokenIs>) -> Self {
+        match setting {
             None => Self::None,
             Some(TokenIs::RequestId) => Self::OnlyIds,
             Some(TokenIs::Token) => Self::Tokens,
@@ -130,10 +130,10 @@ impl Filter {
     }
 
     pub(crate) fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
-        if self.is_spent(origin) {
+        if self.is_stale(origin) {
             return Err(Reason::Unknown);
         }
-        if self.is_haunted() {
+        if self.recently_cancelled() {
             return Err(Reason::Ambiguous);
         }
         self.by_other_names(about)

@@ -9,21 +9,23 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use super::call::{Call, CallId, Name};
+use super::call::{Call, CallId, MappedId};
 use crate::progress::gate::stream::StreamId;
 use crate::protocol::jsonrpc::Key;
 
-/// Requests of one connection that may be open at once. A client that has more gets its messages as
-/// ever, but no progress for the newcomers.
+/// Open requests of one connection that can get progress. Further requests are forwarded as always,
+/// but without progress.
 pub const CALLS_MAX: usize = 1024;
 
-/// Foreign tokens that are remembered for one call; some servers invent one for each notification.
+/// Foreign tokens remembered for one call. Some servers invent a token for each notification.
 const ALIASES_MAX: usize = 64;
 
-/// The longest name that is remembered after its message, in bytes. Real ones are UUIDs at most.
+/// The longest id or token, in bytes, that is remembered after its message. Real names are UUIDs at
+/// most.
 const KEY_MAX: usize = 1 << 10;
 
-/// Names of ended calls that are remembered, so that what comes late is not taken for the next call.
+/// Names of ended calls that are remembered, so that late progress is not attributed to the next
+/// call. The oldest is forgotten first.
 const TOMBSTONES_MAX: usize = 4096;
 
 /// Stands for every stream of the one client that there is.
@@ -116,7 +118,7 @@ impl Ledger {
             // The client knows progress by its token: two requests with one token share its figure.
             let first = self.holders_of(&call).first().and_then(|first| self.calls.get(first));
             if let Some(first) = first {
-                call.meter.raise_to(first.meter.told());
+                call.meter.raise_to(first.meter.emitted());
             }
         }
         if let Some(name) = self.clients(call.stream, &call.id) {
@@ -172,13 +174,13 @@ impl Ledger {
     }
 
     /// What its client calls it, where the server calls it otherwise.
-    fn clients(&self, stream: StreamId, name: &Name) -> Option<(StreamId, Key)> {
+    fn clients(&self, stream: StreamId, name: &MappedId) -> Option<(StreamId, Key)> {
         self.mapped.then(|| Key::read(&name.client)).flatten().map(|key| (stream, key))
     }
 
     /// The same of a token: where servers are given tokens of another type, not all of one client's need
     /// be of the same.
-    fn clients_token(&self, stream: StreamId, token: &Name) -> Option<(StreamId, Key)> {
+    fn clients_token(&self, stream: StreamId, token: &MappedId) -> Option<(StreamId, Key)> {
         let renamed = || Some((ANY_STREAM, Key::read(&token.client)?));
         self.clients(stream, token).or_else(|| self.renames.then(renamed).flatten())
     }

@@ -3,7 +3,7 @@
 //!
 //! A wire that many streams share says nothing of the request a message belongs to. Answers and
 //! progress name theirs; of the rest a subscription's notifications do. What names nobody can only
-//! belong to the one request that is active, or to nobody in particular: that is the home stream's.
+//! belong to the one request that is active, or to nobody in particular: that is the session stream's.
 //! Where different clients share a server nothing is for everybody, so there it is withheld.
 
 use std::time::Duration;
@@ -17,9 +17,8 @@ use crate::progress::correlate::session_split;
 use crate::progress::gate::stream::{Payload, StreamId, StreamKind};
 use crate::progress::verdict::Reason;
 use crate::progress::{Filter, Origin};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
 /// How long a server that different clients share may go on with a request that its client has given
 /// up: what names nobody may be about that one. Servers look for cancellations between their steps.
@@ -42,7 +41,7 @@ impl Filter {
     /// The server speaks of the requests in `message`, which a client has just sent on the stream
     /// `client`, on an upstream stream that is no client stream: its number must not be one. Messages
     /// of that one come from `Origin::Stream(upstream)` then, and those of an upstream stream that
-    /// pairs with no request from [`Origin::Wire`].
+    /// pairs with no request from [`Origin::Shared`].
     pub fn pair(&mut self, client: StreamId, message: &Message, upstream: StreamId) {
         self.pairs = true;
         match message.kind() {
@@ -91,7 +90,7 @@ impl Filter {
     }
 
     /// Whether a message came on the stream of requests that are all over.
-    pub(crate) fn is_spent(&self, origin: Origin) -> bool {
+    pub(crate) fn is_stale(&self, origin: Origin) -> bool {
         matches!(origin, Origin::Stream(on) if self.pairs && !self.has_stream(on) && !self.is_paired(on))
     }
 
@@ -107,30 +106,30 @@ impl Filter {
         self.ledger.iter().filter(move |(_, call)| which(call)).map(|(id, _)| id)
     }
 
-    /// The home stream, unless different clients share the server: it is none of theirs.
-    pub(crate) fn common_home(&self) -> Option<StreamId> {
-        self.home.filter(|_| !self.policy.remap)
+    /// the session stream, unless different clients share the server: it is none of theirs.
+    pub(crate) fn common_session_stream(&self) -> Option<StreamId> {
+        self.session_stream.filter(|_| !self.policy.remap)
     }
 
-    /// The stream that is written to where `stream` is meant: home if that one has closed.
-    pub(crate) fn open_or_home(&self, stream: Option<StreamId>) -> Option<StreamId> {
-        stream.filter(|id| self.has_stream(*id)).or_else(|| self.common_home())
+    /// The stream that is written to where `stream` is meant: the session stream if that one has closed.
+    pub(crate) fn open_or_session_stream(&self, stream: Option<StreamId>) -> Option<StreamId> {
+        stream.filter(|id| self.has_stream(*id)).or_else(|| self.common_session_stream())
     }
 
     /// The stream of what is about no request of ours (rule B-08).
-    pub(crate) fn stray(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
+    pub(crate) fn fallback_stream(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
         if let Origin::Stream(on) = origin
-            && (self.has_stream(on) || self.part != session_split::Part::Whole)
+            && (self.has_stream(on) || self.part != session_split::FilterRole::Whole)
         {
             return Ok(Some(on));
         }
         if !self.many && !self.pairs {
-            return Ok(self.home);
+            return Ok(self.session_stream);
         }
         if let Origin::Stream(on) = origin {
             let streams = self.ledger.paired_with(on).iter().filter_map(|id| self.ledger.get(*id));
             let open = streams.map(|call| call.stream).find(|stream| self.has_stream(*stream));
-            return match open.or_else(|| self.common_home()) {
+            return match open.or_else(|| self.common_session_stream()) {
                 None if self.policy.remap => Err(Reason::Unknown),
                 found => Ok(found),
             };
@@ -141,25 +140,27 @@ impl Filter {
             .map(|call| call.stream);
         if !self.policy.remap {
             let exchange = stream.ok().filter(|stream| self.is_exchange(*stream));
-            return Ok(exchange.or(self.home));
+            return Ok(exchange.or(self.session_stream));
         }
         let stream = stream?;
-        if self.is_haunted() {
+        if self.recently_cancelled() {
             return Err(Reason::Ambiguous);
         }
         if self.has_stream(stream) { Ok(Some(stream)) } else { Err(Reason::Gone) }
     }
 
     /// Whether the server may still speak of a request that another client has given up.
-    pub(crate) fn is_haunted(&self) -> bool {
+    pub(crate) fn recently_cancelled(&self) -> bool {
         let given_up = self.given_up_at.filter(|_| self.policy.remap);
-        given_up.is_some_and(|at| self.heard_at.is_none_or(|now| now < at + GIVEN_UP))
+        given_up.is_some_and(|at| self.received_at.is_none_or(|now| now < at + GIVEN_UP))
     }
 
     /// Where a message goes that is neither progress nor an answer, as its client is to get it.
     pub(crate) fn placed(&self, origin: Origin, message: &Message) -> Placed {
         match self.named_by(message) {
-            Named::Nobody => self.stray(origin).map(|stream| (stream, Payload::of(message))),
+            Named::Nobody => {
+                self.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
+            }
             Named::Gone(reason) => Err(reason),
             Named::Call(call, names) => {
                 let call = self.ledger.get(call).ok_or(Reason::Unknown)?;

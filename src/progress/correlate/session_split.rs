@@ -11,13 +11,13 @@ use std::time::Instant;
 use super::call::CallId;
 use super::ledger::Tomb;
 use crate::progress::correlate::ladder::Attributed;
-use crate::progress::{Filter, Origin, Policy, Reason, Record, StreamId, StreamKind, Verdict};
+use crate::progress::{Filter, FilterEvent, Origin, Policy, Reason, StreamId, StreamKind, Verdict};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp::Revision;
 
 /// What a filter is responsible for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum FilterRole {
     /// Everything: there is no other filter.
     Whole,
     /// One request of a session, or several in one array.
@@ -29,12 +29,12 @@ pub(crate) enum Part {
 impl Filter {
     /// The filter of one request of a session.
     pub fn of_request(policy: impl Into<Arc<Policy>>) -> Self {
-        Self { part: Part::Request, ..Self::new(policy) }
+        Self { part: FilterRole::Request, ..Self::new(policy) }
     }
 
     /// The filter of what the requests of a session share.
     pub fn of_session(policy: impl Into<Arc<Policy>>) -> Self {
-        Self { part: Part::Session, ..Self::new(policy) }
+        Self { part: FilterRole::Session, ..Self::new(policy) }
     }
 
     /// Says which revision was agreed on where this filter did not see it.
@@ -53,8 +53,8 @@ impl Filter {
     }
 
     /// Whether another filter of the session may know better what a message is about.
-    pub(crate) fn is_stranger(&self, message: &Message) -> bool {
-        if self.part != Part::Request {
+    pub(crate) fn is_of_another_filter(&self, message: &Message) -> bool {
+        if self.part != FilterRole::Request {
             return false;
         }
         match message.kind() {
@@ -226,27 +226,27 @@ impl Filter {
             heir.opened = call.opened;
             heir.trace.clone_from(&call.trace);
             heir.sent_at = call.sent_at;
-            heir.first_told = call.first_told;
+            heir.first_sent = call.first_sent;
             heir.silence = call.silence;
-            heir.said.clone_from(&call.said);
+            heir.last_sent.clone_from(&call.last_sent);
             heir.last_message.clone_from(&call.last_message);
             heir.joined.clone_from(&call.joined);
             heir.server_spoke = call.server_spoke;
-            heir.counts = call.counts;
+            heir.has_protocol_value = call.has_protocol_value;
             heir.figured |= call.figured;
-            heir.counter = call.counter;
+            heir.text_counter = call.text_counter;
             heir.last_of = call.last_of.clone();
             heir.account = call.account.clone();
-            let told = heir.meter.told();
+            let told = heir.meter.emitted();
             heir.meter.clone_from(&call.meter);
             heir.meter.raise_to(told);
             taken.extend(id.or(task));
         }
-        session.records.extend(taken.into_iter().map(Record::TakenOver));
+        session.events.extend(taken.into_iter().map(FilterEvent::TakenOver));
     }
 
     /// A call whose stream has closed goes on where the server speaks of it now.
-    pub(crate) fn speaks_on(&mut self, origin: Origin, id: CallId) {
+    pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
         let Origin::Stream(now_on) = origin else { return };
         let Some(call) = self.ledger.get(id) else { return };
         if self.streams.contains_key(&call.stream) || !self.streams.contains_key(&now_on) {

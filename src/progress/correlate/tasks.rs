@@ -7,11 +7,11 @@ use bytes::Bytes;
 use super::call::{Call, CallId, Outcome, Task};
 use super::ledger::Tomb;
 use crate::progress::{Filter, StreamId};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
-/// A task without time to live, or with a longer one, is forgotten after this.
+/// The longest time for which a task is remembered, also without a time to live or with a longer
+/// one.
 const TASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// JSON-RPC's code for "no such task" (11:utilities/tasks).

@@ -9,9 +9,9 @@
 use bytes::Bytes;
 
 use super::fields::{is_valid, number, whole};
-use super::{About, Report, Source};
+use super::{About, Report, TextSource};
 use crate::progress::extract::Extract;
-use crate::progress::gate::meter::Figure;
+use crate::progress::gate::meter::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;
@@ -36,7 +36,7 @@ pub struct CustomDialect {
     /// The notification methods that it claims; none if it has sources.
     pub methods: Vec<String>,
     /// The sources whose JSON objects it reads, with pointers relative to those; none if it has methods.
-    pub sources: Vec<Source>,
+    pub sources: Vec<TextSource>,
     /// The id of the request.
     pub request_id: Option<Pointer>,
     /// What stands where the token belongs.
@@ -91,7 +91,7 @@ impl CustomDialect {
         (about.token.is_some() || about.request.is_some()).then_some(about)
     }
 
-    fn figure(&self, value: &Bytes, total: Option<Bytes>) -> Option<Figure> {
+    fn figure(&self, value: &Bytes, total: Option<Bytes>) -> Option<ProgressValue> {
         let Some(value) = number(value) else {
             return Extract::presets().figure(&json::words(value)?);
         };
@@ -100,7 +100,7 @@ impl CustomDialect {
             Count::Unit => Some(whole("1")),
             Count::Raw => None,
         };
-        Some(Figure { value, total: total.as_ref().and_then(number).or(known) })
+        Some(ProgressValue { value, total: total.as_ref().and_then(number).or(known) })
     }
 }
 

@@ -20,12 +20,12 @@ use std::{fmt, slice};
 use bytes::Bytes;
 
 use super::verdict::Repairs;
-use crate::progress::gate::meter::Figure;
+use crate::progress::gate::meter::ProgressValue;
 use crate::protocol::jsonrpc::{Key, Message};
 
 pub use custom::{Count, CustomDialect, Final, Pointer};
 pub use fields::Fields;
-pub use text::Source;
+pub use text::TextSource;
 pub(in crate::progress) use text::{read as read_text, read_json};
 
 /// One way of saying "progress".
@@ -36,7 +36,7 @@ pub enum Dialect {
     /// One that a route file describes.
     Custom(Arc<CustomDialect>),
     /// Text that was written for people (rule A5).
-    Text(Source),
+    Text(TextSource),
 }
 
 impl fmt::Debug for Dialect {
@@ -80,7 +80,7 @@ impl Dialect {
     }
 
     /// Whether it takes text of `source` for progress.
-    pub fn listens_to(&self, source: Source) -> bool {
+    pub fn listens_to(&self, source: TextSource) -> bool {
         self.sources().contains(&source)
     }
 
@@ -100,7 +100,7 @@ impl Dialect {
     }
 
     /// The sources of text that it reads besides messages.
-    pub fn sources(&self) -> &[Source] {
+    pub fn sources(&self) -> &[TextSource] {
         match self {
             Self::BuiltIn(_) => &[],
             Self::Custom(dialect) => &dialect.sources,
@@ -109,7 +109,7 @@ impl Dialect {
     }
 
     /// What it says of objects in text of `source`, if it says how they name their request.
-    pub(super) fn that_names(&self, source: Source) -> Option<&CustomDialect> {
+    pub(super) fn that_names(&self, source: TextSource) -> Option<&CustomDialect> {
         match self {
             Self::Custom(own) if own.sources.contains(&source) => {
                 (own.token.is_some() || own.request_id.is_some()).then_some(own)
@@ -144,9 +144,9 @@ pub static ALL: [Dialect; 9] = [
     Dialect::BuiltIn(&text_chunk::DIALECT),
     Dialect::BuiltIn(&lsp::DIALECT),
     Dialect::BuiltIn(&tasks_progress::DIALECT),
-    Dialect::Text(Source::Log),
-    Dialect::Text(Source::Stderr),
-    Dialect::Text(Source::Stdout),
+    Dialect::Text(TextSource::Log),
+    Dialect::Text(TextSource::Stderr),
+    Dialect::Text(TextSource::Stdout),
 ];
 
 /// Those that are understood unless a route says otherwise.
@@ -183,13 +183,13 @@ pub struct Report {
     /// Whom it is about.
     pub about: About,
     /// How far it is.
-    pub figure: Option<Figure>,
+    pub figure: Option<ProgressValue>,
     /// Its words, as a JSON string.
     pub message: Option<Bytes>,
     /// The words continue those of the last report.
     pub chunk: bool,
     /// It was read in text that was not meant as progress.
-    pub overheard: bool,
+    pub from_text: bool,
     /// The server says that this is the last one.
     pub last: bool,
     /// Members that the specification does not know, each `"key":value`.

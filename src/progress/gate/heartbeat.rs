@@ -8,7 +8,7 @@ use crate::progress::policy::Heartbeat;
 /// The silence of a server after which a heartbeat says so instead of `running`.
 pub(crate) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
 
-/// The longest message of our own, in characters: Claude Code shows no more.
+/// Characters of a message that Milepost writes itself. Claude Code shows no more.
 pub const WORDS_MAX: usize = 200;
 
 /// The time of the next heartbeat of a call, if it is to have one (rule A1).
@@ -16,7 +16,7 @@ pub const WORDS_MAX: usize = 200;
 /// `sent` is when anything was last sent for the call, `server_spoke` whether the server has said
 /// anything for it: then twice the time has to pass, so that of two proxies in a chain only the inner
 /// one beats.
-pub(crate) fn next_beat(
+pub(crate) fn next_heartbeat(
     heartbeat: &Heartbeat,
     opened: Instant,
     sent: Option<Instant>,
@@ -150,9 +150,9 @@ mod tests {
         let heartbeat = Heartbeat::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(next_beat(&heartbeat, start, None, false), Some(at(2)));
-        assert_eq!(next_beat(&heartbeat, start, Some(at(2)), false), Some(at(7)));
-        assert_eq!(next_beat(&heartbeat, start, Some(at(2)), true), Some(at(12)));
-        assert_eq!(next_beat(&heartbeat, start, Some(at(30 * 60)), false), None);
+        assert_eq!(next_heartbeat(&heartbeat, start, None, false), Some(at(2)));
+        assert_eq!(next_heartbeat(&heartbeat, start, Some(at(2)), false), Some(at(7)));
+        assert_eq!(next_heartbeat(&heartbeat, start, Some(at(2)), true), Some(at(12)));
+        assert_eq!(next_heartbeat(&heartbeat, start, Some(at(30 * 60)), false), None);
     }
 }

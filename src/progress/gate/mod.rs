@@ -12,14 +12,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::policy::{BeatValue, Messages};
+use super::policy::{HeartbeatValue, Messages};
 use super::verdict::{Reason, Repair, Verdict};
-use crate::progress::correlate::call::{Call, CallId, Outcome, Pending, Said};
+use crate::progress::correlate::call::{Call, CallId, LastSent, Outcome, Pending};
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::gate::meter::Told;
+use crate::progress::gate::meter::EmittedProgress;
 use crate::progress::gate::notification::Parts;
-use crate::progress::gate::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId, Transmit};
-use crate::progress::{Filter, Mode, Record, transmit};
+use crate::progress::gate::stream::{
+    Guard, Item, ItemKind, MessageVerdict, Payload, StreamId, Transmit,
+};
+use crate::progress::{Filter, FilterEvent, Mode, transmit};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, own_error};
 use crate::protocol::mcp::Revision;
@@ -39,14 +41,14 @@ impl Filter {
             let stream = self.streams.get_mut(&id)?;
             let ready = stream.ready(now);
             let due = stream.wakes.first().copied().filter(|(at, ..)| *at <= now);
-            let due = due.filter(|_| !stream.is_passing() && !stream.is_guarded(now));
+            let due = due.filter(|_| !stream.is_midway() && !stream.is_guarded(now));
             let order = ready.and_then(|index| stream.queue.get(index)).map(|item| item.order);
             if let Some((at, place, call)) = due
                 && order.is_none_or(|order| place < order)
             {
                 stream.wakes.remove(&(at, place, call));
-                if let Some(payload) = self.speak_up(now, call) {
-                    let transmit = Transmit { payload, part: super::Part::Whole };
+                if let Some(payload) = self.send_due(now, call) {
+                    let transmit = Transmit { payload, part: super::Fragment::Whole };
                     if self.policy.mode != Mode::Observe {
                         return Some(transmit);
                     }
@@ -84,11 +86,11 @@ impl Filter {
     }
 
     /// Lets a call say what is due: a notification that waited, else a heartbeat.
-    fn speak_up(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+    fn send_due(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         if let Some(call) = self.ledger.get_mut(id) {
             call.wake = None;
         }
-        let said = self.say_pending(now, id).or_else(|| self.beat(now, id));
+        let said = self.send_pending(now, id).or_else(|| self.heartbeat(now, id));
         if said.is_some()
             && let Some(call) = self.ledger.get(id)
             && let Some(stream) = self.streams.get_mut(&call.stream)
@@ -99,7 +101,7 @@ impl Filter {
         said
     }
 
-    fn say_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+    fn send_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         let is_slow = self.client_is_slow;
         let call = self.ledger.get_mut(id)?;
         let min_interval = call.min_interval(is_slow);
@@ -140,12 +142,12 @@ impl Filter {
         pending: &Pending,
     ) -> Result<(Payload, Verdict), Reason> {
         let rendered = self.try_render(now, id, pending);
-        self.share_figure(id);
+        self.share_value(id);
         let Some(call) = self.ledger.get_mut(id) else { return rendered };
         match &rendered {
             Ok((_, verdict)) => {
-                call.account.told_from_text += u64::from(pending.report.overheard);
-                call.tells(now);
+                call.account.sent_from_text += u64::from(pending.report.from_text);
+                call.note_sent(now);
                 if let Verdict::Repaired(repairs) = verdict {
                     call.account.repaired(*repairs);
                 }
@@ -168,10 +170,10 @@ impl Filter {
         };
         let policy = call.policy.of(call.tool.as_deref());
         let (messages, on_fall) = (policy.messages, policy.on_fall);
-        let said = Said::by(&pending.report);
+        let said = LastSent::by(&pending.report);
         // What is overheard stands for itself.
         let appends =
-            messages == Messages::Append && said.message.is_some() && !pending.report.overheard;
+            messages == Messages::Append && said.message.is_some() && !pending.report.from_text;
         let stream = self.streams.get_mut(&call.stream);
         if let (Some(stream), Some(figure)) = (stream, &pending.report.figure)
             && stream.replays
@@ -181,11 +183,12 @@ impl Filter {
             }
             stream.replays = false;
         }
-        let repeats = |(last, at): &(Said, Instant)| *last == said && now < *at + DUPLICATE_WITHIN;
-        if !appends && [&call.said, &call.beaten].into_iter().flatten().any(repeats) {
+        let repeats =
+            |(last, at): &(LastSent, Instant)| *last == said && now < *at + DUPLICATE_WITHIN;
+        if !appends && [&call.last_sent, &call.last_heartbeat].into_iter().flatten().any(repeats) {
             return Err(Reason::Duplicate);
         }
-        let told = call.meter.take(pending.report.figure.as_ref(), on_fall)?;
+        let emitted = call.meter.take(pending.report.figure.as_ref(), on_fall)?;
         let mut own = pending.report.message.clone();
         if let (true, Some(first), Some(more)) = (appends, &call.joined, &own) {
             own = Some(notification::join(first, more));
@@ -200,7 +203,7 @@ impl Filter {
             call.joined.clone_from(&call.last_message);
         }
         let mut repairs = pending.report.repairs;
-        if let Some(repair) = told.repair {
+        if let Some(repair) = emitted.repair {
             repairs.add(repair);
         }
         if appends {
@@ -218,18 +221,18 @@ impl Filter {
             let last = call.last_words().map(notification::message);
             message = Some(last.unwrap_or_else(running));
         }
-        let told = told.within_total(&mut repairs);
-        let bytes = write(call, &told, &token, message.as_ref(), &pending.report);
+        let emitted = emitted.within_total(&mut repairs);
+        let bytes = write(call, &emitted, &token, message.as_ref(), &pending.report);
         let payload = Payload::own(bytes).in_place_of(&pending.framing);
         Ok((payload, Verdict::Repaired(repairs)))
     }
 
     /// A client knows progress by its token: every call with that token has been told as much.
-    fn share_figure(&mut self, id: CallId) {
-        let told = self.ledger.get(id).and_then(|call| call.meter.told());
+    fn share_value(&mut self, id: CallId) {
+        let emitted = self.ledger.get(id).and_then(|call| call.meter.emitted());
         for holder in self.ledger.holders(id) {
             if let Some(call) = self.ledger.get_mut(holder) {
-                call.meter.raise_to(told);
+                call.meter.raise_to(emitted);
             }
         }
     }
@@ -241,25 +244,25 @@ impl Filter {
     }
 
     /// Breaks the silence of a call, if it is time (rules A1, A2).
-    fn beat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+    fn heartbeat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         let words_allowed = self.words_allowed(id);
-        let silent = self.heard_at;
-        self.next_beat(self.ledger.get(id)?).filter(|at| *at <= now)?;
+        let silent = self.received_at;
+        self.next_heartbeat(self.ledger.get(id)?).filter(|at| *at <= now)?;
         let call = self.ledger.get_mut(id)?;
         let token = call.token.as_ref()?.client.clone();
         let running = now.saturating_duration_since(call.opened);
         let policy = call.policy.of(call.tool.as_deref());
-        let elapsed = policy.heartbeat.value == BeatValue::Elapsed;
+        let elapsed = policy.heartbeat.value == HeartbeatValue::Elapsed;
         let estimates = policy.estimate && !call.figured;
         // Asked at each beat: what is known may have been read from a file meanwhile.
         let usual = call.tool.as_deref().filter(|_| estimates);
         let usual = usual.and_then(|tool| call.policy.learned.usual(tool));
         let expected = usual.map(|usual| usual.expected(running));
-        let told = match expected {
+        let emitted = match expected {
             Some(expected) => call.meter.estimate(expected.part()),
-            None => call.meter.beat(elapsed.then(|| running.as_secs_f64().round())),
+            None => call.meter.heartbeat(elapsed.then(|| running.as_secs_f64().round())),
         };
-        let told = told.ok()?;
+        let emitted = emitted.ok()?;
         let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
         let last = call.last_words().and_then(|text| json::words(text));
         let silence = now.saturating_duration_since(heard);
@@ -271,17 +274,18 @@ impl Filter {
         };
         let message = words_allowed.then(|| json::quote(&words));
         let bytes =
-            write(call, &told, &token, message.as_ref(), &super::dialect::Report::default());
+            write(call, &emitted, &token, message.as_ref(), &super::dialect::Report::default());
         let value = |text: &Bytes| json::number(text);
-        let total = told.total.as_ref().and_then(value);
-        call.beaten = Some((Said { value: value(&told.progress), total, message }, now));
-        call.beats(now, expected.is_some());
-        self.share_figure(id);
-        self.records.push_back(Record::Beat(id));
+        let total = emitted.total.as_ref().and_then(value);
+        call.last_heartbeat =
+            Some((LastSent { value: value(&emitted.progress), total, message }, now));
+        call.note_heartbeat(now, expected.is_some());
+        self.share_value(id);
+        self.events.push_back(FilterEvent::Heartbeat(id));
         Some(Payload::own(bytes))
     }
 
-    fn next_beat(&self, call: &Call) -> Option<Instant> {
+    fn next_heartbeat(&self, call: &Call) -> Option<Instant> {
         let wanted = call.policy.mode == Mode::Full
             && self.alive
             && call.token.is_some()
@@ -291,7 +295,9 @@ impl Filter {
             && call.meter.can_rise();
         let heartbeat = &call.policy.of(call.tool.as_deref()).heartbeat;
         wanted
-            .then(|| heartbeat::next_beat(heartbeat, call.opened, call.sent_at, call.server_spoke))
+            .then(|| {
+                heartbeat::next_heartbeat(heartbeat, call.opened, call.sent_at, call.server_spoke)
+            })
             .flatten()
             .map(|at| {
                 let stream = self.streams.get(&call.stream);
@@ -305,8 +311,8 @@ impl Filter {
     pub(crate) fn schedule(&mut self, id: CallId) {
         let Some(call) = self.ledger.get(id) else { return };
         let pending = call.pending.first().map(|first| (first.due, first.order));
-        let beat = self.next_beat(call).map(|at| (at, u64::MAX));
-        let wake = [pending, beat].into_iter().flatten().min();
+        let heartbeat = self.next_heartbeat(call).map(|at| (at, u64::MAX));
+        let wake = [pending, heartbeat].into_iter().flatten().min();
         let (before, stream) = (call.wake, call.stream);
         if before == wake {
             return;
@@ -367,7 +373,7 @@ impl Filter {
             call.client = call.client.take().or_else(|| client.cloned());
             call.revision = call.revision.or(self.revision);
             let summary = call.summary(id, now, outcome);
-            self.records.push_back(Record::Call(Box::new(summary)));
+            self.events.push_back(FilterEvent::Call(Box::new(summary)));
         }
     }
 
@@ -377,7 +383,7 @@ impl Filter {
         let (target, key) = (call.stream, Key::read(&call.id.client));
         // Of a large answer pieces may have been written before its id was known; and what another
         // request with the same token has to say may be written first and would have to say less.
-        let passing = self.streams.get(&target).is_some_and(|stream| stream.is_passing());
+        let passing = self.streams.get(&target).is_some_and(|stream| stream.is_midway());
         let shared = self.ledger.holders(id).len() > 1;
         if passing || shared || self.is_paced(Some(target)) {
             return;
@@ -386,7 +392,7 @@ impl Filter {
         for pending in call.pending.take() {
             match self.render(now, id, &pending) {
                 Ok((payload, verdict)) => {
-                    let judged = |number| Judged { number, call: Some(id), verdict };
+                    let judged = |number| MessageVerdict { number, call: Some(id), verdict };
                     let verdicts = pending.message.map(judged);
                     let item = Item {
                         order: 0,
@@ -427,7 +433,7 @@ impl Filter {
             }
             let timed_out = self.ledger.get(id).is_some_and(|call| call.task.is_none());
             if timed_out {
-                self.tell_cancelled(id, "no answer within the time allowed by the proxy");
+                self.send_cancelled(id, "no answer within the time allowed by the proxy");
                 let why = "the server did not answer within the time allowed";
                 self.answer_with_error(now, id, why, None, Outcome::TimedOut);
             } else {
@@ -480,7 +486,7 @@ impl Filter {
 
 fn write(
     call: &Call,
-    told: &Told,
+    emitted: &EmittedProgress,
     token: &Bytes,
     message: Option<&Bytes>,
     report: &super::dialect::Report,
@@ -492,5 +498,5 @@ fn write(
         members: &report.members,
         task: call.task.as_ref().map(|task| &task.text[..]),
     };
-    notification::write(told, &parts)
+    notification::write(emitted, &parts)
 }

@@ -22,7 +22,8 @@ impl StreamId {
     pub const NOWHERE: Self = Self(u64::MAX);
 }
 
-/// Bytes that wait to be written on one stream before its server is no longer read from.
+/// Bytes waiting to be written on one stream. Beyond the limit the server is not read until the
+/// client has read.
 pub const QUEUE_MAX: usize = 1 << 20;
 
 /// What a client stream carries.
@@ -129,7 +130,7 @@ impl From<Bytes> for Payload {
 
 /// Which part of a message a [`Transmit`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Fragment {
     /// All of it.
     Whole,
     /// A piece of a message that is too large to be held; more follow.
@@ -144,7 +145,7 @@ pub struct Transmit {
     /// The bytes, and whether they have a frame.
     pub payload: Payload,
     /// Which part of a message they are.
-    pub part: Part,
+    pub part: Fragment,
 }
 
 /// When an answer may be written, seen from the last notification of its request.
@@ -177,12 +178,12 @@ pub(crate) struct Item {
     pub(crate) payload: Payload,
     pub(crate) guards: Vec<Guard>,
     /// Verdicts that become true when it is written.
-    pub(crate) verdicts: Vec<Judged>,
+    pub(crate) verdicts: Vec<MessageVerdict>,
 }
 
 /// What becomes of a message of the server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Judged {
+pub(crate) struct MessageVerdict {
     /// Its number.
     pub(crate) number: u64,
     /// The call that it is about, if that is known.
@@ -264,7 +265,7 @@ impl Stream {
 
     /// Whether a large message is passing: nothing may be said beside it (rule G5). So it is already
     /// while it waits in the queue: it would be glued to what is said now.
-    pub(crate) fn is_passing(&self) -> bool {
+    pub(crate) fn is_midway(&self) -> bool {
         self.midway.is_some() || self.pieces > 0
     }
 
@@ -305,14 +306,17 @@ impl Stream {
 
     /// The client has given up the request that it calls `id`: no progress of it may follow, even if
     /// it waits for its turn before the answer. What becomes of the messages it was in.
-    pub(crate) fn purge(&mut self, id: &Key) -> Vec<Judged> {
+    pub(crate) fn purge(&mut self, id: &Key) -> Vec<MessageVerdict> {
         let mut verdicts = Vec::new();
         let about = ItemKind::Progress(id.clone());
         while let Some(index) = self.queue.iter().position(|item| item.kind == about) {
             verdicts.extend(self.take(index).into_iter().flat_map(|item| item.verdicts));
         }
         let late = Verdict::Withheld(Reason::Late);
-        verdicts.into_iter().map(|judged: Judged| Judged { verdict: late, ..judged }).collect()
+        verdicts
+            .into_iter()
+            .map(|judged: MessageVerdict| MessageVerdict { verdict: late, ..judged })
+            .collect()
     }
 
     /// What was given out is written.

@@ -7,23 +7,22 @@ use bytes::Bytes;
 use crate::progress::correlate::call::{CallId, Outcome};
 use crate::progress::correlate::id_mapping::{spliced, within};
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::gate::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict, Payload, StreamId};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::progress::{AnswerRepairs, Filter, Origin};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
 
-/// The longest result or error that is rewritten, in bytes; larger ones pass as they are.
+/// The longest result or error, in bytes, that is rewritten. A longer answer is forwarded as it is.
 const REWRITE_MAX: usize = 1 << 20;
 
-/// The longest result whose success is looked at, in bytes: what says that it has failed is short, and to
-/// read a large one through would cost more than it is worth.
+/// The longest result, in bytes, that is searched for `isError`. A result that reports a failure is
+/// short, and reading a large result costs too much.
 const OUTCOME_MAX: usize = 4 << 10;
 
 /// What becomes of an answer.
-pub(crate) struct JudgedAnswer {
+pub(crate) struct RepairedAnswer {
     pub(crate) payload: Option<Payload>,
     pub(crate) guard: Option<Guard>,
     pub(crate) verdict: Verdict,
@@ -31,14 +30,14 @@ pub(crate) struct JudgedAnswer {
     pub(crate) stream: Option<StreamId>,
 }
 
-impl JudgedAnswer {
+impl RepairedAnswer {
     fn withheld(reason: Reason) -> Self {
         let verdict = Verdict::Withheld(reason);
         Self { payload: None, guard: None, verdict, call: None, stream: None }
     }
 
     /// It is for nobody that is known, and goes where such messages go.
-    fn stray(message: &Message, place: Result<Option<StreamId>, Reason>) -> Self {
+    fn fallback_stream(message: &Message, place: Result<Option<StreamId>, Reason>) -> Self {
         let Ok(stream) = place else { return Self::withheld(Reason::OrphanAnswer) };
         let payload = Some(Payload::of(message));
         Self { payload, guard: None, verdict: Verdict::Forwarded, call: None, stream }
@@ -70,7 +69,7 @@ impl Filter {
             kind: ItemKind::Answer,
             payload,
             guards: judged.guard.into_iter().collect(),
-            verdicts: vec![Judged { number, call: judged.call, verdict }],
+            verdicts: vec![MessageVerdict { number, call: judged.call, verdict }],
         };
         self.enqueue(judged.stream, item);
     }
@@ -82,7 +81,7 @@ impl Filter {
         origin: Origin,
         message: &Message,
         done: Repairs,
-    ) -> JudgedAnswer {
+    ) -> RepairedAnswer {
         let Some(key) = message.id_key() else {
             // An error without id is legal: the request could not be read. A result is not.
             let missing = message.id().is_none_or(|id| *id == *b"null");
@@ -90,22 +89,22 @@ impl Filter {
             let withhold =
                 result && (missing && self.policy.answers.missing_id || self.policy.remap);
             return if withhold {
-                JudgedAnswer::withheld(Reason::MissingId)
+                RepairedAnswer::withheld(Reason::MissingId)
             } else {
-                JudgedAnswer::stray(message, self.stray(origin))
+                RepairedAnswer::fallback_stream(message, self.fallback_stream(origin))
             };
         };
         if self.is_answer_to_us(&key) {
-            return JudgedAnswer::withheld(Reason::OwnRequest);
+            return RepairedAnswer::withheld(Reason::OwnRequest);
         }
         let exact = self.ledger.by_id(&key);
         let Some(id) = self.answered_on(origin, &key) else {
             return self.answer_to_nobody(origin, &key, message);
         };
-        self.speaks_on(origin, id);
+        self.rebind_stream(origin, id);
         let guard = self.guard_of(id);
         let Some(call) = self.ledger.get(id) else {
-            return JudgedAnswer::withheld(Reason::OrphanAnswer);
+            return RepairedAnswer::withheld(Reason::OrphanAnswer);
         };
         let switches = call.policy.answers;
         let bare = (call.bare_results || call.policy.bare_results) && call.is_tool_call();
@@ -128,7 +127,7 @@ impl Filter {
         let verdict =
             if repairs.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(repairs) };
         let (payload, guard) = (Some(payload), Some(guard));
-        JudgedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
+        RepairedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
     }
 
     /// The call that an answer with this id is for.
@@ -173,17 +172,17 @@ impl Filter {
         self.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
     }
 
-    fn answer_to_nobody(&mut self, origin: Origin, key: &Key, message: &Message) -> JudgedAnswer {
+    fn answer_to_nobody(&mut self, origin: Origin, key: &Key, message: &Message) -> RepairedAnswer {
         let passes = !self.policy.answers.orphan_answer || self.ledger.overflowed;
         // Where clients share the server it could be another one's.
         if passes && !self.policy.remap {
-            return JudgedAnswer::stray(message, self.stray(origin));
+            return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
         if self.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended) && !self.policy.remap {
             self.ledger.answered_after_all(key);
-            return JudgedAnswer::stray(message, self.stray(origin));
+            return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        JudgedAnswer::withheld(self.why_orphan(key))
+        RepairedAnswer::withheld(self.why_orphan(key))
     }
 
     /// Why an answer with this id, which is no open request's, is withheld.

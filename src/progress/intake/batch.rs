@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::answer::JudgedAnswer;
+use super::answer::RepairedAnswer;
 use super::server::Unread;
 use crate::progress::correlate::call::{CallId, Pending};
-use crate::progress::gate::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict, Payload, StreamId};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::progress::{Filter, Origin};
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
@@ -36,7 +36,7 @@ struct Group {
     stream: Option<StreamId>,
     kept: Vec<Bytes>,
     guards: Vec<Guard>,
-    verdicts: Vec<Judged>,
+    verdicts: Vec<MessageVerdict>,
 }
 
 impl Filter {
@@ -75,7 +75,7 @@ impl Filter {
                 self.record(number, judged.call, judged.verdict);
                 continue;
             };
-            let stream = self.open_or_home(judged.stream);
+            let stream = self.open_or_session_stream(judged.stream);
             let place = groups.iter().position(|group| group.stream == stream);
             let place = place.unwrap_or_else(|| {
                 groups.push(Group { stream, ..Group::default() });
@@ -85,7 +85,7 @@ impl Filter {
                 group.guards.extend(judged.guard);
                 group.kept.push(payload.to_bytes());
                 let (call, verdict) = (judged.call, judged.verdict);
-                group.verdicts.push(Judged { number, call, verdict });
+                group.verdicts.push(MessageVerdict { number, call, verdict });
             }
         }
         self.send_groups(message, groups, untouched);
@@ -98,7 +98,7 @@ impl Filter {
             if let (None, Framing::Within(frame)) = (elements.peek(), message.framing()) {
                 element = element.framed(Framing::Apart(Some(frame.clone())));
             }
-            self.at_work = Some((self.stray(origin).ok().flatten(), element.clone()));
+            self.at_work = Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
             self.judge(now, origin, &element, Repairs::from_iter([Repair::Batch]));
         }
     }
@@ -134,7 +134,7 @@ impl Filter {
     fn judge_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
         if element.kind() == Kind::Response {
             let judged = self.judge_answer(now, origin, element, Repairs::default());
-            let JudgedAnswer { payload, guard, verdict, call, stream } = judged;
+            let RepairedAnswer { payload, guard, verdict, call, stream } = judged;
             return Element { stream, payload, guard, verdict, call };
         }
         if self.policy.remap && !matches!(element.kind(), Kind::Request | Kind::Notification) {
@@ -143,7 +143,7 @@ impl Filter {
         let placed = self.placed(origin, element);
         if element.kind() == Kind::Notification {
             self.server_notification(now, element);
-            self.overhear_log(now, origin, element);
+            self.text_from_log(now, origin, element);
         }
         match placed {
             Err(reason) => Element::withheld(None, reason),
@@ -157,7 +157,7 @@ impl Filter {
     /// The stream of the call that progress is about.
     fn progress_place(&mut self, origin: Origin, element: &Message) -> Option<StreamId> {
         let meant = self.many.then(|| self.stream_meant(origin, element, false)).flatten();
-        meant.or_else(|| self.stray(origin).ok().flatten())
+        meant.or_else(|| self.fallback_stream(origin).ok().flatten())
     }
 
     /// Progress inside an array: there is no later moment for it.
@@ -167,7 +167,7 @@ impl Filter {
             Err(Unread::Withheld(call, reason)) => return Element::withheld(call, reason),
             Err(Unread::NotTaken(id, about)) => {
                 let call = self.ledger.get(id);
-                let payload = call.map(|call| self.in_clients_words(call, message, &about));
+                let payload = call.map(|call| self.with_client_names(call, message, &about));
                 let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
                 return Element { stream, payload, guard: None, verdict, call: Some(id) };
             }
@@ -178,7 +178,7 @@ impl Filter {
         }
         let call = self.ledger.get(id);
         let stream = call.map(|call| call.stream);
-        let raw = call.and_then(|call| self.as_told(call, message, &report));
+        let raw = call.and_then(|call| self.as_sent(call, message, &report));
         let framing = message.framing().clone();
         let pending = Pending {
             message: None,

@@ -5,24 +5,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::progress::clients;
 use crate::progress::clients::Client;
-use crate::progress::correlate::call::{Call, CallId, Name, Opened, Outcome};
+use crate::progress::correlate::call::{Call, CallId, MappedId, Opened, Outcome};
 use crate::progress::correlate::id_mapping::{is_plain, spliced, within};
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::gate::stream::{Payload, StreamId};
 use crate::progress::policy::ask::tool_of;
-use crate::progress::{Filter, Mode, Pacing, Record};
-use crate::protocol::json;
+use crate::progress::{Filter, FilterEvent, Mode, Pacing, clients};
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
+use crate::protocol::{json, mcp};
 
 /// What is written of a call that is opened.
-pub(crate) struct Opening {
-    pub(crate) id: Name,
-    pub(crate) token: Option<Name>,
+pub(crate) struct CallDraft {
+    pub(crate) id: MappedId,
+    pub(crate) token: Option<MappedId>,
     revision: Option<Revision>,
     lacks_token: bool,
     client: Option<Arc<Client>>,
@@ -54,7 +52,7 @@ impl Filter {
                 return Bytes::from(text).into();
             }
             Kind::Opaque | Kind::Noise if self.policy.remap => {
-                return self.not_passed_on(stream, message);
+                return self.refuse_unreadable(stream, message);
             }
             // What we do not understand the server may: its answers are no orphans.
             Kind::Opaque => self.ledger.overflowed = true,
@@ -77,8 +75,8 @@ impl Filter {
             self.ledger.overflowed = true;
             return;
         };
-        let opening = Opening {
-            id: Name::same(key.to_json(), key),
+        let draft = CallDraft {
+            id: MappedId::same(key.to_json(), key),
             token: None,
             revision: None,
             // It may have one: it was not read.
@@ -88,21 +86,21 @@ impl Filter {
             asks_for_task: false,
             about_task: None,
         };
-        self.enter(now, stream, &method, None, opening);
+        self.enter(now, stream, &method, None, draft);
     }
 
     fn open_call(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         let (Some(id), Some(key)) = (message.id(), message.id_key()) else {
             if self.policy.remap {
-                return self.not_passed_on(stream, message);
+                return self.refuse_unreadable(stream, message);
             }
             self.ledger.overflowed = true;
             return message.raw().clone().into();
         };
         if self.policy.remap && message.repeats_a_key() {
-            return self.not_passed_on(stream, message);
+            return self.refuse_unreadable(stream, message);
         }
-        self.take_what_was_put_off();
+        self.apply_pending_policy();
         let params = message.params().unwrap_or_default();
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let date = json::member(&meta, mcp::META_REVISION);
@@ -113,8 +111,8 @@ impl Filter {
         let lacks_token = is_tool_call && text.is_none();
         let token =
             text.and_then(|text| self.policy.token_in(message, &params, tool.as_deref(), text));
-        let opening = Opening {
-            id: Name::same(id, key),
+        let draft = CallDraft {
+            id: MappedId::same(id, key),
             token,
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
             lacks_token,
@@ -128,14 +126,14 @@ impl Filter {
                 .and_then(|id| Key::read(&id)),
         };
         if method == mcp::INITIALIZE {
-            self.meet_client(stream, &params);
+            self.learn_client(stream, &params);
         } else if method == mcp::SET_LEVEL {
-            self.client_asks_for_logs();
+            self.client_sets_level();
         }
         if self.policy.remap {
-            return self.remapped(now, stream, message, &method, tool, opening);
+            return self.remapped(now, stream, message, &method, tool, draft);
         }
-        self.enter(now, stream, &method, tool, opening);
+        self.enter(now, stream, &method, tool, draft);
         self.as_asked(message)
     }
 
@@ -150,57 +148,58 @@ impl Filter {
         stream: StreamId,
         method: &str,
         tool: Option<String>,
-        opening: Opening,
+        draft: CallDraft,
     ) -> Option<CallId> {
         let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
         // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
-        let own = |name: Name| Name { client: Bytes::copy_from_slice(&name.client), ..name };
-        let token = opening.token.as_ref();
+        let own =
+            |name: MappedId| MappedId { client: Bytes::copy_from_slice(&name.client), ..name };
+        let token = draft.token.as_ref();
         let copy = self.policy.copy_of(method, tool.as_deref(), token);
         let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
-        let shadow = self.part == crate::progress::correlate::session_split::Part::Session;
+        let shadow = self.part == crate::progress::correlate::session_split::FilterRole::Session;
         let id = self.ledger.open(Call {
             shadow,
             stream,
             policy: Arc::clone(self.policy.now()),
             paired: None,
-            id: own(opening.id),
-            token: opening.token.map(own),
+            id: own(draft.id),
+            token: draft.token.map(own),
             method: method.into(),
             tool,
-            revision: opening.revision,
-            lacks_token: opening.lacks_token,
-            client: opening.client,
-            trace: opening.trace,
+            revision: draft.revision,
+            lacks_token: draft.lacks_token,
+            client: draft.client,
+            trace: draft.trace,
             opened: now,
-            asks_for_task: opening.asks_for_task,
+            asks_for_task: draft.asks_for_task,
             task: None,
-            about_task: opening.about_task,
+            about_task: draft.about_task,
             meter: crate::progress::gate::meter::Meter::default(),
-            pending: crate::progress::correlate::call::Waiting::default(),
+            pending: crate::progress::correlate::call::PendingQueue::default(),
             sent_at: None,
-            first_told: None,
+            first_sent: None,
             silence: (Duration::ZERO, now),
-            said: None,
-            beaten: None,
+            last_sent: None,
+            last_heartbeat: None,
             last_message: None,
             joined: None,
             server_spoke: false,
-            counts: false,
-            counter: None,
+            has_protocol_value: false,
+            text_counter: None,
             figured: false,
             last_of: None,
             bare_results: false,
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
-            account: crate::progress::Account::default(),
+            account: crate::progress::CallStats::default(),
             error_code: None,
         })?;
         if let Some(copy) = copy {
             self.ledger.learn(&copy, id);
         }
         if !shadow {
-            self.records.push_back(Record::Opened(id));
+            self.events.push_back(FilterEvent::Opened(id));
         }
         self.schedule(id);
         Some(id)
@@ -221,7 +220,7 @@ impl Filter {
     }
 
     /// Learns from `initialize` who the client is.
-    fn meet_client(&mut self, stream: StreamId, params: &Bytes) {
+    fn learn_client(&mut self, stream: StreamId, params: &Bytes) {
         let info = json::member(params, "clientInfo").unwrap_or_default();
         let (name, version) = name_and_version(&info);
         // Where several clients share the server, each would speak for all.
@@ -306,7 +305,7 @@ impl Filter {
         let known = self.ledger.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {
             // Its server may read another id than we do.
-            self.tell_cancelled(call, "the client has cancelled it");
+            self.send_cancelled(call, "the client has cancelled it");
         }
         // A client must not cancel `initialize`; if it does, that changes nothing.
         if self.ledger.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
@@ -319,7 +318,7 @@ impl Filter {
     }
 
     /// Tells the server that nobody waits for a call any more.
-    pub(crate) fn tell_cancelled(&mut self, call: CallId, reason: &str) {
+    pub(crate) fn send_cancelled(&mut self, call: CallId, reason: &str) {
         let Some(call) = self.ledger.get(call) else { return };
         let id = call.id.server.to_json();
         let reason = json::quote(reason);

@@ -6,15 +6,14 @@
 
 use std::time::Instant;
 
-use crate::progress::correlate::call::{Call, Said};
+use crate::progress::correlate::call::{Call, LastSent};
 use crate::progress::gate::stream::{StreamId, StreamKind};
 use crate::progress::policy::{Coalesce, Messages};
 use crate::progress::verdict::Verdict;
 use crate::progress::{Filter, Mode, Pacing};
-use crate::protocol::json;
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
-/// The longest text that is read this way, in bytes.
+/// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
 const LENGTH_MAX: usize = 4 << 10;
 
 /// One notification, in parts of its text.
@@ -47,9 +46,9 @@ impl Filter {
         if !ready || !call.meter.rise(plain.progress, plain.total) {
             return false;
         }
-        call.tell(now, &plain);
+        call.note_plain(now, &plain);
         let is_unplanned = call.wake.is_none();
-        self.heard_at = Some(now);
+        self.received_at = Some(now);
         self.messages += 1;
         let number = self.messages;
         self.record(number, Some(id), Verdict::Forwarded);
@@ -71,7 +70,7 @@ impl Filter {
         }) && self.policy.mode != Mode::Observe
             && !self.policy.remap
             && !self.client_is_slow
-            && self.passing.is_empty()
+            && self.large_messages.is_empty()
     }
 }
 
@@ -81,13 +80,13 @@ impl Call {
         self.pending.first().is_none() && self.last_of.is_none() && self.task.is_none()
     }
 
-    fn tell(&mut self, now: Instant, plain: &Plain<'_>) {
+    fn note_plain(&mut self, now: Instant, plain: &Plain<'_>) {
         self.account.received += 1;
         self.server_spoke = true;
-        self.counts = true;
+        self.has_protocol_value = true;
         self.figured = true;
-        self.tells(now);
-        let said = Said {
+        self.note_sent(now);
+        let said = LastSent {
             value: Some(plain.progress),
             total: plain.total.map(|(_, value)| value),
             message: plain.message.map(bytes::Bytes::copy_from_slice),

@@ -4,7 +4,7 @@
 use crate::progress::correlate::id_mapping::spliced;
 use crate::progress::correlate::place::Placed;
 use crate::progress::correlate::session_split;
-use crate::progress::gate::stream::{Item, Part, Payload, StreamId, StreamKind, Transmit};
+use crate::progress::gate::stream::{Fragment, Item, Payload, StreamId, StreamKind, Transmit};
 use crate::progress::verdict::Reason;
 use crate::progress::{Filter, Mode, Origin, transmit};
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -12,12 +12,12 @@ use crate::protocol::jsonrpc::{Kind, Message};
 impl Filter {
     /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.
     pub(crate) fn observed(&mut self, origin: Origin, message: &Message) -> bool {
-        if self.part != session_split::Part::Whole || !self.many && !self.pairs {
-            return self.observe(self.home, Payload::of(message), Part::Whole);
+        if self.part != session_split::FilterRole::Whole || !self.many && !self.pairs {
+            return self.observe(self.session_stream, Payload::of(message), Fragment::Whole);
         }
         if message.kind() != Kind::Batch && !self.is_split(message) {
             let Ok((stream, payload)) = self.observed_place(origin, message) else { return true };
-            return self.observe(stream, payload, Part::Whole);
+            return self.observe(stream, payload, Fragment::Whole);
         }
         let elements = message.elements().map(|element| self.observed_place(origin, &element));
         let placed: Vec<Placed> = elements.collect();
@@ -27,10 +27,10 @@ impl Filter {
             && !self.policy.remap
             && placed.iter().all(together)
         {
-            return self.observe(stream, Payload::of(message), Part::Whole);
+            return self.observe(stream, Payload::of(message), Fragment::Whole);
         }
         for (stream, payload) in placed.into_iter().flatten() {
-            self.observe(stream, payload, Part::Whole);
+            self.observe(stream, payload, Fragment::Whole);
         }
         true
     }
@@ -40,9 +40,9 @@ impl Filter {
         &mut self,
         stream: Option<StreamId>,
         payload: Payload,
-        part: Part,
+        part: Fragment,
     ) -> bool {
-        let open = self.open_or_home(stream).and_then(|id| self.streams.get_mut(&id));
+        let open = self.open_or_session_stream(stream).and_then(|id| self.streams.get_mut(&id));
         let Some(stream) = open else { return false };
         stream.observed.push_back(Transmit { payload, part });
         true
@@ -52,7 +52,10 @@ impl Filter {
     pub(crate) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
         let kind = self.streams.get(&stream).map(|stream| stream.kind);
         let needed = kind == Some(StreamKind::Exchange) || self.policy.remap;
-        if self.policy.mode == Mode::Observe && self.part == session_split::Part::Whole && needed {
+        if self.policy.mode == Mode::Observe
+            && self.part == session_split::FilterRole::Whole
+            && needed
+        {
             let Transmit { payload, part } = transmit(item);
             self.observe(Some(stream), payload, part);
             return;
@@ -81,7 +84,7 @@ impl Filter {
             return if self.policy.remap {
                 Err(Reason::OrphanAnswer)
             } else {
-                self.stray(origin).map(|stream| (stream, Payload::of(message)))
+                self.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
             };
         };
         let stream = self.ledger.get(id).map(|call| call.stream);
@@ -100,7 +103,7 @@ impl Filter {
             match self.attribute(&report.about, origin) {
                 Ok((id, _)) => {
                     let call = self.ledger.get(id)?;
-                    let payload = self.in_clients_words(call, message, &report.about);
+                    let payload = self.with_client_names(call, message, &report.about);
                     return Some(Ok((Some(call.stream), payload)));
                 }
                 Err(reason) => why = reason,

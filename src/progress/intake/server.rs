@@ -8,15 +8,14 @@ use crate::progress::correlate::call::{CallId, Pending};
 use crate::progress::correlate::place::Placed;
 use crate::progress::dialect::{About, Dialect, Fields, Report};
 use crate::progress::gate::notification;
-use crate::progress::gate::stream::{Item, ItemKind, Judged, Payload};
+use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict, Payload};
 use crate::progress::policy::{Coalesce, Scale};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::progress::{Fate, Filter, Mode, Origin};
-use crate::protocol::json;
+use crate::progress::{Disposition, Filter, Mode, Origin};
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
-/// Places in a line of text where an answer is looked for.
+/// Positions in a line of text at which an answer is searched.
 const BRACES_MAX: usize = 16;
 
 /// Why nothing comes of a message that a dialect claims.
@@ -41,18 +40,28 @@ pub(crate) struct Arrived {
 
 impl Filter {
     /// Takes a message of the server.
-    pub fn server_message(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        if self.is_stranger(message) {
-            self.heard_at = Some(now);
-            return Fate::Stranger;
+    pub fn server_message(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Disposition {
+        if self.is_of_another_filter(message) {
+            self.received_at = Some(now);
+            return Disposition::NotMine;
         }
         self.server_message_here(now, origin, message)
     }
 
     /// Takes a message of the server that no other filter of the session knows of.
-    pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        self.heard_at = Some(now);
-        self.at_work = Some((self.stray(origin).ok().flatten(), message.clone()));
+    pub fn server_message_here(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Disposition {
+        self.received_at = Some(now);
+        self.at_work = Some((self.fallback_stream(origin).ok().flatten(), message.clone()));
         if self.policy.mode == Mode::Observe && self.observed(origin, message) {
             self.at_work = None;
         }
@@ -60,12 +69,12 @@ impl Filter {
             Some((text, answer)) => {
                 self.judge(now, origin, &Message::parse(text.clone()), Repairs::default());
                 self.judge(now, origin, &answer, Repairs::default());
-                Fate::Noise(text)
+                Disposition::NotAMessage(text)
             }
             None => self.judge(now, origin, message, Repairs::default()),
         };
         self.at_work = None;
-        if self.policy.mode == Mode::Observe && !self.many { Fate::Taken } else { fate }
+        if self.policy.mode == Mode::Observe && !self.many { Disposition::Consumed } else { fate }
     }
 
     pub(crate) fn judge(
@@ -74,18 +83,18 @@ impl Filter {
         origin: Origin,
         message: &Message,
         done: Repairs,
-    ) -> Fate {
+    ) -> Disposition {
         if message.kind() == Kind::Batch || self.is_split(message) {
             self.several(now, origin, message);
-            return Fate::Taken;
+            return Disposition::Consumed;
         }
         self.messages += 1;
         let number = self.messages;
         match message.kind() {
             Kind::Noise => {
                 self.record(number, None, Verdict::Withheld(Reason::Noise));
-                self.overhear_noise(now, origin, message.raw());
-                return Fate::Noise(message.raw().clone());
+                self.text_from_stdout(now, origin, message.raw());
+                return Disposition::NotAMessage(message.raw().clone());
             }
             Kind::Response => self.answer(now, origin, message, number, done),
             Kind::Notification if self.claims_progress(message) => {
@@ -97,7 +106,7 @@ impl Filter {
                 let placed = self.placed(origin, message);
                 self.server_notification(now, message);
                 self.forward(placed, (number, about), ItemKind::Other, done);
-                self.overhear_log(now, origin, message);
+                self.text_from_log(now, origin, message);
             }
             Kind::Request => {
                 let placed = self.placed(origin, message);
@@ -113,7 +122,7 @@ impl Filter {
                 self.forward(self.placed(origin, message), (number, None), ItemKind::Other, done);
             }
         }
-        Fate::Taken
+        Disposition::Consumed
     }
 
     /// An answer to an open call that stands behind text on one line: a server that prints dots
@@ -151,7 +160,7 @@ impl Filter {
             Err(reason) => return self.record(number, call, Verdict::Withheld(reason)),
         };
         let verdict = if done.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(done) };
-        let verdicts = vec![Judged { number, call, verdict }];
+        let verdicts = vec![MessageVerdict { number, call, verdict }];
         self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });
     }
 
@@ -200,7 +209,7 @@ impl Filter {
             }
         }
         let (dialect, (id, mended, mut report)) = found?;
-        self.speaks_on(origin, id);
+        self.rebind_stream(origin, id);
         let Some(call) = self.ledger.get_mut(id) else {
             return Err(Unread::Withheld(None, Reason::Unknown));
         };
@@ -247,7 +256,7 @@ impl Filter {
             report.figure = said.filter_map(|text| extract.figure(&json::words(text)?)).next();
         }
         call.figured |= report.figure.is_some();
-        call.counts |= report.figure.is_some();
+        call.has_protocol_value |= report.figure.is_some();
         Ok((id, report))
     }
 
@@ -294,7 +303,7 @@ impl Filter {
             let about = passes.map(|(id, _)| id);
             let call = passes.and_then(|(id, about)| {
                 let call = self.ledger.get(id)?;
-                Some((Some(call.stream), self.in_clients_words(call, message, about)))
+                Some((Some(call.stream), self.with_client_names(call, message, about)))
             });
             let placed = call.map_or_else(|| self.placed(origin, message), Ok);
             self.forward(placed, (number, about), ItemKind::Other, Repairs::default());
@@ -312,7 +321,7 @@ impl Filter {
                 let call = self.ledger.get(id);
                 let arrived = Arrived {
                     number: (!keep).then_some(number),
-                    raw: call.and_then(|call| self.as_told(call, message, &report)),
+                    raw: call.and_then(|call| self.as_sent(call, message, &report)),
                     framing: message.framing().clone(),
                     bytes: message.raw().len(),
                 };

@@ -13,15 +13,13 @@ use super::server::{Arrived, apply_scale};
 use crate::progress::correlate::call::{Call, CallId, Counter};
 use crate::progress::correlate::ladder::{only, sole};
 use crate::progress::correlate::place::GIVEN_UP;
-use crate::progress::dialect;
-use crate::progress::dialect::{About, Source};
-use crate::progress::gate::meter::Figure;
+use crate::progress::dialect::{About, TextSource};
+use crate::progress::gate::meter::ProgressValue;
 use crate::progress::verdict::Reason;
-use crate::progress::{Filter, Origin};
-use crate::protocol::json;
+use crate::progress::{Filter, Origin, dialect};
 use crate::protocol::jsonrpc::{Key, Message};
-use crate::protocol::mcp;
 use crate::protocol::terminal::Terminal;
+use crate::protocol::{json, mcp};
 
 /// What was written.
 enum Text<'a> {
@@ -36,7 +34,7 @@ const COUNTER_KEPT: Duration = Duration::from_secs(10);
 
 /// Whether a figure is one of the counter that is followed, or begins the next one: a program that shows
 /// files and bytes in turn has one bar for both, and that is moved by one of them.
-fn follows(counter: &mut Option<Counter>, heard: Instant, figure: &Figure) -> bool {
+fn follows(counter: &mut Option<Counter>, heard: Instant, figure: &ProgressValue) -> bool {
     let total = figure.total.as_ref().map(|total| total.value);
     let is_other = counter.as_ref().is_some_and(|last| {
         let is_done = last.total.is_some_and(|total| last.value >= total);
@@ -50,17 +48,17 @@ fn follows(counter: &mut Option<Counter>, heard: Instant, figure: &Figure) -> bo
 
 impl Filter {
     /// Takes a line that the server has written somewhere, as a terminal would show it.
-    pub fn overheard(&mut self, now: Instant, source: Source, line: &str) {
+    pub fn overheard(&mut self, now: Instant, source: TextSource, line: &str) {
         if self.policy.listens_to(source) {
-            self.heard_at = Some(now);
-            let meant = self.sole_candidate(now, Origin::Wire, None);
+            self.received_at = Some(now);
+            let meant = self.sole_candidate(now, Origin::Shared, None);
             self.take_text(now, meant, source, Text::Line(line));
         }
     }
 
     /// Takes what a line on the wire says that is no message.
-    pub(crate) fn overhear_noise(&mut self, now: Instant, origin: Origin, text: &[u8]) {
-        if !self.policy.listens_to(Source::Stdout) {
+    pub(crate) fn text_from_stdout(&mut self, now: Instant, origin: Origin, text: &[u8]) {
+        if !self.policy.listens_to(TextSource::Stdout) {
             return;
         }
         // Of a bar only its last state matters: all of them have come together.
@@ -70,13 +68,14 @@ impl Filter {
         terminal.flush(&mut |line| last = Some(line.to_owned()));
         if let Some(line) = last {
             let meant = self.sole_candidate(now, origin, None);
-            self.take_text(now, meant, Source::Stdout, Text::Line(&line));
+            self.take_text(now, meant, TextSource::Stdout, Text::Line(&line));
         }
     }
 
     /// Takes what a log notification says. It has been forwarded: a log stays one.
-    pub(crate) fn overhear_log(&mut self, now: Instant, origin: Origin, message: &Message) {
-        if message.method().as_deref() != Some(mcp::LOG) || !self.policy.listens_to(Source::Log) {
+    pub(crate) fn text_from_log(&mut self, now: Instant, origin: Origin, message: &Message) {
+        if message.method().as_deref() != Some(mcp::LOG) || !self.policy.listens_to(TextSource::Log)
+        {
             return;
         }
         let params = message.params().unwrap_or_default();
@@ -84,7 +83,7 @@ impl Filter {
         let logger = json::member(&params, "logger");
         let logger = logger.as_ref().and_then(|text| json::words(text));
         let meant = self.sole_candidate(now, origin, logger.as_deref());
-        self.take_text(now, meant, Source::Log, Text::Data(&data));
+        self.take_text(now, meant, TextSource::Log, Text::Data(&data));
     }
 
     /// The one call that text can be about: that of its stream, the one whose tool `logger` names, or
@@ -98,7 +97,7 @@ impl Filter {
         if let Some(call) = self.sole_call_on(origin) {
             return Ok(call);
         }
-        if self.is_spent(origin) {
+        if self.is_stale(origin) {
             return Err(Reason::Unknown);
         }
         // The server may not have noticed yet that nobody waits any more.
@@ -115,7 +114,7 @@ impl Filter {
     }
 
     /// The call that an object of a structured log names, where a dialect says how; `None` if it names none.
-    fn named_in(&self, source: Source, text: &Text<'_>) -> Option<Result<CallId, Reason>> {
+    fn named_in(&self, source: TextSource, text: &Text<'_>) -> Option<Result<CallId, Reason>> {
         let all = self.policy.everywhere().flat_map(|policy| &policy.dialects);
         let mut naming = all.filter_map(|dialect| dialect.that_names(source)).peekable();
         naming.peek()?;
@@ -145,12 +144,12 @@ impl Filter {
         &mut self,
         now: Instant,
         meant: Result<CallId, Reason>,
-        source: Source,
+        source: TextSource,
         text: Text<'_>,
     ) {
         let id = match self.named_in(source, &text).unwrap_or(meant) {
             Ok(id) => id,
-            Err(Reason::Ambiguous) => return self.taken_for_none(source),
+            Err(Reason::Ambiguous) => return self.withhold_ambiguous(source),
             Err(_) => return,
         };
         let Some(call) = self.ledger.get_mut(id).filter(|call| !call.shadow) else { return };
@@ -168,22 +167,22 @@ impl Filter {
             Text::Data(data) => dialect::read_json(source, data, policy),
         };
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
-        report.overheard = true;
+        report.from_text = true;
         apply_scale(&mut report, policy.scale);
-        if call.counts {
+        if call.has_protocol_value {
             // Its own figures may count something else.
             report.figure = None;
         }
-        if call.pending.last().is_some_and(|last| !last.report.overheard) {
+        if call.pending.last().is_some_and(|last| !last.report.from_text) {
             return call.account.withheld(Reason::Superseded);
         }
-        report.figure = report.figure.filter(|figure| follows(&mut call.counter, now, figure));
+        report.figure = report.figure.filter(|figure| follows(&mut call.text_counter, now, figure));
         call.figured |= report.figure.is_some();
         self.hold(now, id, Arrived::default(), report);
     }
 
     /// Several calls are active, so that text is about none of them; each is told why at its end.
-    fn taken_for_none(&mut self, source: Source) {
+    fn withhold_ambiguous(&mut self, source: TextSource) {
         let hears = |call: &Call| call.policy.hears(call.tool.as_deref(), source);
         let candidates = self.active(|call| call.token.is_some() && hears(call));
         let candidates: Vec<CallId> = candidates.collect();

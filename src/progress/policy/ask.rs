@@ -10,15 +10,14 @@ use std::ops::Range;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use crate::progress::correlate::call::Name;
+use crate::progress::correlate::call::MappedId;
 use crate::progress::correlate::id_mapping::{spliced, within};
 use crate::progress::durations::fnv_1a;
 use crate::progress::policy::{Mode, Policy};
 use crate::progress::{Filter, Payload};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
 
 /// Members of an object, by name.
 pub type Members = Map<String, Value>;
@@ -149,14 +148,14 @@ impl Policy {
         params: &Bytes,
         tool: Option<&str>,
         client: Bytes,
-    ) -> Option<Name> {
+    ) -> Option<MappedId> {
         let key = Key::read(&client)?;
         // One that stands there twice stays: we could change the one that is not read.
         let sole = || sole_member(&sole_member(params, "_meta")?, "progressToken");
         let ask = self.ask_of(tool).filter(|_| !request.repeats_a_key() && sole().is_some());
         Some(match ask.and_then(|ask| ask.token(&key)) {
-            Some(server) => Name { client, server, translated: true },
-            None => Name::same(client, key),
+            Some(server) => MappedId { client, server, translated: true },
+            None => MappedId::same(client, key),
         })
     }
 
@@ -170,7 +169,7 @@ impl Policy {
         &self,
         method: &str,
         tool: Option<&str>,
-        token: Option<&Name>,
+        token: Option<&MappedId>,
     ) -> Option<Key> {
         let copies = method == mcp::TOOLS_CALL && self.ask_of(tool)?.token_in_arguments;
         Some(match &token.filter(|_| copies)?.server {
@@ -236,7 +235,7 @@ impl Policy {
         &self,
         request: &Message,
         tool: Option<&str>,
-        token: Option<&Name>,
+        token: Option<&MappedId>,
     ) -> Vec<(Range<usize>, Bytes)> {
         let mut splices = Vec::new();
         if let Some(ask) = self.ask_of(tool)
@@ -343,7 +342,7 @@ impl Filter {
     }
 
     /// The client asks for log messages itself: what it says holds.
-    pub(crate) fn client_asks_for_logs(&mut self) {
+    pub(crate) fn client_sets_level(&mut self) {
         if self.level != Level::Asked {
             self.level = Level::Settled;
         }

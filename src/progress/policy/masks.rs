@@ -15,13 +15,14 @@ use crate::protocol::secret;
 /// What stands in the place of a secret.
 pub const MASK: &str = "***";
 
-/// Patterns of a route besides those that are built in. Each is tried on each line.
+/// Patterns (`mask`) of a route besides the built-in patterns. Every pattern is tried on every
+/// line.
 pub const PATTERNS_MAX: usize = 32;
 
-/// The longest pattern, in bytes.
+/// Bytes of one pattern (`mask`).
 pub const PATTERN_MAX: usize = 1 << 10;
 
-/// Memory of one compiled pattern, and of what it remembers while it runs, in bytes.
+/// Bytes of memory of one compiled pattern (`mask`), and of its cache at run time.
 const COMPILED_MAX: usize = 1 << 20;
 
 /// The group of a pattern that is masked.

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dialect::{self, Dialect, Source};
+use super::dialect::{self, Dialect, TextSource};
 use super::durations::Learned;
 use super::extract::Extract;
-use crate::progress::gate::meter::Figure;
+use crate::progress::gate::meter::ProgressValue;
 use crate::progress::policy::ask::{Ask, LogLevel, Members};
 use crate::progress::policy::masks::Masks;
 
@@ -77,7 +77,7 @@ pub enum Coalesce {
 
 /// The figure of a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum BeatValue {
+pub enum HeartbeatValue {
     /// The smallest step above the last figure.
     #[default]
     Lift,
@@ -97,7 +97,7 @@ pub struct Heartbeat {
     /// Age of the call after which it is left alone.
     pub max: Duration,
     /// Its figure.
-    pub value: BeatValue,
+    pub value: HeartbeatValue,
 }
 
 impl Default for Heartbeat {
@@ -107,7 +107,7 @@ impl Default for Heartbeat {
             after: Duration::from_secs(2),
             every: Duration::from_secs(5),
             max: Duration::from_secs(30 * 60),
-            value: BeatValue::Lift,
+            value: HeartbeatValue::Lift,
         }
     }
 }
@@ -178,7 +178,7 @@ impl Default for CallPolicy {
 
 impl CallPolicy {
     /// Whether text of `source` is taken for progress (rule A5).
-    pub fn listens_to(&self, source: Source) -> bool {
+    pub fn listens_to(&self, source: TextSource) -> bool {
         self.dialects.iter().any(|dialect| dialect.listens_to(source))
     }
 
@@ -188,7 +188,7 @@ impl CallPolicy {
     }
 
     /// The figure in a text that is overheard.
-    pub(crate) fn overheard_figure(&self, words: &str) -> Option<Figure> {
+    pub(crate) fn figure_in_text(&self, words: &str) -> Option<ProgressValue> {
         match &self.extract {
             Some(extract) => extract.figure(words),
             None => Extract::presets().figure(words),
@@ -307,12 +307,12 @@ impl Policy {
     }
 
     /// Whether text of `source` is taken for progress of any tool.
-    pub fn listens_to(&self, source: Source) -> bool {
+    pub fn listens_to(&self, source: TextSource) -> bool {
         self.mode == Mode::Full && self.everywhere().any(|policy| policy.listens_to(source))
     }
 
     /// Whether text of `source` is taken for progress of this tool.
-    pub(crate) fn hears(&self, tool: Option<&str>, source: Source) -> bool {
+    pub(crate) fn hears(&self, tool: Option<&str>, source: TextSource) -> bool {
         self.mode == Mode::Full && self.of(tool).listens_to(source)
     }
 

@@ -7,12 +7,12 @@ use crate::progress::Filter;
 use crate::progress::correlate::call::CallId;
 use crate::progress::correlate::ledger::Ledger;
 use crate::progress::correlate::session_split;
-use crate::progress::dialect::{Dialect, Fields, Report, Source};
+use crate::progress::dialect::{Dialect, Fields, Report, TextSource};
 use crate::progress::policy::{CallPolicy, Mode, Policy};
 use crate::protocol::jsonrpc::Message;
 
-/// Policies of open calls that are remembered besides the one of new calls. With more, new calls go by the
-/// newest of them until one is needed no longer.
+/// Policies of open calls that are remembered besides the policy of new calls. Beyond the limit new
+/// calls use the newest remembered policy until an older one is no longer needed.
 const OLDER_MAX: usize = 64;
 
 /// The policies that hold in one filter. Whatever is said of `Policy` itself is said of the one for new
@@ -80,7 +80,7 @@ impl Policies {
     }
 
     /// Whether text of `source` is taken for progress of any tool.
-    pub(crate) fn listens_to(&self, source: Source) -> bool {
+    pub(crate) fn listens_to(&self, source: TextSource) -> bool {
         self.all().any(|policy| policy.listens_to(source))
     }
 
@@ -140,7 +140,7 @@ impl Filter {
     }
 
     /// A call opens: what waited for the end of all others may hold now.
-    pub(crate) fn take_what_was_put_off(&mut self) {
+    pub(crate) fn apply_pending_policy(&mut self) {
         if self.policy.wanted.observes() != self.policy.now.observes() {
             let wanted = Arc::clone(&self.policy.wanted);
             self.take(&wanted);
@@ -155,9 +155,9 @@ impl Filter {
     /// Whether nothing is under way that goes by a policy. What the requests of a session share is never
     /// idle: they go by the policies of filters of their own.
     fn is_idle(&self) -> bool {
-        self.part == session_split::Part::Whole
+        self.part == session_split::FilterRole::Whole
             && self.ledger.iter().next().is_none()
-            && self.passing.is_empty()
+            && self.large_messages.is_empty()
             && self.is_drained()
     }
 

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::FilterGuard;
-use crate::progress::{Filter, Origin, Pacing, Part, StreamId, StreamKind, Transmit};
+use crate::progress::{Filter, Fragment, Origin, Pacing, StreamId, StreamKind, Transmit};
 use crate::protocol::jsonrpc::Message;
 
 impl FilterGuard {
@@ -29,7 +29,7 @@ impl FilterGuard {
         if let Some(emitter) = &mut self.emitter {
             emitter.command(Some(now), "passes");
             let payload = message.raw().clone().into();
-            emitter.told(now, stream, &Transmit { payload, part: Part::Whole });
+            emitter.told(now, stream, &Transmit { payload, part: Fragment::Whole });
             emitter.written(now, stream);
         }
     }

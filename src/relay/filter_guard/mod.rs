@@ -14,10 +14,10 @@ use bytes::Bytes;
 
 use crate::observe::events::{EventEmitter, FilterId};
 use crate::observe::transcript::settings;
-use crate::progress::dialect::Source;
+use crate::progress::dialect::TextSource;
 use crate::progress::{
-    Fate, Filter, Origin, Part, Payload, Policy, QUEUE_MAX, Reason, Record, StreamId, Transmit,
-    Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Origin, Payload, Policy, QUEUE_MAX, Reason,
+    StreamId, Transmit, Verdict,
 };
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 
@@ -31,22 +31,22 @@ pub struct FilterGuard {
     failed: Option<Box<Failed>>,
     emitter: Option<Box<EventEmitter>>,
     /// What the emitter knows, and nobody else has asked for yet.
-    recorded: VecDeque<Record>,
+    recorded: VecDeque<FilterEvent>,
 }
 
 /// What goes on once the filter has failed: everything is to be written as it came.
 #[derive(Debug, Default)]
 struct Failed {
     queue: VecDeque<(StreamId, Transmit)>,
-    records: VecDeque<Record>,
+    records: VecDeque<FilterEvent>,
     numbers: u64,
     /// A large message is passing that must be withheld.
     withholding: bool,
 }
 
 /// Tells of something that was decided, and before that whom it is about.
-fn decided(emitter: &mut EventEmitter, filter: &Filter, record: &Record) {
-    if let Record::Opened(call) | Record::TakenOver(call) = record
+fn decided(emitter: &mut EventEmitter, filter: &Filter, record: &FilterEvent) {
+    if let FilterEvent::Opened(call) | FilterEvent::TakenOver(call) = record
         && let Some(opened) = filter.opened(*call)
     {
         emitter.knows(&opened);
@@ -157,9 +157,9 @@ impl FilterGuard {
     }
 
     /// Plain forwarding, progress withheld.
-    fn forward(&mut self, stream: StreamId, message: &Message) -> Fate {
+    fn forward(&mut self, stream: StreamId, message: &Message) -> Disposition {
         if message.kind() == Kind::Noise {
-            return Fate::Noise(message.raw().clone());
+            return Disposition::NotAMessage(message.raw().clone());
         }
         let is_batch = message.kind() == Kind::Batch;
         let elements: Vec<Message> =
@@ -167,11 +167,11 @@ impl FilterGuard {
         let progress = self.is_progress(message) || elements.iter().any(|e| self.is_progress(e));
         let lost = self.policy.remap;
         if !progress && !lost {
-            self.push(stream, Payload::of(message), Part::Whole);
+            self.push(stream, Payload::of(message), Fragment::Whole);
         }
         for element in elements.iter().filter(|_| progress && !lost) {
             if !self.is_progress(element) {
-                self.push(stream, Payload::of(element), Part::Whole);
+                self.push(stream, Payload::of(element), Fragment::Whole);
             }
         }
         let verdict = if lost || (progress && !is_batch) {
@@ -182,9 +182,9 @@ impl FilterGuard {
         if let Some(failed) = &mut self.failed {
             failed.numbers += 1;
             let number = failed.numbers;
-            failed.records.push_back(Record::Message { number, call: None, verdict });
+            failed.records.push_back(FilterEvent::Message { number, call: None, verdict });
         }
-        Fate::Taken
+        Disposition::Consumed
     }
 
     fn is_progress(&self, message: &Message) -> bool {
@@ -192,7 +192,7 @@ impl FilterGuard {
             && message.method().is_some_and(|method| self.policy.claims(&method))
     }
 
-    fn push(&mut self, stream: StreamId, payload: Payload, part: Part) {
+    fn push(&mut self, stream: StreamId, payload: Payload, part: Fragment) {
         if let Some(failed) = &mut self.failed {
             failed.queue.push_back((stream, Transmit { payload, part }));
         }
@@ -200,7 +200,7 @@ impl FilterGuard {
 
     fn stream_of(&self, origin: Origin) -> StreamId {
         match origin {
-            Origin::Wire => self.home,
+            Origin::Shared => self.home,
             Origin::Stream(id) if self.filter.has_stream(id) => id,
             // It pairs with requests that are no longer known.
             Origin::Stream(_) => self.home,
@@ -241,7 +241,7 @@ impl FilterGuard {
         if let Some(emitter) = &mut self.emitter {
             emitter.overheard(now, line);
         }
-        self.try_with(|filter| filter.overheard(now, Source::Stderr, line));
+        self.try_with(|filter| filter.overheard(now, TextSource::Stderr, line));
         self.note();
     }
 
@@ -264,13 +264,18 @@ impl FilterGuard {
     }
 
     /// [`Filter::server_message`].
-    pub fn server_message(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
+    pub fn server_message(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Disposition {
         if let Some(emitter) = &mut self.emitter {
             emitter.server(now, origin, message.raw(), self.filter.messages() + 1);
         }
         let fate =
             self.judge(origin, message, |filter| filter.server_message(now, origin, message));
-        if let (Some(emitter), Fate::Noise(text)) = (&mut self.emitter, &fate) {
+        if let (Some(emitter), Disposition::NotAMessage(text)) = (&mut self.emitter, &fate) {
             emitter.noise(text);
         }
         self.note();
@@ -278,7 +283,12 @@ impl FilterGuard {
     }
 
     /// [`Filter::server_message_here`], of a message that was said to this filter before.
-    pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
+    pub fn server_message_here(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Disposition {
         self.here(now, origin, message, |emitter| emitter.command(Some(now), "here"))
     }
 
@@ -288,7 +298,7 @@ impl FilterGuard {
         now: Instant,
         origin: Origin,
         message: &Message,
-    ) -> Fate {
+    ) -> Disposition {
         let number = self.filter.messages() + 1;
         let tell = |emitter: &mut EventEmitter| emitter.moved(now, origin, message.raw(), number);
         self.here(now, origin, message, tell)
@@ -300,7 +310,7 @@ impl FilterGuard {
         origin: Origin,
         message: &Message,
         tell: impl FnOnce(&mut EventEmitter),
-    ) -> Fate {
+    ) -> Disposition {
         if let Some(emitter) = self.emitter.as_deref_mut() {
             tell(emitter);
         }
@@ -317,7 +327,7 @@ impl FilterGuard {
         let is_plain = plain == Some(true);
         if let Some(emitter) = self.emitter.as_mut().filter(|_| is_plain) {
             emitter.server(now, Origin::Stream(stream), text, number);
-            let transmit = Transmit { payload: text.clone().into(), part: Part::Whole };
+            let transmit = Transmit { payload: text.clone().into(), part: Fragment::Whole };
             emitter.told(now, stream, &transmit);
             self.note();
             self.written(now, stream);
@@ -329,13 +339,13 @@ impl FilterGuard {
         &mut self,
         origin: Origin,
         message: &Message,
-        question: impl FnOnce(&mut Filter) -> Fate,
-    ) -> Fate {
+        question: impl FnOnce(&mut Filter) -> Disposition,
+    ) -> Disposition {
         let failed_before = self.failed.is_some();
         match self.try_with(question) {
             Some(fate) => fate,
             // What the filter was at work on when it failed has been salvaged.
-            None if !failed_before => Fate::Taken,
+            None if !failed_before => Disposition::Consumed,
             None => self.forward(self.stream_of(origin), message),
         }
     }
@@ -347,7 +357,7 @@ impl FilterGuard {
         origin: Origin,
         head: Bytes,
         text: Range<usize>,
-    ) -> Fate {
+    ) -> Disposition {
         if let (Some(emitter), Some(text)) = (&mut self.emitter, head.get(text.clone())) {
             emitter.server_passing(origin, self.filter.messages() + 1);
             emitter.server_piece(origin, text);
@@ -355,7 +365,7 @@ impl FilterGuard {
         let (piece, place) = (head.clone(), text.clone());
         if let Some(fate) = self.try_with(|filter| filter.server_passing(now, origin, piece, place))
         {
-            if let (Some(emitter), Fate::Noise(_)) = (&mut self.emitter, &fate) {
+            if let (Some(emitter), Disposition::NotAMessage(_)) = (&mut self.emitter, &fate) {
                 emitter.server_passing_noise(origin);
             }
             return fate;
@@ -376,7 +386,7 @@ impl FilterGuard {
         origin: Origin,
         piece: Bytes,
         text: Range<usize>,
-    ) -> Fate {
+    ) -> Disposition {
         if let (Some(emitter), Some(text)) = (&mut self.emitter, piece.get(text.clone())) {
             emitter.server_piece(origin, text);
         }
@@ -384,8 +394,8 @@ impl FilterGuard {
         if let Some(fate) = self.try_with(|filter| filter.server_piece(now, origin, copy, text)) {
             return fate;
         }
-        self.push_piece(origin, piece, Part::Piece);
-        Fate::Taken
+        self.push_piece(origin, piece, Fragment::Piece);
+        Disposition::Consumed
     }
 
     /// [`Filter::server_passed`].
@@ -394,7 +404,7 @@ impl FilterGuard {
             emitter.server_passed(now, origin, None);
         }
         if self.try_with(|filter| filter.server_passed(now, origin)).is_none() {
-            self.push_piece(origin, Bytes::new(), Part::End);
+            self.push_piece(origin, Bytes::new(), Fragment::End);
         }
         self.note();
     }
@@ -405,12 +415,12 @@ impl FilterGuard {
             emitter.server_passed(now, origin, Some(why));
         }
         if self.try_with(|filter| filter.server_broke_off(now, origin, why)).is_none() {
-            self.push_piece(origin, Bytes::new(), Part::End);
+            self.push_piece(origin, Bytes::new(), Fragment::End);
         }
         self.note();
     }
 
-    fn push_piece(&mut self, origin: Origin, piece: Bytes, part: Part) {
+    fn push_piece(&mut self, origin: Origin, piece: Bytes, part: Fragment) {
         let withholding = self.failed.as_ref().is_some_and(|failed| failed.withholding);
         if !withholding && !self.policy.remap {
             self.push(self.stream_of(origin), piece.into(), part);
@@ -452,14 +462,14 @@ impl FilterGuard {
 
     /// [`Filter::poll_record`]. Who polls it learns from the calls that end how long they take: whatever
     /// carries messages asks here.
-    pub fn poll_record(&mut self) -> Option<Record> {
+    pub fn poll_record(&mut self) -> Option<FilterEvent> {
         self.note();
         let recorded = self.recorded.pop_front();
         if let Some(failed) = &mut self.failed {
             return recorded.or_else(|| failed.records.pop_front());
         }
         let record = recorded.or_else(|| self.filter.poll_record());
-        if let Some(Record::Call(call)) = &record {
+        if let Some(FilterEvent::Call(call)) = &record {
             self.policy.learned.learn(call);
         }
         record

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use milepost::progress::durations::{Durations, Sample};
 use milepost::progress::extract::Extract;
-use milepost::progress::gate::meter::Figure;
+use milepost::progress::gate::meter::ProgressValue;
 use milepost::progress::policy::masks::{MASK, Masks};
-use milepost::progress::{Coalesce, Mode, OnFall, Pacing, Part, Policy, Transmit};
+use milepost::progress::{Coalesce, Fragment, Mode, OnFall, Pacing, Policy, Transmit};
 use milepost::protocol::json;
 use milepost::protocol::jsonrpc::{Key, Kind, Message};
 use milepost::protocol::lines::{Frame, Lines};
@@ -153,7 +153,8 @@ impl Figures {
     }
 
     fn client_is_told(&mut self, told: &[Transmit]) {
-        let whole = told.iter().filter(|transmit| transmit.part == Part::Whole && !self.observed);
+        let whole =
+            told.iter().filter(|transmit| transmit.part == Fragment::Whole && !self.observed);
         for text in whole.map(|transmit| transmit.payload.to_bytes()) {
             let message = Message::parse(text.clone());
             if message.kind() != Kind::Notification || message.method().as_deref() != Some(PROGRESS)
@@ -250,7 +251,7 @@ pub(crate) fn text(data: &[u8]) {
     let line = String::from_utf8_lossy(data);
     let own = Extract::read(["{progress}/{total}", "{percent}%", "x(?<progress>.*)"]);
     for extract in [Extract::presets(), own.unwrap_or_default()] {
-        let Some(Figure { value, total }) = extract.figure(&line) else { continue };
+        let Some(ProgressValue { value, total }) = extract.figure(&line) else { continue };
         assert!(value.value >= 0.0 && total.as_ref().is_none_or(|all| value.value <= all.value));
         for number in total.iter().chain([&value]) {
             assert_eq!(json::number(&number.text), Some(number.value));

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use milepost::progress::{Fate, Filter, MESSAGE_MAX, Origin, Pacing, Policy, StreamId, StreamKind};
+use milepost::progress::{
+    Disposition, Filter, MESSAGE_MAX, Origin, Pacing, Policy, StreamId, StreamKind,
+};
 
 use crate::core::transcripts::{Player, settings};
 use crate::support::messages::notification;
@@ -102,16 +104,16 @@ fn check_large(head: &str, noise: bool, told: bool) {
     let now = Instant::now();
     let mut fates = vec![filter.server_passing(
         now,
-        Origin::Wire,
+        Origin::Shared,
         Bytes::copy_from_slice(head.as_bytes()),
         0..head.len(),
     )];
-    fates.push(filter.server_piece(now, Origin::Wire, Bytes::from_static(b" more\n"), 0..6));
-    filter.server_passed(now, Origin::Wire);
+    fates.push(filter.server_piece(now, Origin::Shared, Bytes::from_static(b" more\n"), 0..6));
+    filter.server_passed(now, Origin::Shared);
     let seen: usize = std::iter::from_fn(|| filter.poll_transmit(now, StreamId(0)))
         .map(|transmit| transmit.payload.len())
         .sum();
-    assert_eq!(fates.iter().all(|fate| *fate != Fate::Taken), noise, "{head}");
+    assert_eq!(fates.iter().all(|fate| *fate != Disposition::Consumed), noise, "{head}");
     assert_eq!(seen, if told { head.len() + 6 } else { 0 }, "{head}");
 }
 

@@ -7,8 +7,8 @@ use milepost::progress::durations::{Durations, Sample};
 use milepost::progress::extract::Extract;
 use milepost::progress::policy::ask::TokenType;
 use milepost::progress::{
-    CallPolicy, Coalesce, Messages, Mode, OnFall, Outcome, Pacing, Part, Policy, Reason, Verdict,
-    dialect,
+    CallPolicy, Coalesce, Fragment, Messages, Mode, OnFall, Outcome, Pacing, Policy, Reason,
+    Verdict, dialect,
 };
 use milepost::protocol::jsonrpc::{Kind, Message};
 use proptest::prelude::*;
@@ -133,7 +133,7 @@ fn as_server_knows(policy: &Policy, text: &str) -> String {
 pub(crate) fn hear(rig: &mut Rig, checker: &mut Checker, partial: &mut Vec<u8>) {
     for transmit in rig.told.drain(..) {
         partial.extend_from_slice(&transmit.payload.to_bytes());
-        if transmit.part != Part::Piece {
+        if transmit.part != Fragment::Piece {
             checker.client_told(&String::from_utf8_lossy(partial));
             partial.clear();
         }
@@ -238,7 +238,7 @@ proptest! {
         let mut twice = |inner: &mut Rig, outer: &mut Rig| {
             for transmit in inner.told.drain(..) {
                 partial.extend_from_slice(&transmit.payload.to_bytes());
-                if transmit.part == Part::Piece {
+                if transmit.part == Fragment::Piece {
                     continue;
                 }
                 let message = Bytes::from(std::mem::take(&mut partial));
@@ -452,7 +452,7 @@ proptest! {
         prop_assert!(ended_by_the_end || timed_out);
         rig.pass(Duration::from_millis(100));
         assert_pieces_stand_together(&rig.told);
-        let whole: Vec<u8> = rig.told.iter().filter(|t| t.part != Part::Whole)
+        let whole: Vec<u8> = rig.told.iter().filter(|t| t.part != Fragment::Whole)
             .flat_map(|t| t.payload.to_bytes()).collect();
         prop_assert_eq!(String::from_utf8_lossy(&whole), text);
         rig.server(progress(3).replace("\"progress\":1", "\"progress\":9").as_bytes());

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use milepost::progress::dialect::Source;
+use milepost::progress::dialect::TextSource;
 use milepost::progress::{
-    Fate, Filter, Origin, Outcome, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
-    Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Origin, Outcome, Pacing, Policy, StreamId,
+    StreamKind, Transmit, Verdict,
 };
 use milepost::protocol::jsonrpc::{Kind, Message};
 
@@ -73,14 +73,14 @@ impl Rig {
     pub(crate) fn server(&mut self, text: &[u8]) {
         let message = Message::parse(Bytes::copy_from_slice(text));
         self.messages += count(&message, self.shared);
-        let fate = self.filter.server_message(self.now(), Origin::Wire, &message);
+        let fate = self.filter.server_message(self.now(), Origin::Shared, &message);
         self.note(fate);
         self.drain();
     }
 
     /// The server writes this line on its standard error.
     pub(crate) fn errors(&mut self, line: &str) {
-        self.filter.overheard(self.now(), Source::Stderr, line);
+        self.filter.overheard(self.now(), TextSource::Stderr, line);
         self.drain();
     }
 
@@ -106,7 +106,7 @@ impl Rig {
         self.messages += 1;
         let head = Bytes::copy_from_slice(head);
         let text = 0..head.len();
-        let fate = self.filter.server_passing(self.now(), Origin::Wire, head, text);
+        let fate = self.filter.server_passing(self.now(), Origin::Shared, head, text);
         self.note(fate);
         self.drain();
     }
@@ -115,14 +115,14 @@ impl Rig {
     pub(crate) fn piece(&mut self, piece: &[u8]) {
         let piece = Bytes::copy_from_slice(piece);
         let text = 0..piece.len();
-        let fate = self.filter.server_piece(self.now(), Origin::Wire, piece, text);
+        let fate = self.filter.server_piece(self.now(), Origin::Shared, piece, text);
         self.note(fate);
         self.drain();
     }
 
     /// It is over.
     pub(crate) fn over(&mut self) {
-        self.filter.server_passed(self.now(), Origin::Wire);
+        self.filter.server_passed(self.now(), Origin::Shared);
         self.drain();
     }
 
@@ -163,8 +163,8 @@ impl Rig {
         self.told.iter().flat_map(|transmit| transmit.payload.to_bytes()).collect()
     }
 
-    fn note(&mut self, fate: Fate) {
-        if let Fate::Noise(bytes) = fate {
+    fn note(&mut self, fate: Disposition) {
+        if let Disposition::NotAMessage(bytes) = fate {
             self.noise.push(bytes);
         }
     }
@@ -174,9 +174,11 @@ impl Rig {
         while self.filter.poll_to_server().is_some() {}
         while let Some(record) = self.filter.poll_record() {
             match record {
-                Record::Message { number, verdict, .. } => self.verdicts.push((number, verdict)),
-                Record::Call(call) => self.ended.push(call.outcome),
-                Record::Opened(_) | Record::TakenOver(_) | Record::Beat(_) => {}
+                FilterEvent::Message { number, verdict, .. } => {
+                    self.verdicts.push((number, verdict))
+                }
+                FilterEvent::Call(call) => self.ended.push(call.outcome),
+                FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Heartbeat(_) => {}
             }
         }
         let asks = self.filter.poll_timeout().map(|at| at - self.start);
@@ -235,7 +237,7 @@ pub(crate) fn bare(mut policy: Policy) -> Policy {
 pub(crate) fn assert_pieces_stand_together(told: &[Transmit]) {
     let mut open = false;
     for transmit in told {
-        assert!(!open || transmit.part != Part::Whole, "within a message: {transmit:?}");
-        open = transmit.part == Part::Piece;
+        assert!(!open || transmit.part != Fragment::Whole, "within a message: {transmit:?}");
+        open = transmit.part == Fragment::Piece;
     }
 }

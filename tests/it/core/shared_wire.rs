@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use milepost::progress::{
-    Fate, Filter, Mode, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Pacing, Policy, StreamId, StreamKind,
+    Verdict,
 };
 use milepost::protocol::jsonrpc::{Key, Message, Scan, own_error};
 use proptest::prelude::*;
@@ -41,8 +42,8 @@ impl Wire {
         String::from_utf8(sent.to_bytes().to_vec()).unwrap()
     }
 
-    fn server(&mut self, text: &str) -> Fate {
-        self.filter.server_message(self.now, Origin::Wire, &message(text))
+    fn server(&mut self, text: &str) -> Disposition {
+        self.filter.server_message(self.now, Origin::Shared, &message(text))
     }
 
     /// What a stream is told now, piece after piece.
@@ -58,7 +59,7 @@ impl Wire {
     fn verdicts(&mut self) -> Vec<Verdict> {
         let records = std::iter::from_fn(|| self.filter.poll_record());
         let verdict = |record| match record {
-            Record::Message { verdict, .. } => Some(verdict),
+            FilterEvent::Message { verdict, .. } => Some(verdict),
             _ => None,
         };
         records.filter_map(verdict).collect()
@@ -118,11 +119,11 @@ fn a_large_answer_passes_on_the_stream_of_its_call() {
         wire.client(2, &call_of("a", "2", "8"));
         let pieces = [r#"{"jsonrpc":"2.0","id":2,"result":{"te"#, r#"xt":"lo"#, "ng\"}}\n"];
         let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
-        wire.filter.server_passing(wire.now, Origin::Wire, bytes(pieces[0]), 0..pieces[0].len());
+        wire.filter.server_passing(wire.now, Origin::Shared, bytes(pieces[0]), 0..pieces[0].len());
         for piece in &pieces[1..] {
-            wire.filter.server_piece(wire.now, Origin::Wire, bytes(piece), 0..piece.len());
+            wire.filter.server_piece(wire.now, Origin::Shared, bytes(piece), 0..piece.len());
         }
-        wire.filter.server_passed(wire.now, Origin::Wire);
+        wire.filter.server_passed(wire.now, Origin::Shared);
         assert_eq!(wire.told(2).concat(), pieces.concat());
         assert_eq!((wire.told(1), wire.told(0)), (vec![], vec![]));
         assert!(!wire.filter.has_calls_on(StreamId(2)));
@@ -138,11 +139,11 @@ fn a_large_answer_never_passes_with_an_id_of_ours() {
     let text = r#"{"jsonrpc":"2.0","id":1,"result":{"text":"lo"#;
     wire.filter.server_passing(
         wire.now,
-        Origin::Wire,
+        Origin::Shared,
         Bytes::from_static(text.as_bytes()),
         0..text.len(),
     );
-    wire.filter.server_passed(wire.now, Origin::Wire);
+    wire.filter.server_passed(wire.now, Origin::Shared);
     let told = wire.told(1);
     assert!(told.len() == 1 && told[0].contains(r#""id":5,"error""#), "{told:?}");
     assert_eq!((wire.told(2), wire.told(0)), (vec![], vec![]));
@@ -472,7 +473,7 @@ impl Clients {
 
     fn server(&mut self, text: &str) {
         let now = self.now();
-        self.filter.server_message(now, Origin::Wire, &message(text));
+        self.filter.server_message(now, Origin::Shared, &message(text));
         self.hear();
     }
 
@@ -512,7 +513,7 @@ impl Clients {
     fn hear(&mut self) {
         for stream in 0..=self.streams {
             while let Some(transmit) = self.filter.poll_transmit(self.now(), StreamId(stream)) {
-                assert_eq!(transmit.part, Part::Whole);
+                assert_eq!(transmit.part, Fragment::Whole);
                 let text = String::from_utf8(transmit.payload.to_bytes().to_vec()).unwrap();
                 self.filter.written(self.now(), StreamId(stream));
                 self.is_told(stream, &text);

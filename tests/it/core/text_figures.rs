@@ -1,7 +1,7 @@
 //! Figures in text: real lines with what they tell, others that tell none, and patterns of a route.
 
 use milepost::progress::extract::{Extract, PATTERN_MAX, PATTERNS_MAX};
-use milepost::progress::gate::meter::Figure;
+use milepost::progress::gate::meter::ProgressValue;
 use proptest::prelude::*;
 
 /// The lines of a table, each with what stands before its first tab.
@@ -14,8 +14,8 @@ fn table(name: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn spelled(figure: Option<Figure>) -> String {
-    let Some(Figure { value, total }) = figure else { return "-".to_owned() };
+fn spelled(figure: Option<ProgressValue>) -> String {
+    let Some(ProgressValue { value, total }) = figure else { return "-".to_owned() };
     let text = |text: &[u8]| String::from_utf8(text.to_vec()).unwrap();
     match total {
         Some(total) => format!("{}/{}", text(&value.text), text(&total.text)),
@@ -162,7 +162,7 @@ proptest! {
     fn no_figure_is_beyond_its_total(line in ugly()) {
         let own = Extract::read(["{percent}%", "{progress}/{total}", "x(?<progress>.*)"]).unwrap();
         for extract in [Extract::presets(), own] {
-            if let Some(Figure { value, total }) = extract.figure(&line) {
+            if let Some(ProgressValue { value, total }) = extract.figure(&line) {
                 prop_assert!(value.value.is_finite() && value.value >= 0.0, "{value:?}");
                 prop_assert!(total.as_ref().is_none_or(|total| value.value <= total.value));
                 for number in total.iter().chain([&value]) {

@@ -30,12 +30,12 @@ use bytes::Bytes;
 use milepost::config::routes::{Environment, Routes};
 use milepost::observe::metrics::RouteCounts;
 use milepost::observe::transcript;
-use milepost::progress::dialect::Source;
+use milepost::progress::dialect::TextSource;
 use milepost::progress::durations::Learned;
 use milepost::progress::extract::Extract;
 use milepost::progress::{
-    Coalesce, Fate, Filter, Messages, Mode, OnFall, Origin, Pacing, Policy, Reason, Record, Scale,
-    StreamId, StreamKind, TokenIs, Verdict, dialect,
+    Coalesce, Disposition, Filter, FilterEvent, Messages, Mode, OnFall, Origin, Pacing, Policy,
+    Reason, Scale, StreamId, StreamKind, TokenIs, Verdict, dialect,
 };
 use milepost::protocol::jsonrpc::{Key, Message};
 use milepost::protocol::terminal::Terminal;
@@ -108,16 +108,16 @@ impl Player {
             }
             "<" => {
                 let origin =
-                    if rest.starts_with(' ') { Origin::Wire } else { Origin::Stream(stream) };
+                    if rest.starts_with(' ') { Origin::Shared } else { Origin::Stream(stream) };
                 let fate = self.filter.server_message(self.now(), origin, &message());
-                if let Fate::Noise(bytes) = fate {
+                if let Disposition::NotAMessage(bytes) = fate {
                     let _ = writeln!(self.out, "e {}", String::from_utf8_lossy(&bytes).trim_end());
                 }
             }
             "2" => {
                 let text = [&unprintable(text)[..], b"\n"].concat();
                 let (filter, now) = (&mut self.filter, self.start + self.now);
-                let overheard = &mut |line: &str| filter.overheard(now, Source::Stderr, line);
+                let overheard = &mut |line: &str| filter.overheard(now, TextSource::Stderr, line);
                 self.terminal.feed(&text, overheard);
             }
             "+" => return self.pass(duration(text.trim())),
@@ -204,18 +204,18 @@ impl Player {
             let _ = writeln!(self.out, "^ {}", String::from_utf8_lossy(&payload.to_bytes()));
         }
         while let Some(record) = self.filter.poll_record() {
-            if let Record::Call(call) = &record {
+            if let FilterEvent::Call(call) = &record {
                 self.learned.learn(call);
             }
             if let Some(counts) = &self.counts {
                 counts.note(&record);
             }
             match record {
-                Record::Message { verdict: Verdict::Withheld(Reason::Noise), .. } => {}
-                Record::Message { verdict: Verdict::Withheld(reason), .. } => {
+                FilterEvent::Message { verdict: Verdict::Withheld(Reason::Noise), .. } => {}
+                FilterEvent::Message { verdict: Verdict::Withheld(reason), .. } => {
                     let _ = writeln!(self.out, "x {}", reason.name());
                 }
-                Record::Call(call) if self.summaries => {
+                FilterEvent::Call(call) if self.summaries => {
                     let _ = writeln!(self.out, "~ {}", transcript::summary(&call));
                 }
                 _ => {}

@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use milepost::config::routes::{Environment, Routes};
 use milepost::observe::log::Connection;
 use milepost::relay::child_session::OPEN_CALLS_GRACE;
-use milepost::relay::http_upstream::{Bearer, Reach, Towards, Way};
+use milepost::relay::http_upstream::{Bearer, HttpUpstream, Reachability, UpstreamTarget};
 use milepost::relay::remote_session;
-use milepost::relay::{Aside, Pipe, Relay};
+use milepost::relay::{DiagnosticsSink, Pipe, Relay};
 use milepost::transport::http::via::Via;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
@@ -31,7 +31,7 @@ pub(crate) struct Rig {
     client: Option<DuplexStream>,
     asked: mpsc::UnboundedReceiver<Asked>,
     refuses: Arc<AtomicBool>,
-    pub(crate) reach: Reach,
+    pub(crate) reach: Reachability,
     task: JoinHandle<()>,
     unread: Vec<u8>,
     checker: Checker,
@@ -72,13 +72,15 @@ impl Rig {
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let route = routes.find(None).unwrap();
         let (connect, asked, refuses) = rig::server();
-        let server = Towards::new(Way::new(route, Via::named(7), bearer, Some(&connect)).unwrap());
+        let server = HttpUpstream::new(
+            UpstreamTarget::new(route, Via::named(7), bearer, Some(&connect)).unwrap(),
+        );
         let reach = server.reach();
         let (client, near) = duplex(room);
         let (from, to) = tokio::io::split(near);
         let pipe = Pipe::new(Box::new(from), Box::new(to));
-        let aside = Aside::new(Box::new(tokio::io::sink()), None);
-        let relay = Relay::with_wire(routes.policy(route), pipe, server, aside);
+        let aside = DiagnosticsSink::new(Box::new(tokio::io::sink()), None);
+        let relay = Relay::with_sole_stream(routes.policy(route), pipe, server, aside);
         let task = tokio::spawn(remote_session::run(
             relay,
             OPEN_CALLS_GRACE,

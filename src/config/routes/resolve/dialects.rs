@@ -9,7 +9,7 @@ use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::file::DialectTable;
 use crate::config::routes::keys::said;
 use crate::config::settings::{DEFAULT_DIALECTS, Settings, dialects};
-use crate::progress::dialect::{self, CustomDialect, Dialect, Final, Source};
+use crate::progress::dialect::{self, CustomDialect, Dialect, Final, TextSource};
 
 /// The dialects that a file describes.
 pub(super) fn read(tables: &[Spanned<DialectTable>]) -> Result<Vec<Dialect>, ConfigError> {
@@ -115,7 +115,7 @@ fn methods(said: &Spanned<OneOrMore>) -> Result<Vec<String>, ConfigError> {
 }
 
 /// The sources of a dialect.
-fn sources(said: &Spanned<Sources>) -> Result<Vec<Source>, ConfigError> {
+fn sources(said: &Spanned<Sources>) -> Result<Vec<TextSource>, ConfigError> {
     let sources = &said.get_ref().0;
     if sources.is_empty() {
         return Err(ConfigError::new(said.span(), "at least one source is expected"));
