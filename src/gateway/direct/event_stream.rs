@@ -5,6 +5,7 @@
 //! connection, the filter, the clock. What a slow client leaves behind stays with the server, and
 //! progress that has piled up meanwhile gives way to newer progress as it is read.
 
+use crate::config::routes::Route;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::gateway::dispatch::in_full;
+use crate::observe::error_chain::error_chain;
 use crate::progress::Disposition;
 use crate::protocol::sse;
 use crate::protocol::sse::{Event, Events, Frame, Piece};
@@ -116,6 +117,12 @@ pub(crate) struct Silence {
     pub(crate) idle: Option<Duration>,
 }
 
+impl Silence {
+    pub(crate) fn of(route: &Route) -> Self {
+        Self { keep_alive: route.keep_alive, idle: route.idle_timeout }
+    }
+}
+
 /// An event that is too large to be held.
 enum Large {
     /// There is none.
@@ -215,7 +222,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     }
 
     fn end(&mut self, error: Option<&UpstreamError>) {
-        self.failure = error.and_then(|error| Some((error.kind()?, in_full(error))));
+        self.failure = error.and_then(|error| Some((error.kind()?, error_chain(error))));
         let within = self.is_within();
         self.large = Large::No;
         let rest = self.events.finish();

@@ -18,9 +18,8 @@ use crate::observe::metrics::RouteCounts;
 use crate::observe::otlp;
 use crate::observe::otlp::{Mark, What};
 use crate::observe::untokened::CENSUS;
-use crate::progress::clients;
 use crate::progress::clients::{Client, Situation};
-use crate::progress::{CallId, FilterEvent, Outcome, Reason, Repair, Summary, Verdict};
+use crate::progress::{CallId, FilterEvent, Outcome, Reason, Repair, Summary, Verdict, clients};
 use crate::protocol::trace_context::TraceContext;
 
 /// How a log line is written.

@@ -5,10 +5,10 @@ use http::{HeaderMap, StatusCode, header};
 
 use super::exchange::{Outgoing, State};
 use super::{HttpUpstream, Source};
-use crate::gateway::direct::response::on_one_line;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
 use crate::relay::http_upstream::pending::{Asked, What};
+use crate::transport::mcp_http::content::on_one_line;
 
 impl HttpUpstream {
     /// The server has answered with a status, and the beginning of its body is there.

@@ -1,6 +1,5 @@
 //! One POST, and what is said in answer to it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,9 +11,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
 
 use super::{HttpUpstream, Source};
-use crate::gateway::direct::response::{Content, Sending};
-use crate::gateway::dispatch::in_full;
-use crate::gateway::route_state::{SESSION_ID, Target};
+use crate::observe::error_chain::error_chain;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
@@ -22,12 +19,15 @@ use crate::relay::http_upstream::listen_stream::RETRY;
 use crate::relay::http_upstream::pending;
 use crate::relay::http_upstream::pending::What;
 use crate::relay::http_upstream::response_reader::Speech;
-use crate::relay::http_upstream::target::{BOTH, EVENTS, LAST_EVENT_ID};
+use crate::relay::http_upstream::target::{BOTH, EVENTS};
 use crate::relay::legs::Headers;
-use crate::transport::http::body::RequestBody;
-use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::http::request_body::RequestBody;
+use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::header_mirror;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
+use crate::transport::mcp_http::target::Target;
 
 /// How long what comes behind a notification or an answer of the client waits for it to be accepted.
 const ORDER_WAIT: Duration = Duration::from_secs(10);
@@ -143,7 +143,7 @@ impl Exchange {
 
 /// A request on its way.
 pub(crate) fn sending(target: &Target, request: Request<RequestBody>) -> Sending {
-    let client = Arc::clone(&target.client);
+    let client = target.client.clone();
     async move { client.send(request).await }.boxed()
 }
 
@@ -305,7 +305,7 @@ impl HttpUpstream {
 
     /// There is no answer at all.
     pub(crate) fn unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
-        let why = in_full(error);
+        let why = error_chain(error);
         tracing::warn!(error = why, "the server could not be asked");
         if let (Some(counts), Some(kind)) = (&self.upstream.counts, error.kind()) {
             counts.upstream_error(kind);
@@ -409,7 +409,7 @@ impl HttpUpstream {
     fn broken(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
         self.drop_exchange(stream);
         let why = match error {
-            Some(error) => in_full(error),
+            Some(error) => error_chain(error),
             None => "the server ended its response without an answer".to_owned(),
         };
         if self.asked.has(stream) {

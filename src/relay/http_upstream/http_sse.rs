@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use super::exchange::Outgoing;
 use super::session::Phase;
 use super::{HttpUpstream, Source};
-use crate::gateway::direct::http_sse::same_origin;
-use crate::gateway::direct::response::{Content, Sending};
-use crate::gateway::dispatch::in_full;
+use crate::observe::error_chain::error_chain;
 use crate::relay::http_upstream::error_status;
 use crate::relay::http_upstream::response_reader::{Said, Speech};
-use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::sse_endpoint::same_origin;
 
 /// How long a server may take to name its endpoint.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(10);
@@ -116,7 +116,7 @@ impl HttpUpstream {
                 let Poll::Ready(answer) = sent.as_mut().poll(cx) else { return false };
                 match answer {
                     Ok(response) => self.wire_answered(response),
-                    Err(error) => self.wire_lost(&in_full(&error)),
+                    Err(error) => self.wire_lost(&error_chain(&error)),
                 }
             }
             State::Open(speech) => {
@@ -127,7 +127,7 @@ impl HttpUpstream {
                 match said {
                     Some(Ok(Said::Endpoint(named))) => self.named(&named),
                     Some(Ok(said)) => self.said(Source::Wire, said),
-                    Some(Err(error)) => self.wire_lost(&in_full(&error)),
+                    Some(Err(error)) => self.wire_lost(&error_chain(&error)),
                     None => self.wire_lost("the server closed the stream"),
                 }
             }

@@ -7,9 +7,10 @@ use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 
 use super::{HttpUpstream, Source};
-use crate::gateway::direct::response::{Content, Sending};
 use crate::relay::http_upstream::response_reader::Speech;
+use crate::transport::http::client::Sending;
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::Content;
 
 /// How long a stream that has ended is not opened again, unless the server says otherwise.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);

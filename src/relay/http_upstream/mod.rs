@@ -49,8 +49,8 @@ use crate::relay::legs::{FromServer, Headers, Server, UPSTREAM_STREAMS};
 use exchange::{Exchange, Outgoing, State};
 use session::{Phase, Session};
 
-use crate::gateway::direct::response::Sending;
-use crate::transport::http::body::RequestBody;
+use crate::transport::http::client::Sending;
+use crate::transport::http::request_body::RequestBody;
 
 pub use crate::relay::http_upstream::target::{Bearer, UpstreamTarget};
 

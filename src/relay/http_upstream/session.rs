@@ -6,14 +6,12 @@ use http::{HeaderName, HeaderValue};
 
 use super::HttpUpstream;
 use super::exchange::Outgoing;
-use crate::gateway::route_state::SESSION_ID;
 use crate::progress::{Payload, StreamId};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 use crate::relay::http_upstream::pending::What;
 use crate::relay::legs::Headers;
-use crate::transport::mcp_http::header_mirror::REVISION;
+use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
 
 /// Where a session stands.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -7,10 +7,9 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
-use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::{Key, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 use crate::transport::mcp_http::header_mirror;
 
 /// Tools whose header annotations are kept. Calls of further tools are sent without these headers.

@@ -4,10 +4,9 @@ use bytes::Bytes;
 
 use super::HttpUpstream;
 use super::exchange::Outgoing;
-use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Message;
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 use crate::relay::http_upstream::pending::What;
 
 /// The specification's code for headers that do not match (26:basic §Error Codes).
