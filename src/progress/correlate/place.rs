@@ -20,6 +20,11 @@ use crate::progress::{Filter, Origin};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
+// A connection that many streams share does not say which request a message belongs to. Answers,
+// progress and subscriptions name their request. A message without a name belongs to the only
+// active request, if there is one, and otherwise goes to the default stream, where the client
+// listens. Only where ids are mapped could the message belong to another client; there it is
+// withheld, also for a while after a request was cancelled.
 /// How long a server that different clients share may go on with a request that its client has given
 /// up: what names nobody may be about that one. Servers look for cancellations between their steps.
 pub(crate) const GIVEN_UP: Duration = Duration::from_secs(10);
