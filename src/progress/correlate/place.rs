@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId};
-use crate::progress::correlate::id_mapping::{spliced, within};
+use crate::progress::correlate::call::Call;
 use crate::progress::correlate::ladder::{only, sole};
-use crate::progress::correlate::session_split;
-use crate::progress::gate::stream::{Payload, StreamId, StreamKind};
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::StreamKind;
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::payload::{Payload, spliced, within};
+use crate::progress::topology::FilterRole;
 use crate::progress::verdict::Reason;
-use crate::progress::{Filter, Origin};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
@@ -124,7 +126,7 @@ impl Filter {
     /// The stream of what is about no request of ours (rule B-08).
     pub(crate) fn fallback_stream(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
         if let Origin::Stream(on) = origin
-            && (self.has_stream(on) || self.part != session_split::FilterRole::Whole)
+            && (self.has_stream(on) || self.part != FilterRole::Whole)
         {
             return Ok(Some(on));
         }
