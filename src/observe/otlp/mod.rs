@@ -1,4 +1,4 @@
-//! Each call as a span, told to a collector of traces (OTLP, OpenTelemetry's protocol).
+//! Spans of calls, exported to a collector of traces (OTLP, OpenTelemetry's protocol).
 //!
 //! A call becomes a span when it ends, encoded by whoever notes its end, and waits in a bounded queue
 //! for a thread of its own, which sends many at once. Nobody waits for that thread but the end of the

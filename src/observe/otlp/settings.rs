@@ -1,4 +1,4 @@
-//! What OpenTelemetry's environment variables say.
+//! The settings in OpenTelemetry's environment variables.
 
 use std::path::PathBuf;
 use std::time::Duration;
