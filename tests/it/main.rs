@@ -20,6 +20,7 @@ mod links;
 mod logs;
 mod masks;
 mod metrics;
+mod otlp;
 mod over_http;
 mod overheard;
 mod packages;
