@@ -112,8 +112,8 @@ impl HttpClient for CollectorClient {
     {
         Box::pin(async move {
             // The exporter waits without end for a client that does not give up by itself.
-            let answer = self.runtime.block_on(timeout(self.timeout, self.post(request)));
-            match answer {
+            let answer = async { timeout(self.timeout, self.post(request)).await };
+            match self.runtime.block_on(answer) {
                 Ok(answer) => answer.map_err(|error| error_chain(&*error).into()),
                 Err(_) => Err(format!("no answer within {:?}", self.timeout).into()),
             }
