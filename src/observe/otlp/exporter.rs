@@ -138,11 +138,14 @@ fn resource() -> Resource {
         KeyValue::new("service.instance.id", instance()),
     ];
     own.retain(|pair| found.get_ref(&pair.key).is_none());
+    // The specification prefers this variable to the attributes; the SDK does not.
+    let service = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
     for (key, value) in found.iter() {
         let text = value.as_str();
         match key.as_str() {
-            "service.name" if text.starts_with("unknown_service") => {
-                own.push(KeyValue::new("service.name", "milepost"));
+            "service.name" if service.is_some() || text.starts_with("unknown_service") => {
+                let name = service.clone().unwrap_or_else(|| "milepost".to_owned());
+                own.push(KeyValue::new("service.name", name));
             }
             // The specification has these values percent-encoded, and the SDK leaves them so.
             _ if text.contains('%') => {
