@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use milepost::observe::calls::{Table, Tap, Watch};
-use milepost::observe::events::{Lookout, Place, View, Witness};
+use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use milepost::progress::extract::Extract;
-use milepost::progress::mask::Masks;
+use milepost::progress::policy::masks::Masks;
 use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
 use milepost::protocol::jsonrpc::Message;
 use milepost::protocol::lines::INSPECT_MAX;
 use milepost::protocol::sse::{Events, Frame};
 use milepost::protocol::terminal::Terminal;
-use milepost::relay::filter_guard::Guarded;
+use milepost::relay::filter_guard::FilterGuard;
 
 const WIRE: StreamId = StreamId(0);
 
@@ -51,7 +51,7 @@ impl Core {
         // Thinned notifications come once in 100 ms.
         self.now += Duration::from_millis(101);
         let message = Message::parse(raw.clone());
-        self.filter.server_message(self.now, Origin::Wire, &message);
+        self.filter.server_message(self.now, Origin::Shared, &message);
         let mut written = 0;
         while let Some(transmit) = self.filter.poll_transmit(self.now, WIRE) {
             written += transmit.payload.len();
@@ -196,14 +196,14 @@ fn watched(c: &mut Criterion) {
             let policy = Arc::new(Policy { pacing: Pacing::IMMEDIATE, ..Policy::default() });
             let mut filter = Filter::new(Arc::clone(&policy));
             filter.open_stream(WIRE, StreamKind::Exchange, Pacing::IMMEDIATE);
-            let mut filter = Guarded::new(filter, Arc::clone(&policy), WIRE);
+            let mut filter = FilterGuard::new(filter, Arc::clone(&policy), WIRE);
             let mut now = Instant::now();
             let table = Table::new([]);
             if name != "alone" {
-                let place = Place { conversation: 1, part: 1 };
+                let id = FilterId { conversation: 1, filter: 1 };
                 let watch = Watch(Arc::clone(&table));
-                let onlooker = watch.begin(place, "/r", View::Exchange, &policy);
-                filter.watched_by(Witness::new(place, now, onlooker.into_iter().collect()));
+                let observer = watch.begin(id, "/r", Scope::Exchange, &policy);
+                filter.observed_by(EventEmitter::new(id, now, observer.into_iter().collect()));
             }
             let tap = (name == "tapped").then(|| Tap::begin(&table, Default::default()));
             filter.client_message(now, WIRE, &call);

@@ -1,5 +1,6 @@
 //! The command line program: parse arguments, run, exit code.
 
+use milepost::observe::error_chain::error_chain;
 use std::error::Error;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::num::NonZeroUsize;
@@ -16,7 +17,7 @@ use milepost::config::routes;
 use milepost::config::routes::Routes;
 use milepost::gateway::listen;
 use milepost::observe::durations::{Memory, state_dir};
-use milepost::observe::events::{Lookout, Place, View, Witness};
+use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use milepost::observe::log;
 use milepost::observe::log::LogFormat;
 use milepost::observe::otlp;
@@ -69,11 +70,11 @@ async fn run(command: Command) -> ExitCode {
                 Ok(begun) => begun.unzip(),
                 Err(error) => return report(&RecordError(error), 2),
             };
-            let records = records.map(|records| Arc::new(records) as Arc<dyn Lookout>);
-            let lookouts: Vec<Arc<dyn Lookout>> = records.into_iter().collect();
+            let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
+            let observers: Vec<Arc<dyn ObserverFactory>> = records.into_iter().collect();
             let memory = Memory::open(state_dir(None, routes.state()).as_deref());
             let traces = otlp::start(Over::Http, CollectorClient::new);
-            let code = match listen::serve(&routes, &memory, &lookouts).await {
+            let code = match listen::serve(&routes, &memory, &observers).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
             };
@@ -132,20 +133,20 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         Err(error) => return report(&RecordError(error), 2),
     };
     let traces = otlp::start(Over::Pipe, CollectorClient::new);
-    let place = Place { conversation: 1, part: 1 };
+    let id = FilterId { conversation: 1, filter: 1 };
     let policy = Arc::new(wrapped.policy);
-    let recorder = records.and_then(|records| records.begin(place, "", View::Whole, &policy));
-    let witness = Witness::new(place, Instant::now(), recorder.into_iter().collect());
+    let recorder = records.and_then(|records| records.begin(id, "", Scope::Whole, &policy));
+    let emitter = EventEmitter::new(id, Instant::now(), recorder.into_iter().collect());
     let code = match wrapped.server {
         WrappedServer::Command(stdio) => {
             let program = Program { command: stdio.command, env: stdio.env, cwd: stdio.cwd };
-            match wrap::run(policy, program, witness).await {
+            match wrap::run(policy, program, emitter).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 127),
             }
         }
         WrappedServer::Http { route, bearer_file } => {
-            match wrap::run_remote(policy, &route, bearer_file, witness).await {
+            match wrap::run_remote(policy, &route, bearer_file, emitter).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 2),
             }
@@ -209,12 +210,6 @@ fn tell(text: &str) -> ExitCode {
 
 /// Says what went wrong and why, on standard error.
 fn report(error: &dyn Error, code: u8) -> ExitCode {
-    let mut text = format!("milepost: {error}");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    eprintln!("{text}");
+    eprintln!("milepost: {}", error_chain(error));
     ExitCode::from(code)
 }

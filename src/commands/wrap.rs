@@ -9,18 +9,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::config::routes::Route;
-use crate::gateway::route_state::SiteError;
-use crate::observe::events::Witness;
+use crate::observe::events::EventEmitter;
 use crate::observe::log::Connection;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
 use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
 use crate::relay::child_session::{Host, OPEN_CALLS_GRACE, Signals};
-use crate::relay::http_upstream::{Bearer, Towards, Way};
-use crate::relay::remote_session;
-use crate::relay::{Aside, Pipe, Relay};
+use crate::relay::http_upstream::{Bearer, HttpUpstream, UpstreamTarget};
+use crate::relay::{DiagnosticsSink, Pipe, Relay, remote_session};
 use crate::transport::child::{self, Program};
 use crate::transport::http::via::Via;
+use crate::transport::mcp_http::target::TargetError;
 use crate::transport::stdio;
 
 /// How long a client's first request is waited for to tell it that the server does not start.
@@ -30,13 +29,13 @@ const FIRST_REQUEST: Duration = Duration::from_secs(1);
 pub async fn run(
     policy: Arc<Policy>,
     program: Program,
-    witness: Option<Witness>,
+    emitter: Option<EventEmitter>,
 ) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
     let client = Pipe::new(stdio::input(), stdio::output());
-    let relay = |server, aside| {
-        let mut relay = Relay::with_wire(policy, client, server, aside);
-        relay.watched_by(witness);
+    let relay = |server, diagnostics| {
+        let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
+        relay.observed_by(emitter);
         relay
     };
     match Host::start(program, None, Arc::default(), stdio::error(), Connection::default(), relay) {
@@ -53,7 +52,7 @@ pub async fn run(
 pub enum RemoteError {
     /// Its address or its certificates cannot be used.
     #[error(transparent)]
-    Site(#[from] SiteError),
+    Site(#[from] TargetError),
     /// The system has no random bytes.
     #[error("the system has no random bytes")]
     Random(#[from] getrandom::Error),
@@ -69,15 +68,16 @@ pub async fn run_remote(
     policy: Arc<Policy>,
     route: &Route,
     bearer_file: Option<PathBuf>,
-    witness: Option<Witness>,
+    emitter: Option<EventEmitter>,
 ) -> Result<u8, RemoteError> {
-    let way = Way::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
-    let server = Towards::new(way);
+    let upstream =
+        UpstreamTarget::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
+    let server = HttpUpstream::new(upstream);
     let reach = server.reach();
     let client = Pipe::new(stdio::input(), stdio::output());
-    let aside = Aside::new(stdio::error(), None);
-    let mut relay = Relay::with_wire(policy, client, server, aside);
-    relay.watched_by(witness);
+    let diagnostics = DiagnosticsSink::new(stdio::error(), None);
+    let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
+    relay.observed_by(emitter);
     let mut signals = Signals::listen().ok();
     remote_session::run(relay, OPEN_CALLS_GRACE, Connection::default(), async {
         match &mut signals {

@@ -8,12 +8,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::progress::ask::{self, Ask, LogLevel, Members, TokenType};
-use crate::progress::dialect::{self, Count, Dialect, Source};
+use crate::progress::dialect::{self, Count, Dialect, TextSource};
 use crate::progress::extract::Extract;
-use crate::progress::mask::Masks;
+use crate::progress::policy::ask;
+use crate::progress::policy::ask::{Ask, LogLevel, Members, TokenType};
+use crate::progress::policy::masks::Masks;
 use crate::progress::{
-    AnswerRepairs, BeatValue, CallPolicy, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs,
+    AnswerRepairs, CallPolicy, Coalesce, HeartbeatValue, Messages, Mode, OnFall, Policy, Scale,
+    TokenIs,
 };
 
 /// A setting that is one of a few words.
@@ -63,7 +65,7 @@ impl Word for Coalesce {
         &[("repaired", Self::Repaired), ("all", Self::All)];
 }
 
-impl Word for BeatValue {
+impl Word for HeartbeatValue {
     const WORDS: &'static [(&'static str, Self)] =
         &[("lift", Self::Lift), ("elapsed", Self::Elapsed)];
 }
@@ -78,7 +80,7 @@ impl Word for Count {
         &[("percent", Self::Percent), ("unit", Self::Unit), ("raw", Self::Raw)];
 }
 
-impl Word for Source {
+impl Word for TextSource {
     const WORDS: &'static [(&'static str, Self)] =
         &[("stderr", Self::Stderr), ("stdout", Self::Stdout), ("log", Self::Log)];
 }
@@ -104,7 +106,7 @@ pub const ANSWER_REPAIRS: [&str; 5] =
 /// The name that stands for the dialects that are on by default.
 pub const DEFAULT_DIALECTS: &str = "defaults";
 
-/// The longest time that can be set. A clock overflows not far beyond the next centuries.
+/// The longest time that a setting accepts. Clocks overflow a few centuries beyond.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A time such as `150ms`, `2s`, `1m 30s` or `0`.
@@ -265,7 +267,7 @@ pub struct CallSettings {
     /// Age of a call after which it gets none.
     pub heartbeat_max: Option<Duration>,
     /// The figure of a heartbeat.
-    pub heartbeat_value: Option<BeatValue>,
+    pub heartbeat_value: Option<HeartbeatValue>,
     /// What becomes of figures that repeat or fall.
     pub on_fall: Option<OnFall>,
     /// What a bare figure counts.

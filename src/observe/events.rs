@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::{
-    Form, Opened, Origin, Pacing, Part, Policy, Record, StreamId, StreamKind, Transmit,
+    FilterEvent, Form, Fragment, Opened, Origin, Pacing, Policy, StreamId, StreamKind, Transmit,
 };
 use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::protocol::sse::{Events, Frame};
@@ -17,8 +17,8 @@ use crate::protocol::sse::{Events, Frame};
 /// Times that lie closer together are not told apart. What is due first is told first, so they are exact.
 pub const APART: Duration = Duration::from_micros(1);
 
-/// Large messages that are kept in mind until their clients have been told all of them. At most a few
-/// pass at once.
+/// Large messages that are remembered until their client has received them whole. Only a few are in
+/// transit at one time.
 const PASSED_MAX: usize = 64;
 
 /// Something that has happened.
@@ -27,12 +27,12 @@ pub struct Event {
     /// When.
     pub at: Instant,
     /// What.
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// What has happened. Messages that passed in pieces are told by small ones in their place.
 #[derive(Debug, Clone)]
-pub enum What {
+pub enum EventKind {
     /// Something happened to the connection.
     Command(String),
     /// A client says something.
@@ -54,10 +54,10 @@ pub enum What {
     /// A line that is no message goes to standard error.
     Noise(Bytes),
     /// Something was decided.
-    Decided(Record),
+    Decided(FilterEvent),
 }
 
-impl What {
+impl EventKind {
     /// Bytes of the messages in it.
     pub fn bytes(&self) -> usize {
         match self {
@@ -75,7 +75,7 @@ impl What {
 }
 
 /// Someone who looks on at one conversation.
-pub trait Onlooker: Debug + Send {
+pub trait Observer: Debug + Send {
     /// Something has happened.
     fn see(&mut self, event: &Event);
 
@@ -88,7 +88,7 @@ pub trait Onlooker: Debug + Send {
 
 /// What of a conversation one filter sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum View {
+pub enum Scope {
     /// All of it: a client, or several, on wires of their own.
     Whole,
     /// The requests of one HTTP POST, and what their client is told.
@@ -99,23 +99,23 @@ pub enum View {
 
 /// A conversation, and which of its filters one is. No number is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FilterId {
     /// The conversation: that of an HTTP session has the filters of all its exchanges.
     pub conversation: u64,
     /// The filter.
-    pub part: u64,
+    pub filter: u64,
 }
 
 /// Where someone looks on at every conversation.
-pub trait Lookout: Debug + Send + Sync {
+pub trait ObserverFactory: Debug + Send + Sync {
     /// A filter begins on this route; `None` if nobody looks on at it.
     fn begin(
         &self,
-        place: Place,
+        id: FilterId,
         route: &str,
-        view: View,
+        scope: Scope,
         policy: &Arc<Policy>,
-    ) -> Option<Box<dyn Onlooker>>;
+    ) -> Option<Box<dyn Observer>>;
 }
 
 /// A message that passes in pieces.
@@ -161,9 +161,9 @@ fn stand_in(scan: &Scan, len: u64) -> Bytes {
 
 /// Tells those who look on what passes through one filter.
 #[derive(Debug)]
-pub struct Witness {
-    place: Place,
-    onlookers: Vec<Box<dyn Onlooker>>,
+pub struct EventEmitter {
+    id: FilterId,
+    observers: Vec<Box<dyn Observer>>,
     last: Instant,
     /// Large messages of the server, with their numbers.
     large: BTreeMap<Option<StreamId>, (Large, u64)>,
@@ -194,17 +194,17 @@ fn about(command: &str, stream: StreamId) -> String {
 
 const fn stream_of(origin: Origin) -> Option<StreamId> {
     match origin {
-        Origin::Wire => None,
+        Origin::Shared => None,
         Origin::Stream(stream) => Some(stream),
     }
 }
 
-impl Witness {
-    /// Tells `onlookers`, from `start` on; `None` if there are none.
-    pub fn new(place: Place, start: Instant, onlookers: Vec<Box<dyn Onlooker>>) -> Option<Self> {
-        let witness = Self {
-            place,
-            onlookers,
+impl EventEmitter {
+    /// Tells `observers`, from `start` on; `None` if there are none.
+    pub fn new(id: FilterId, start: Instant, observers: Vec<Box<dyn Observer>>) -> Option<Self> {
+        let emitter = Self {
+            id,
+            observers,
             last: start,
             large: BTreeMap::new(),
             passed: BTreeMap::new(),
@@ -212,76 +212,76 @@ impl Witness {
             unwritten: BTreeSet::new(),
             waits: BTreeSet::new(),
         };
-        (!witness.onlookers.is_empty()).then_some(witness)
+        (!emitter.observers.is_empty()).then_some(emitter)
     }
 
     /// Which filter this is.
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn filter_id(&self) -> FilterId {
+        self.id
     }
 
-    fn put(&mut self, at: Instant, what: What) {
+    fn put(&mut self, at: Instant, kind: EventKind) {
         self.last = self.last.max(at);
-        let event = Event { at: self.last, what };
-        self.onlookers.iter_mut().for_each(|onlooker| onlooker.see(&event));
+        let event = Event { at: self.last, kind };
+        self.observers.iter_mut().for_each(|observer| observer.see(&event));
     }
 
     /// Something comes in while clients still take what they were told.
-    fn input(&mut self, at: Instant, what: What) {
+    fn input(&mut self, at: Instant, kind: EventKind) {
         let wait: Vec<StreamId> = self.unwritten.difference(&self.waits).copied().collect();
         for stream in wait {
             self.waits.insert(stream);
-            self.put(at, What::Command(about("waits", stream)));
+            self.put(at, EventKind::Command(about("waits", stream)));
         }
-        self.put(at, what);
+        self.put(at, kind);
     }
 
     /// Something happens to the connection.
     pub fn command(&mut self, at: Option<Instant>, command: impl Into<String>) {
         let command = command.into();
-        self.input(at.unwrap_or(self.last), What::Command(command));
+        self.input(at.unwrap_or(self.last), EventKind::Command(command));
     }
 
     /// A client says something.
     pub fn client(&mut self, at: Instant, stream: StreamId, text: &Bytes) {
-        self.input(at, What::Client(stream, text.clone()));
+        self.input(at, EventKind::Client(stream, text.clone()));
     }
 
     /// What a client said before is told of once more: the server has refused it.
     pub fn withdrawn(&mut self, at: Instant, text: &Bytes) {
-        self.input(at, What::Refused(text.clone()));
+        self.input(at, EventKind::Refused(text.clone()));
     }
 
     /// Something is done with a message of the server that is not said here: `command`.
     pub fn aside(&mut self, at: Instant, command: &str, origin: Option<Origin>, text: &Bytes) {
         let stream = origin.and_then(stream_of);
-        self.input(at, What::Aside(command.to_owned(), stream, text.clone()));
+        self.input(at, EventKind::Aside(command.to_owned(), stream, text.clone()));
     }
 
     /// Another filter of the conversation hands its calls over.
-    pub fn takes_over(&mut self, at: Instant, from: Place) {
-        self.input(at, What::TakesOver(from.part));
+    pub fn takes_over(&mut self, at: Instant, from: FilterId) {
+        self.input(at, EventKind::TakesOver(from.filter));
     }
 
     /// A stream was to say what is due, and nothing came of it.
     pub fn looked(&mut self, at: Instant, stream: StreamId) {
-        self.input(at, What::Command(about("looks", stream)));
+        self.input(at, EventKind::Command(about("looks", stream)));
     }
 
     /// The same, of which only the envelope was read.
     pub fn client_passed(&mut self, at: Instant, stream: StreamId, scan: &Scan) {
-        self.input(at, What::Command("large".to_owned()));
-        self.put(at, What::Client(stream, stand_in(scan, 0)));
+        self.input(at, EventKind::Command("large".to_owned()));
+        self.put(at, EventKind::Client(stream, stand_in(scan, 0)));
     }
 
     /// The server gets this.
     pub fn to_server(&mut self, text: Bytes) {
-        self.put(self.last, What::ToServer(text));
+        self.put(self.last, EventKind::ToServer(text));
     }
 
     /// The server says something: its messages have numbers from `number` on.
     pub fn server(&mut self, at: Instant, origin: Origin, text: &Bytes, number: u64) {
-        self.input(at, What::Server(stream_of(origin), text.clone(), number));
+        self.input(at, EventKind::Server(stream_of(origin), text.clone(), number));
     }
 
     /// It has said something on another stream that is told on this one.
@@ -305,7 +305,7 @@ impl Witness {
     /// Nothing more comes: what is passing has broken off.
     pub fn breaks(&mut self, at: Instant, why: &str) {
         while let Some((stream, _)) = self.large.first_key_value() {
-            let origin = stream.map_or(Origin::Wire, Origin::Stream);
+            let origin = stream.map_or(Origin::Shared, Origin::Stream);
             self.server_passed(at, origin, Some(why));
         }
     }
@@ -322,23 +322,23 @@ impl Witness {
         let stream = stream_of(origin);
         let Some((large, number)) = self.large.remove(&stream) else { return };
         let why = broken.map(|why| format!(" broken {why}")).unwrap_or_default();
-        self.input(at, What::Command(format!("large{why}")));
+        self.input(at, EventKind::Command(format!("large{why}")));
         let text = large.stand_in();
         if self.passed.len() >= PASSED_MAX {
             self.passed.clear();
         }
         self.passed.insert(stream, text.clone());
-        self.put(at, What::Server(stream, text, number));
+        self.put(at, EventKind::Server(stream, text, number));
     }
 
     /// A line of its standard error is heard.
     pub fn overheard(&mut self, at: Instant, line: &str) {
-        self.input(at, What::Overheard(line.to_owned()));
+        self.input(at, EventKind::Overheard(line.to_owned()));
     }
 
     /// It wrote something that is no message.
     pub fn noise(&mut self, text: &Bytes) {
-        self.put(self.last, What::Noise(text.clone()));
+        self.put(self.last, EventKind::Noise(text.clone()));
     }
 
     /// A client is told something.
@@ -347,21 +347,21 @@ impl Witness {
         let text = transmit.payload.to_bytes();
         let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
         match transmit.part {
-            Part::Whole if is_json || *transmit.payload.form() != Form::AsCame => {
-                self.put(at, What::Told(stream, text));
+            Fragment::Whole if is_json || *transmit.payload.form() != Form::AsCame => {
+                self.put(at, EventKind::Told(stream, text));
             }
-            Part::Whole => self.put(at, What::Told(stream, unframed(text))),
-            Part::Piece => {
+            Fragment::Whole => self.put(at, EventKind::Told(stream, unframed(text))),
+            Fragment::Piece => {
                 let (large, _) =
                     self.told.entry(stream).or_insert_with(|| (Large::default(), !is_json));
                 large.feed(&text);
             }
-            Part::End => {
+            Fragment::End => {
                 let (mut large, framed) = self.told.remove(&stream).unwrap_or_default();
                 large.feed(&text);
                 let own = self.passed.remove(&Some(stream)).or_else(|| self.passed.remove(&None));
                 let same = own.filter(|_| framed);
-                self.put(at, What::Told(stream, same.unwrap_or_else(|| large.stand_in())));
+                self.put(at, EventKind::Told(stream, same.unwrap_or_else(|| large.stand_in())));
             }
         }
     }
@@ -371,7 +371,7 @@ impl Witness {
         let late = at.saturating_duration_since(self.last) >= APART;
         let waits = self.waits.remove(&stream);
         if self.unwritten.remove(&stream) && (waits || late) {
-            self.put(at, What::Command(about("written", stream)));
+            self.put(at, EventKind::Command(about("written", stream)));
         }
     }
 
@@ -394,17 +394,17 @@ impl Witness {
     }
 
     /// Something was decided.
-    pub fn decided(&mut self, record: &Record) {
-        self.put(self.last, What::Decided(record.clone()));
+    pub fn decided(&mut self, record: &FilterEvent) {
+        self.put(self.last, EventKind::Decided(record.clone()));
     }
 
-    /// Says what is known of a call that [`Witness::decided`] will tell of.
+    /// Says what is known of a call that [`EventEmitter::decided`] will tell of.
     pub fn knows(&mut self, call: &Opened<'_>) {
-        self.onlookers.iter_mut().for_each(|onlooker| onlooker.know(call));
+        self.observers.iter_mut().for_each(|observer| observer.know(call));
     }
 
     /// Nothing more was decided of what has happened.
     pub fn settled(&mut self) {
-        self.onlookers.iter_mut().for_each(|onlooker| onlooker.settle());
+        self.observers.iter_mut().for_each(|observer| observer.settle());
     }
 }

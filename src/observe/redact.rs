@@ -6,17 +6,16 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::progress::mask::{MASK, Masks};
-use crate::protocol::json;
+use crate::progress::policy::masks::{MASK, Masks};
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::secret;
+use crate::protocol::{json, secret};
 
-/// Secrets that have a mask of their own, and names of requests that are none. Those beyond share one:
-/// a conversation has a handful.
+/// Secrets with a mask of their own, and ids that are known to be no secrets. Further secrets share
+/// one mask; a conversation has a handful.
 const KNOWN_MAX: usize = 10_000;
 
-/// Values inside values are looked at as deep as this; what is deeper is masked whole.
+/// Levels of nested values that are searched for secrets. A deeper value is masked whole.
 const DEPTH_MAX: usize = 64;
 
 /// The member whose value names a request. It is no secret, whatever it looks like.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::progress::clients::{Client, Situation};
 
-/// Clients that are told apart, by name and version. They name themselves, so that anybody could
-/// fill the memory with names; far fewer are in use anywhere. More count as `other`.
+/// Clients that are counted separately, by name and version. Further clients count as `other`:
+/// clients choose their own names, so names must not fill the memory.
 pub const CLIENTS_MAX: usize = 64;
 
 /// What the process has seen.

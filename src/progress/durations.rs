@@ -6,24 +6,24 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::call::{Outcome, Summary};
+use crate::progress::correlate::call::{Outcome, Summary};
 
 /// Calls of a tool that are remembered. More would only make a tool that has changed look like its
 /// old self for longer.
 pub const REMEMBERED: usize = 64;
 
-/// Tools of one route that are remembered; the one unused for longest gives way. A server with more
-/// hardly has all of them in use.
+/// Tools of one route whose durations are remembered. The tool unused for longest is replaced.
 pub const TOOLS_MAX: usize = 512;
 
-/// Bytes of a tool's name under which it is remembered; the specification wants them to be shorter.
+/// Bytes of a tool's name under which durations are remembered; the specification asks for shorter
+/// names.
 pub const NAME_MAX: usize = 128;
 
 /// Calls that have to be remembered before one is estimated: of one alone nobody knows whether it was
 /// a usual one.
 const ENOUGH: usize = 2;
 
-/// No estimate says more: only the answer says that the work is done.
+/// The largest estimated fraction. Only the answer says that the work is done.
 const FRACTION_MAX: f64 = 0.99;
 
 /// One successful call.
@@ -136,11 +136,11 @@ impl Durations {
 
 /// How long the calls of a tool usually take: those that are remembered, the shortest first. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Usual(Arc<[u32]>);
+pub(crate) struct Usual(Arc<[u32]>);
 
 /// What is to be expected of a call that goes on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Expected {
+pub(crate) enum Expected {
     /// It will take about this long altogether, of which this part has passed.
     About(Duration, f64),
     /// No call that is remembered took so long; the longest took this.
@@ -149,7 +149,7 @@ pub(super) enum Expected {
 
 impl Expected {
     /// The part of the work that may be done; nothing if it takes longer than ever.
-    pub(super) fn part(self) -> Option<f64> {
+    pub(crate) fn part(self) -> Option<f64> {
         match self {
             Self::About(_, part) => Some(part),
             Self::Longer(_) => None,
@@ -161,7 +161,7 @@ impl Usual {
     /// What is to be expected of a call that has been running for so long: it is one of those that
     /// took longer, so the middle one of them (of two middles the longer one: a bar that waits at its
     /// end is worse than one that is early).
-    pub(super) fn expected(&self, running: Duration) -> Expected {
+    pub(crate) fn expected(&self, running: Duration) -> Expected {
         let millis = running.as_millis();
         let passed = self.0.partition_point(|took| u128::from(*took) < millis);
         let longer = self.0.get(passed..).unwrap_or_default();
@@ -235,7 +235,7 @@ impl Learned {
     }
 
     /// How long its calls usually take, if enough is known and they are silent.
-    pub(super) fn usual(&self, tool: &str) -> Option<Usual> {
+    pub(crate) fn usual(&self, tool: &str) -> Option<Usual> {
         let mut tools = self.lock();
         let Tool { durations, usual, .. } = tools.known.get_mut(&*name_of(tool))?;
         usual.get_or_insert_with(|| durations.usual()).clone()
@@ -292,7 +292,7 @@ pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
 }
 
 /// 64-bit FNV-1a.
-pub(super) fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
+pub(crate) fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     bytes.into_iter().fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))

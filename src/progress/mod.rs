@@ -19,34 +19,14 @@
 //! No clock, no I/O, no tasks, no logs, no randomness, no unordered iteration in here; no input
 //! makes it panic, and nothing but progress is ever withheld when a table is full.
 
-mod answer;
-mod arrays;
-pub mod ask;
-mod call;
-mod client;
 pub mod clients;
 mod correlate;
 pub mod dialect;
 pub mod durations;
 pub mod extract;
-mod gate;
-mod ledger;
-pub mod mask;
-pub mod meter;
-mod notification;
-mod observe;
-mod overhear;
-mod parts;
-mod passing;
-mod place;
-mod plain;
-mod policies;
-mod policy;
-mod pulse;
-mod remap;
-mod server;
-mod stream;
-mod tasks;
+pub mod gate;
+mod intake;
+pub mod policy;
 mod verdict;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -56,21 +36,26 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::clients::Client;
+use crate::progress::correlate::ladder::Evidence;
+use crate::progress::correlate::ledger::{Ledger, Tomb};
+use crate::progress::correlate::session_split;
+use crate::progress::gate::stream::{Item, ItemKind, Stream};
+use crate::progress::policy::ask::Level;
+use crate::progress::policy::policies::Policies;
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::protocol::mcp::Revision;
-use ledger::{Ledger, Tomb};
-use policies::Policies;
-use stream::{Item, ItemKind, Stream};
 
-pub use call::{Account, CallId, Opened, Outcome, Summary};
-pub use ledger::CALLS_MAX;
-pub use notification::MESSAGE_MAX;
+pub use crate::progress::correlate::call::{CallId, CallStats, Opened, Outcome, Summary};
+pub use crate::progress::correlate::ledger::CALLS_MAX;
+pub use crate::progress::gate::heartbeat::WORDS_MAX;
+pub use crate::progress::gate::notification::MESSAGE_MAX;
+pub use crate::progress::gate::stream::{
+    Form, Fragment, Payload, QUEUE_MAX, StreamId, StreamKind, Transmit,
+};
 pub use policy::{
-    AnswerRepairs, BeatValue, CallPolicy, Coalesce, Heartbeat, Messages, Mode, OnFall, Pacing,
+    AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,
     Policy, Scale, TokenIs,
 };
-pub use pulse::WORDS_MAX;
-pub use stream::{Form, Part, Payload, QUEUE_MAX, StreamId, StreamKind, Transmit};
 pub use verdict::{Reason, Repair, Repairs, Verdict};
 
 /// Where a message of the server came from.
@@ -78,7 +63,7 @@ pub use verdict::{Reason, Repair, Repairs, Verdict};
 pub enum Origin {
     /// The upstream's only wire, or a stream for all requests: it says nothing of the request that a
     /// message belongs to.
-    Wire,
+    Shared,
     /// The upstream stream that pairs with this client stream, or that was said to pair with requests
     /// ([`Filter::pair`]).
     Stream(StreamId),
@@ -86,19 +71,19 @@ pub enum Origin {
 
 /// Where a message of the server goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     /// The filter has it; what the client gets of it comes out of [`Filter::poll_transmit`].
-    Taken,
-    /// It is no message: it belongs on standard error.
-    Noise(Bytes),
+    Consumed,
+    /// The text is no message: it belongs on standard error.
+    NotAMessage(Bytes),
     /// It speaks of no call of this filter, which is one of several of a session: another may know it.
     /// Nothing has become of it yet ([`Filter::server_message_here`]).
-    Stranger,
+    NotMine,
 }
 
 /// What an operator may want to know of what has just happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record {
+pub enum FilterEvent {
     /// A message of the server ended in this verdict. Messages are numbered from 1 as they come.
     Message {
         /// Its number.
@@ -114,7 +99,7 @@ pub enum Record {
     /// before.
     TakenOver(CallId),
     /// The client was sent a heartbeat.
-    Beat(CallId),
+    Heartbeat(CallId),
     /// A call has ended.
     Call(Box<Summary>),
 }
@@ -124,10 +109,10 @@ pub type Salvaged = (Vec<(StreamId, Transmit)>, Option<(Option<StreamId>, Messag
 
 /// A large message of the server that is passing.
 #[derive(Debug)]
-struct Passing {
+struct LargeMessage {
     number: u64,
     scan: Scan,
-    fate: PassingFate,
+    fate: LargeDisposition,
     stream: Option<StreamId>,
     /// The call that it is known to answer.
     call: Option<CallId>,
@@ -138,7 +123,7 @@ struct Passing {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PassingFate {
+enum LargeDisposition {
     Forward,
     Withhold(Reason),
     Noise,
@@ -148,28 +133,28 @@ enum PassingFate {
 #[derive(Debug)]
 pub struct Filter {
     policy: Policies,
-    part: parts::Part,
+    part: session_split::FilterRole,
     ledger: Ledger,
     streams: BTreeMap<StreamId, Box<Stream>>,
     /// Where messages go that belong to no request.
-    home: Option<StreamId>,
+    session_stream: Option<StreamId>,
     revision: Option<Revision>,
     /// Who the client is, if it has said so for all of its requests.
     client: Option<Arc<Client>>,
     /// The last byte of the upstream.
-    heard_at: Option<Instant>,
+    received_at: Option<Instant>,
     alive: bool,
     /// The clients have said their last word.
     left: bool,
     /// The client reads too slowly.
     client_is_slow: bool,
-    token_is: correlate::Evidence,
+    token_is: Evidence,
     messages: u64,
     order: u64,
     /// By the upstream stream; without one on a single wire.
-    passing: BTreeMap<Option<StreamId>, Passing>,
+    large_messages: BTreeMap<Option<StreamId>, LargeMessage>,
     to_server: VecDeque<Payload>,
-    records: VecDeque<Record>,
+    events: VecDeque<FilterEvent>,
     /// What is being worked on, in case that fails.
     at_work: Option<(Option<StreamId>, Message)>,
     /// Messages may belong to different streams, though they come on one wire.
@@ -178,7 +163,7 @@ pub struct Filter {
     pairs: bool,
     /// When a client has last given up a request.
     given_up_at: Option<Instant>,
-    level: ask::Level,
+    level: Level,
     /// The server may have been given tokens that are strings.
     gives_strings: bool,
 }
@@ -188,36 +173,36 @@ impl Filter {
     pub fn new(policy: impl Into<Arc<Policy>>) -> Self {
         let policy = policy.into();
         Self {
-            part: parts::Part::Whole,
-            token_is: correlate::Evidence::told(policy.token_is),
+            part: session_split::FilterRole::Whole,
+            token_is: Evidence::from_setting(policy.token_is),
             ledger: Ledger::new(policy.remap, policy.renames_tokens()),
             many: policy.remap,
             gives_strings: policy.gives_strings(),
             policy: Policies::new(policy),
             streams: BTreeMap::new(),
-            home: None,
+            session_stream: None,
             revision: None,
             client: None,
-            heard_at: None,
+            received_at: None,
             alive: true,
             left: false,
             client_is_slow: false,
             messages: 0,
             order: 0,
-            passing: BTreeMap::new(),
+            large_messages: BTreeMap::new(),
             to_server: VecDeque::new(),
-            records: VecDeque::new(),
+            events: VecDeque::new(),
             at_work: None,
             pairs: false,
             given_up_at: None,
-            level: ask::Level::default(),
+            level: Level::default(),
         }
     }
 
     /// Adds a client stream. The first shared one also carries what belongs to no request.
     pub fn open_stream(&mut self, id: StreamId, kind: StreamKind, pacing: Pacing) {
         match kind {
-            StreamKind::Shared => drop(self.home.get_or_insert(id)),
+            StreamKind::Shared => drop(self.session_stream.get_or_insert(id)),
             StreamKind::Exchange => self.many = true,
         }
         self.streams.insert(id, Box::new(Stream::new(kind, pacing)));
@@ -228,12 +213,12 @@ impl Filter {
     pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
         if cancels {
             for call in self.calls_on(id) {
-                self.tell_cancelled(call, "the client closed its stream");
+                self.send_cancelled(call, "the client closed its stream");
                 self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
             }
         }
-        if self.home == Some(id) {
-            self.home = None;
+        if self.session_stream == Some(id) {
+            self.session_stream = None;
         }
         if let Some(stream) = self.streams.remove(&id) {
             for judged in stream.queue.into_iter().flat_map(|item| item.verdicts) {
@@ -251,7 +236,7 @@ impl Filter {
     /// The same, where the server answered with an HTTP status instead.
     pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
         self.alive = false;
-        self.break_off_passing(now, why, status);
+        self.break_off_large(now, why, status);
         let open: Vec<CallId> = self.ledger.iter().map(|(id, _)| id).collect();
         for id in open {
             if self.ledger.get(id).is_some_and(|call| call.task.is_none()) && !self.left {
@@ -306,12 +291,13 @@ impl Filter {
                 .streams
                 .get(&stream)
                 .is_none_or(|stream| stream.queue.is_empty() && stream.observed.is_empty())
-            && self.passing.values().all(|passing| passing.stream != Some(stream))
+            && self.large_messages.values().all(|passing| passing.stream != Some(stream))
     }
 
     /// Requests that are not answered yet.
     pub fn open_calls(&self) -> usize {
-        let answering = self.passing.values().filter(|passing| passing.answers.is_some()).count();
+        let answering =
+            self.large_messages.values().filter(|passing| passing.answers.is_some()).count();
         self.ledger.iter().filter(|(_, call)| call.task.is_none()).count() + answering
     }
 
@@ -331,8 +317,8 @@ impl Filter {
     }
 
     /// What has just happened, oldest first.
-    pub fn poll_record(&mut self) -> Option<Record> {
-        self.records.pop_front()
+    pub fn poll_record(&mut self) -> Option<FilterEvent> {
+        self.events.pop_front()
     }
 
     /// After a panic inside: every message that was under way to a client, so that nothing but
@@ -349,7 +335,7 @@ impl Filter {
     }
 
     fn record(&mut self, number: u64, call: Option<CallId>, verdict: Verdict) {
-        self.records.push_back(Record::Message { number, call, verdict });
+        self.events.push_back(FilterEvent::Message { number, call, verdict });
     }
 
     fn next_order(&mut self) -> u64 {
@@ -366,10 +352,10 @@ impl Filter {
         self.ledger.iter().filter(|(_, call)| call.stream == stream).map(|(id, _)| id).collect()
     }
 
-    /// Puts a message on a client stream, or on the home stream if that one has closed.
+    /// Puts a message on a client stream, or on the session stream if that one has closed.
     fn enqueue(&mut self, stream: Option<StreamId>, mut item: Item) {
         item.order = self.next_order();
-        let open = self.open_or_home(stream);
+        let open = self.open_or_session_stream(stream);
         match open.and_then(|id| self.streams.get_mut(&id)) {
             Some(stream) => stream.push(item),
             None => {
@@ -383,9 +369,9 @@ impl Filter {
 
 fn transmit(item: Item) -> Transmit {
     let part = match item.kind {
-        ItemKind::Piece { end: true, .. } => Part::End,
-        ItemKind::Piece { end: false, .. } => Part::Piece,
-        _ => Part::Whole,
+        ItemKind::Piece { end: true, .. } => Fragment::End,
+        ItemKind::Piece { end: false, .. } => Fragment::Piece,
+        _ => Fragment::Whole,
     };
     Transmit { payload: item.payload, part }
 }

@@ -14,7 +14,7 @@ pub enum Verdict {
 impl Verdict {
     /// The same with one more repair; what was withheld stays so.
     #[must_use]
-    pub(super) fn with(self, repair: Repair) -> Self {
+    pub(crate) fn with(self, repair: Repair) -> Self {
         let mut repairs = match self {
             Self::Withheld(_) => return self,
             Self::Forwarded => Repairs::default(),

@@ -6,15 +6,16 @@
 
 use std::str;
 
-/// The longest line that is shown, in bytes; the rest is skipped up to its end. Eighty columns of bar
-/// are a few hundred bytes; a megabyte of JSON is no news.
+/// Bytes of a line of terminal text that are read. The rest of the line is skipped. A progress bar
+/// of eighty columns has a few hundred bytes.
 pub const LINE_MAX: usize = 4 << 10;
 
 /// Writes into a pipe are whole up to this size (`PIPE_BUF` of Linux). So a read of less came to the
 /// end of what was written: no number in it is cut in two.
 const WHOLE_BELOW: usize = 4 << 10;
 
-/// The largest parameter of a control sequence that is told apart. No screen is as wide.
+/// The largest parameter of a control sequence. Larger parameters count as this number; no screen
+/// is wider.
 const PARAMETER_MAX: usize = 9_999;
 
 /// A reader of one stream of output, fed as it comes.

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-/// Bytes of `tracestate` that are kept; a longer one is left out, as the specification allows.
+/// Bytes of `tracestate` that are kept. A longer value is left out, as W3C Trace Context allows.
 pub const STATE_MAX: usize = 512;
 
-/// Entries of `tracestate`.
+/// Entries of `tracestate`. A value with more entries is ignored.
 const MEMBERS_MAX: usize = 32;
 
-/// Characters of a key or a value in it.
+/// Characters of one key or value of `tracestate`. A longer entry makes the whole value invalid.
 const WORD_MAX: usize = 256;
 
 /// Which trace a request belongs to.

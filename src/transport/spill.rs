@@ -11,8 +11,8 @@ use tokio::task;
 /// what a reader who is slow holds in memory.
 const CHUNK: usize = 128 << 10;
 
-/// Pieces that wait to be written, however small they are: each may keep the buffer alive that it came
-/// in.
+/// Pieces of a spilled message waiting to be written, whatever their size: each piece may keep its
+/// whole read buffer in memory.
 const PIECES_MAX: usize = 64;
 
 /// Why bytes could not be kept.

@@ -1,54 +1,16 @@
-//! One test binary: what Milepost does, as facts.
+//! One test binary: what Milepost does, as facts. A folder holds the tests of one part.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-mod adopt;
-mod asked;
-mod check;
-mod checker;
-mod child;
-mod clients;
-mod demo;
-mod doctor;
-mod durations;
-mod extremes;
-mod figures;
-mod fuzz;
-mod fuzz_bodies;
-mod legacy;
-mod lines;
-mod links;
-mod logs;
-mod masks;
-mod metrics;
-mod otlp;
-mod over_http;
-mod overheard;
-mod packages;
+mod codec;
+mod commands;
+mod core;
+mod docs;
+mod http;
+mod observe;
 mod pairs;
-mod per_tool;
-mod plain;
-mod probe;
-mod properties;
-mod record;
-mod record_serve;
-mod relay;
-mod reload;
-mod rig;
-mod routes;
-mod script;
-mod serve;
-mod serving;
-mod shared;
-mod sse;
-mod sse_rig;
-mod talk;
-mod terminal;
-mod through_wrap;
+mod stdio;
 mod tidy;
-mod towards;
-mod wrap;
-mod wrap_config;
-mod wrap_url;
+mod upstream;
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -271,7 +271,7 @@ fn every_file_says_what_it_is_and_stays_short() {
 fn every_reason_and_repair_is_explained_and_shown() {
     let documents = std::fs::read_to_string(root().join("docs/verdicts.md")).unwrap();
     let transcripts: String =
-        crate::script::transcripts().into_iter().map(|(_, text)| text).collect();
+        crate::core::transcripts::transcripts().into_iter().map(|(_, text)| text).collect();
     // Those that no transcript can show: they need bytes on a line, a large message or a fault.
     let elsewhere = [Reason::Noise, Reason::TooLong, Reason::FailedOpen];
     for reason in Reason::ALL {

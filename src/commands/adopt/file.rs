@@ -9,11 +9,11 @@ use tempfile::NamedTempFile;
 
 use super::AdoptError;
 
-/// The longest file that is read. Claude Code keeps a history in its file, which may be some
-/// megabytes; nothing that a person has servers in is longer than this.
+/// Bytes of a client's file that `adopt` reads. Claude Code keeps a history of some megabytes in
+/// its file; a longer file is refused.
 const FILE_MAX: u64 = 64 << 20;
 
-/// The most backups of one file: enough for years, and no endless search for a free name.
+/// Backups of one file: enough for years, and no endless search for a free name.
 const BACKUPS_MAX: u32 = 1000;
 
 /// What editors of another system may put before the text.

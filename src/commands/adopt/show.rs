@@ -16,7 +16,7 @@ use crate::protocol::terminal;
 /// Lines around a change. Only lines of the entry itself are shown.
 const CONTEXT: usize = 3;
 
-/// The longest line that is shown, in characters: a file may have all of its text in one.
+/// Characters of one line that `adopt` shows. A file may have all its text in one line.
 const LINE_MAX: usize = 1000;
 
 /// What stands for a secret.

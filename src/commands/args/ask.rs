@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::policy::words;
 use crate::config::settings::{AskSettings, level_or_off, members, meta};
-use crate::progress::ask::{LogLevel, Members, TokenType};
+use crate::progress::policy::ask::{LogLevel, Members, TokenType};
 
 /// By a name of its own: clap takes an option of an option for a flag that may have no value.
 type LevelOrNone = Option<LogLevel>;

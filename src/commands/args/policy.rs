@@ -12,8 +12,8 @@ use crate::config::settings::{
 };
 use crate::progress::dialect::Dialect;
 use crate::progress::extract::Extract;
-use crate::progress::mask::Masks;
-use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, Scale, TokenIs};
+use crate::progress::policy::masks::Masks;
+use crate::progress::{Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, TokenIs};
 
 #[derive(Debug, Args)]
 pub(super) struct PolicyArgs {
@@ -62,8 +62,8 @@ struct HeartbeatArgs {
     heartbeat_max: Option<Duration>,
     /// lift: the smallest step above the last figure; elapsed: seconds since the call began
     /// [default: lift]
-    #[arg(long, value_name = "VALUE", value_parser = words::<BeatValue>())]
-    heartbeat_value: Option<BeatValue>,
+    #[arg(long, value_name = "VALUE", value_parser = words::<HeartbeatValue>())]
+    heartbeat_value: Option<HeartbeatValue>,
     /// Let heartbeats of a silent call tell how much of its usual time has passed, from the third call
     /// of a tool on: 12s of about 40s
     #[arg(long)]

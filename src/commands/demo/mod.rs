@@ -20,7 +20,7 @@ use thiserror::Error;
 use tokio::signal::ctrl_c;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use crate::progress::{Policy, Record, Verdict};
+use crate::progress::{FilterEvent, Policy, Verdict};
 use client::{Client, Heard, Progress};
 use pipes::{Event, Pipes};
 use rows::{Fate, Row, Rows};
@@ -251,7 +251,7 @@ impl Show<'_, '_> {
                 self.rows.sent(line);
             }
             Event::Decided(record) => {
-                if let Record::Call(summary) = &record {
+                if let FilterEvent::Call(summary) = &record {
                     self.proxy_sent = summary.account.sent;
                 }
                 self.rows.decided(&record);

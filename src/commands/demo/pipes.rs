@@ -10,8 +10,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::gateway::demo_upstream::server::{self, LineReader};
-use crate::progress::{Policy, Record};
-use crate::relay::{Aside, Pipe, Relay, Step};
+use crate::progress::{FilterEvent, Policy};
+use crate::relay::{DiagnosticsSink, Pipe, Relay, Step};
 
 /// What a pipe of the operating system holds.
 const PIPE_BYTES: usize = 64 << 10;
@@ -22,7 +22,7 @@ pub(crate) enum Event {
     /// The server sent this line.
     Sent(Bytes),
     /// The proxy has decided something.
-    Decided(Record),
+    Decided(FilterEvent),
     /// The client got this line.
     Got(Bytes),
 }
@@ -61,8 +61,8 @@ impl Pipes {
         let (server_in, server_out) = split(proxy_back);
         let client = Pipe::new(Box::new(client_in), Box::new(client_out));
         let server = Pipe::new(Box::new(server_in), Box::new(server_out));
-        let aside = Aside::new(Box::new(sink()), None);
-        let proxy = Relay::with_wire(policy, client, server, aside);
+        let diagnostics = DiagnosticsSink::new(Box::new(sink()), None);
+        let proxy = Relay::with_sole_stream(policy, client, server, diagnostics);
         tasks.spawn(relay(proxy, tell(report.clone(), Event::Decided)));
 
         let (answers, requests) = split(client_end);
@@ -104,7 +104,7 @@ async fn pump(
 }
 
 /// Runs a connection to its end, as `milepost wrap` does with a child process.
-async fn relay(mut relay: Relay<Pipe, Pipe>, mut note: impl FnMut(Record)) {
+async fn relay(mut relay: Relay<Pipe, Pipe>, mut note: impl FnMut(FilterEvent)) {
     loop {
         let step = relay.step().await;
         while let Some(record) = relay.poll_record() {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::progress::{Record, Verdict};
+use crate::progress::{FilterEvent, Verdict};
 
 /// One line of the server, or one that the proxy added, and what the client got of it.
 #[derive(Debug)]
@@ -62,16 +62,16 @@ impl Rows {
     }
 
     /// The proxy decided.
-    pub(super) fn decided(&mut self, record: &Record) {
+    pub(super) fn decided(&mut self, record: &FilterEvent) {
         let key = match record {
-            Record::Message { number, verdict, .. } => {
+            FilterEvent::Message { number, verdict, .. } => {
                 let mut rows = self.open.iter_mut();
                 let Some(row) = rows.find(|row| row.number == Some(*number)) else { return };
                 row.fate = Some(Fate::Verdict(*verdict));
                 (!matches!(verdict, Verdict::Withheld(_))).then_some(row.key)
             }
-            Record::Beat(_) => Some(self.push(None, None, Some(Fate::Added))),
-            Record::Opened(_) | Record::TakenOver(_) | Record::Call(_) => None,
+            FilterEvent::Heartbeat(_) => Some(self.push(None, None, Some(Fate::Added))),
+            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Call(_) => None,
         };
         self.to_come.extend(key);
         self.join();

@@ -24,7 +24,7 @@ const TIME_FROM: usize = 90;
 /// From this width on there is room for a bar beside its message.
 const BAR_FROM: usize = 60;
 
-/// The right column needs no more.
+/// Columns of the right half of the demo's view.
 const RIGHT_MAX: usize = 44;
 
 /// Parts of a bar.

@@ -16,13 +16,14 @@ use crate::protocol::mcp::{
     TOOLS_LIST,
 };
 
-/// Things that are kept. A chatty tool says thousands; what comes after so many is not judged.
+/// Traffic events that `doctor` keeps. A chatty tool causes thousands; later events are not
+/// examined.
 const ENTRIES_MAX: usize = 100_000;
 
-/// Bytes of messages that are kept.
+/// Bytes of messages that `doctor` keeps.
 const BYTES_MAX: usize = 128 << 20;
 
-/// Pages of a list of tools that are asked for.
+/// Pages of a list of tools that `doctor` requests.
 const PAGES_MAX: usize = 100;
 
 /// How long the head of the GET stream is waited for: progress may come there.

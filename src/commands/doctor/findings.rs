@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::rules::{Rule, Weight};
 use super::traffic::Wire;
 
-/// Signs of an example that are shown.
+/// Characters of an example message in a report.
 const EXAMPLE_MAX: usize = 200;
 
 /// One thing that is wrong.

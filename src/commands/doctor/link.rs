@@ -23,13 +23,13 @@ use crate::relay::{Pipe, Relay};
 use crate::transport::child::{self, Child, Grace, Program, SpawnError, Stderr};
 use crate::transport::stdio::{Reader, Writer};
 
-/// The longest message that is held: answers with images and files are smaller.
+/// The longest message, in bytes, that `doctor` holds: answers with images and files are smaller.
 pub(super) const HELD_MAX: usize = 64 << 20;
 
-/// The longest line of standard error that is looked at.
+/// The longest line of standard error, in bytes, that `doctor` reads.
 const ASIDE_MAX: usize = 64 << 10;
 
-/// Arrivals that wait to be looked at; with more, the server is not read.
+/// Arrivals that wait to be examined. Beyond the limit `doctor` does not read from the server.
 const WAITING_MAX: usize = 1024;
 
 /// Room for one read.
@@ -44,7 +44,8 @@ const GRACE: Grace = Grace { exit: Duration::from_secs(2), term: Duration::from_
 /// How long the proxy has to end its server: its own graces, and to sweep.
 const PROXY_ENDS: Duration = Duration::from_secs(15);
 
-/// How long writing one message may take: a server that reads nothing for so long reads nothing.
+/// The longest time for writing one message. A server that reads nothing for so long does not read
+/// at all.
 const WRITE_MAX: Duration = Duration::from_secs(10);
 
 /// How long what a server has left in its pipe is read after its end.
@@ -138,7 +139,7 @@ impl Link {
         let (ours, theirs) = duplex(DUPLEX_BYTES);
         let (reader, writer) = tokio::io::split(theirs);
         let client = Pipe::new(Box::new(reader), Box::new(writer));
-        let relay = |server, aside| Relay::with_wire(policy, client, server, aside);
+        let relay = |server, aside| Relay::with_sole_stream(policy, client, server, aside);
         let era = Arc::default();
         let (noise, log) = (Box::new(sink()), Connection::default());
         let mut host = Host::start(program.clone(), None, era, noise, log, relay)?;
@@ -224,7 +225,7 @@ impl Link {
     pub(super) async fn close(mut self) {
         match self.way {
             Way::Child(writer, mut child) => {
-                child.note_family().await;
+                child.note_descendants().await;
                 drop(writer);
                 child.shut_down(GRACE).await;
             }

@@ -13,7 +13,8 @@ use crate::config::routes::{Route, Upstream};
 use crate::protocol::jsonrpc::METHOD_NOT_FOUND;
 use crate::protocol::mcp::Revision;
 
-/// How long the answer to `server/discover` is waited for: servers that know it answer at once.
+/// The longest wait for the answer to `server/discover`. Servers that know the method answer at
+/// once.
 const DISCOVER_MAX: Duration = Duration::from_secs(5);
 
 /// The same of the proxy, which waits for a slow server itself before it answers in its place.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::link::{Arrival, HELD_MAX, Reporter};
 use super::traffic::Stream;
-use crate::gateway::dispatch::in_full;
+use crate::observe::error_chain::error_chain;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::sse::{Events, Frame};
@@ -26,20 +26,22 @@ const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
-/// How often a stream is gone on with that ends before its answer, as servers of 2025-11-25 may have it.
+/// Times that `doctor` resumes a stream that ends before its answer, as servers of 2025-11-25 may
+/// end it.
 const RESUMED_MAX: usize = 1000;
 
-/// How long is waited before that unless the server says so, and at most.
+/// The pause before `doctor` resumes a stream, unless the server sends `retry`.
 const RETRY: Duration = Duration::from_secs(1);
+/// The longest pause before `doctor` resumes a stream, whatever `retry` says.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// How long the server may take to hear that its session is over.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Bytes of a page that are shown where an answer was expected.
+/// Bytes of a web page that are read in place of an expected answer.
 const PAGE_MAX: usize = 64 << 10;
 
-/// How long a plain GET for something beside MCP may take.
+/// The longest time for a plain GET of a page besides MCP.
 const FETCH_MAX: Duration = Duration::from_secs(5);
 
 /// A server over HTTP.
@@ -105,7 +107,7 @@ impl Web {
         async move {
             match visitor.send(Method::POST, headers, body).await {
                 Err(error) => {
-                    let why = in_full(&error);
+                    let why = error_chain(&error);
                     reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
                 }
                 // The answer comes on the GET stream.
@@ -119,7 +121,7 @@ impl Web {
                         match visitor.send(Method::GET, headers, Bytes::new()).await {
                             Ok(reply) => left = receive(reply, stream, &reporter).await,
                             Err(error) => {
-                                let what = Arrival::Failed(stream, in_full(&error));
+                                let what = Arrival::Failed(stream, error_chain(&error));
                                 reporter.tell(Instant::now(), what).await;
                                 return;
                             }
@@ -145,7 +147,7 @@ impl Web {
                     }
                 }
                 Err(error) => {
-                    let why = in_full(&error);
+                    let why = error_chain(&error);
                     reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
                 }
             }
@@ -214,7 +216,7 @@ async fn receive(mut reply: Reply, stream: Stream, reporter: &Reporter) -> Optio
     }
     let limit = if kind == "application/json" { HELD_MAX } else { PAGE_MAX };
     let what = match whole(&mut reply, limit).await {
-        Err(error) => Arrival::Failed(stream, in_full(&error)),
+        Err(error) => Arrival::Failed(stream, error_chain(&error)),
         Ok(body) => {
             let is_message = Message::parse(body.clone()).kind() != Kind::Noise;
             if kind == "application/json" && is_message {
@@ -261,7 +263,7 @@ async fn receive_events(mut reply: Reply, stream: Stream, reporter: &Reporter) -
         let chunk = match chunk {
             Ok(chunk) => chunk,
             Err(error) => {
-                let why = in_full(&error);
+                let why = error_chain(&error);
                 reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
                 return None;
             }

@@ -14,12 +14,12 @@ use std::time::Instant;
 
 use crate::commands::args::{Replay, WrapError};
 use crate::observe::transcript::{At, Line, SAME, settings, words};
-use crate::progress::mask::MASK;
+use crate::progress::policy::masks::MASK;
 use crate::progress::{Policy, StreamId};
-use crate::relay::WIRE;
+use crate::relay::SOLE_STREAM;
 use player::{Begins, Player};
 
-/// Bytes of a file that is played: more than any recording has, however much of it was no text.
+/// Bytes of a file that `replay` reads: more than any recording has.
 const FILE_MAX: u64 = 256 << 20;
 
 /// Differences that are shown.
@@ -297,7 +297,9 @@ fn compare(
         match line.sign {
             b'=' => player.tell(line.at),
             // What was decided when nothing was told.
-            b'x' | b'~' if track.actual.len() <= track.expected.len() => drop(player.poll(WIRE)),
+            b'x' | b'~' if track.actual.len() <= track.expected.len() => {
+                let _ = player.poll(SOLE_STREAM);
+            }
             b'x' | b'~' | b'^' | b'e' => {}
             b'+' => player.pass(line.text).map_err(wrong)?,
             _ if begins => {}

@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::observe::transcript::{At, Line, escape, read_time, summary, unescape};
-use crate::progress::dialect::Source;
+use crate::progress::dialect::TextSource;
 use crate::progress::durations::Learned;
 use crate::progress::{
-    Fate, Filter, Origin, Pacing, Part, Policy, Reason, Record, StreamId, StreamKind, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Origin, Pacing, Policy, Reason, StreamId,
+    StreamKind, Verdict,
 };
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::protocol::mcp::Revision;
-use crate::relay::{UPSTREAM_STREAMS, WIRE};
+use crate::relay::{SOLE_STREAM, UPSTREAM_STREAMS};
 
 /// A recording tells when something was done, a little after it was due. What is due by more than this is
 /// done without it being told.
@@ -113,11 +114,11 @@ impl Player {
             _ => Filter::new(policy),
         };
         if let Begins::Request(revision) | Begins::Exchange(revision) = begins {
-            filter.open_stream(WIRE, StreamKind::Exchange, Pacing::IMMEDIATE);
+            filter.open_stream(SOLE_STREAM, StreamKind::Exchange, Pacing::IMMEDIATE);
             filter.agreed_on(revision);
         }
         if begins == Begins::Wire {
-            filter.open_stream(WIRE, StreamKind::Shared, pacing);
+            filter.open_stream(SOLE_STREAM, StreamKind::Shared, pacing);
         }
         Self {
             filter,
@@ -129,7 +130,7 @@ impl Player {
             clock: start,
             now: start,
             eager: false,
-            streams: BTreeSet::from([WIRE]),
+            streams: BTreeSet::from([SOLE_STREAM]),
             asked: None,
             said: None,
             aside: None,
@@ -166,7 +167,7 @@ impl Player {
             b'2' => {
                 let text = unescape(line.text)?;
                 let line = String::from_utf8_lossy(&text);
-                self.filter.overheard(self.now, Source::Stderr, &line);
+                self.filter.overheard(self.now, TextSource::Stderr, &line);
             }
             _ => self.command(&String::from_utf8_lossy(&unescape(line.text)?))?,
         }
@@ -177,11 +178,11 @@ impl Player {
 
     fn client_says(&mut self, line: &Line<'_>) -> Result<(), String> {
         let stream = match line.at {
-            At::Only => WIRE,
+            At::Only => SOLE_STREAM,
             At::Nowhere => StreamId::NOWHERE,
             At::Stream(stream) | At::Client(stream) => StreamId(stream),
         };
-        if self.is_wire && stream != WIRE {
+        if self.is_wire && stream != SOLE_STREAM {
             return Err("a client on its only stream is expected".to_owned());
         }
         let message = Message::parse(Bytes::from(unescape(line.text)?.into_owned()));
@@ -207,7 +208,7 @@ impl Player {
 
     fn server_says(&mut self, line: &Line<'_>) -> Result<(), String> {
         let origin = match line.at {
-            At::Only | At::Nowhere | At::Stream(0) => Origin::Wire,
+            At::Only | At::Nowhere | At::Stream(0) => Origin::Shared,
             At::Stream(stream) => Origin::Stream(upstream(stream)),
             At::Client(stream) => Origin::Stream(StreamId(stream)),
         };
@@ -226,7 +227,7 @@ impl Player {
         match self.aside.take().as_deref() {
             None => {
                 let fate = self.filter.server_message(now, origin, &message);
-                if let Fate::Noise(noise) = fate {
+                if let Disposition::NotAMessage(noise) = fate {
                     let text = noise.strip_suffix(b"\n").unwrap_or(&noise);
                     self.out.push(format!("e {}", escape(text)));
                 }
@@ -299,12 +300,12 @@ impl Player {
     /// A client is told something that was recorded at this time.
     pub(super) fn tell(&mut self, at: At) {
         if let Some(text) = self.passes.take() {
-            self.unwritten.insert(WIRE);
+            self.unwritten.insert(SOLE_STREAM);
             return self.out.push(text);
         }
         match at {
             At::Stream(stream) => self.look(StreamId(stream), SLACK),
-            _ => self.look(WIRE, SLACK),
+            _ => self.look(SOLE_STREAM, SLACK),
         }
     }
 
@@ -348,7 +349,7 @@ impl Player {
         while let Some(transmit) = self.filter.poll_transmit(self.now, stream) {
             any = true;
             pieces.extend_from_slice(&transmit.payload.to_bytes());
-            if transmit.part != Part::Piece {
+            if transmit.part != Fragment::Piece {
                 break;
             }
         }
@@ -356,7 +357,7 @@ impl Player {
             self.unwritten.insert(stream);
             let text = escape(pieces.strip_suffix(b"\n").unwrap_or(&pieces));
             self.out.push(match stream {
-                WIRE => format!("= {text}"),
+                SOLE_STREAM => format!("= {text}"),
                 StreamId(number) => format!("={number} {text}"),
             });
         }
@@ -367,7 +368,7 @@ impl Player {
     fn records(&mut self) {
         while let Some(record) = self.filter.poll_record() {
             match record {
-                Record::Message { number, verdict, .. } => {
+                FilterEvent::Message { number, verdict, .. } => {
                     self.verdicts.insert(number, verdict);
                     if let Verdict::Withheld(reason) = verdict
                         && reason != Reason::Noise
@@ -375,12 +376,12 @@ impl Player {
                         self.out.push(format!("x {}", reason.name()));
                     }
                 }
-                Record::Call(call) => {
+                FilterEvent::Call(call) => {
                     self.learned.learn(&call);
                     self.out.push(format!("~ {}", summary(&call)));
                 }
-                Record::Beat(_) => self.beats += 1,
-                Record::Opened(_) | Record::TakenOver(_) => {}
+                FilterEvent::Heartbeat(_) => self.beats += 1,
+                FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
             }
         }
         while let Some(payload) = self.filter.poll_to_server() {

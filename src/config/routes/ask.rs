@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::keys::said;
 use super::print::{key, list, table, word};
-use super::spelling::{LevelOrOff, OneOf, Text};
+use crate::config::routes::values::{LevelOrOff, OneOf, Text};
 use crate::config::settings::{AskSettings, OFF, checked_meta};
-use crate::progress::ask::{Ask, LogLevel, Members, TokenType};
+use crate::progress::policy::ask::{Ask, LogLevel, Members, TokenType};
 
 /// What toml calls a date where serde asks for a value of any kind.
 const DATE: &str = "$__toml_private_datetime";

@@ -9,18 +9,18 @@ use crate::config::settings::nearest;
 
 /// What is wrong, and where in the text.
 #[derive(Debug)]
-pub(super) struct Wrong {
+pub(super) struct ConfigError {
     pub(super) at: usize,
     pub(super) what: String,
 }
 
-impl Wrong {
+impl ConfigError {
     pub(super) fn new(span: Range<usize>, what: impl Into<String>) -> Self {
         Self { at: span.start, what: what.into() }
     }
 }
 
-impl From<toml::de::Error> for Wrong {
+impl From<toml::de::Error> for ConfigError {
     fn from(error: toml::de::Error) -> Self {
         Self::new(error.span().unwrap_or(0..0), reword(error.message()))
     }

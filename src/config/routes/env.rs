@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use crate::config::routes::diagnostics::Wrong;
+use crate::config::routes::diagnostics::ConfigError;
 use crate::config::settings::nearest;
 
 /// The variables that a route file can name.
@@ -48,13 +48,13 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
 /// The strings that hold something of the environment, each with the text that it was written as:
 /// what is shown of them.
 #[derive(Clone, Default)]
-pub(super) struct Taken {
+pub(super) struct EnvValues {
     written: BTreeMap<String, String>,
     /// Where in the file each of them begins.
     places: BTreeMap<usize, String>,
 }
 
-impl Taken {
+impl EnvValues {
     /// How `text` is shown, if it holds something of the environment.
     pub(super) fn written(&self, text: &str) -> Option<&str> {
         self.written.get(text).map(String::as_str)
@@ -67,17 +67,17 @@ impl Taken {
         }
     }
 
-    /// Says what is wrong without what was taken.
-    pub(super) fn hide(&self, wrong: Wrong) -> Wrong {
+    /// Says what is wrong without the values of the environment.
+    pub(super) fn hide(&self, wrong: ConfigError) -> ConfigError {
         let Some(text) = self.places.get(&wrong.at) else { return wrong };
         let written = self.written.get(text).map_or("", String::as_str);
         let what = wrong.what.replace(&format!("{text:?}"), &format!("{written:?}"));
-        Wrong { what, ..wrong }
+        ConfigError { what, ..wrong }
     }
 }
 
-/// Shows which strings were taken, and not what they hold.
-impl std::fmt::Debug for Taken {
+/// Shows which strings hold such values, and not what they hold.
+impl std::fmt::Debug for EnvValues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.written.values()).finish()
     }
@@ -88,8 +88,8 @@ pub(super) fn expand(
     table: &mut DeTable<'_>,
     text: &str,
     environment: &Environment,
-) -> Result<Taken, Wrong> {
-    let mut taken = Taken::default();
+) -> Result<EnvValues, ConfigError> {
+    let mut env_values = EnvValues::default();
     let mut left: Vec<_> = table.iter_mut().map(|(_, value)| value).collect();
     while let Some(value) = left.pop() {
         let span = value.span();
@@ -101,15 +101,15 @@ pub(super) fn expand(
                     fill(written, environment).map_err(|fault| fault.at(text, span.clone()))?;
                 // Nothing is hidden of an empty value, and every empty string looks like it.
                 if meant.has_variables && !meant.text.is_empty() {
-                    taken.written.insert(meant.text.clone(), written.clone().into_owned());
-                    taken.places.insert(span.start, meant.text.clone());
+                    env_values.written.insert(meant.text.clone(), written.clone().into_owned());
+                    env_values.places.insert(span.start, meant.text.clone());
                 }
                 *written = Cow::Owned(meant.text);
             }
             _ => {}
         }
     }
-    Ok(taken)
+    Ok(env_values)
 }
 
 /// A string with its variables filled in.
@@ -126,9 +126,9 @@ struct Fault {
 
 impl Fault {
     /// Where the part is in the file.
-    fn at(self, text: &str, span: Range<usize>) -> Wrong {
+    fn at(self, text: &str, span: Range<usize>) -> ConfigError {
         let within = text.get(span.clone()).and_then(|raw| raw.find(&self.part)).unwrap_or(0);
-        Wrong { at: span.start + within, what: self.what }
+        ConfigError { at: span.start + within, what: self.what }
     }
 }
 

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::RoutesError;
 use super::print::{key, list, quote, table};
-use super::spelling::{RoutePath, Spelling};
-use crate::config::routes::diagnostics::Wrong;
+use crate::config::routes::diagnostics::ConfigError;
+use crate::config::routes::values::{RoutePath, Spelling};
 use crate::protocol::secret::{is_secret, is_secret_value};
 
 /// Where clients keep their servers, by the keys that lead there.
@@ -33,26 +33,26 @@ const FOLDER: &str = "upstream.cwd = ";
 pub fn import(path: &Path) -> Result<String, RoutesError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| RoutesError::Unreadable { path: path.to_owned(), source })?;
-    read(&text).map_err(|(wrong, key)| RoutesError::wrong(path, &text, wrong, key))
+    read(&text).map_err(|(wrong, key)| RoutesError::invalid(path, &text, wrong, key))
 }
 
-fn read(text: &str) -> Result<String, (Wrong, Option<String>)> {
+fn read(text: &str) -> Result<String, (ConfigError, Option<String>)> {
     let file: Value = serde_json::from_str(&without_comments(text)).map_err(|error| {
         let before = text.split_inclusive('\n').take(error.line().saturating_sub(1));
         let at = before.map(str::len).sum::<usize>() + error.column().saturating_sub(1);
         let what = error.to_string();
         let what = what.split(" at line ").next().unwrap_or_default().to_owned();
-        (Wrong { at, what }, None)
+        (ConfigError { at, what }, None)
     })?;
     let servers = servers(&file).ok_or_else(|| {
         let what = "no servers are here; a file with \"mcpServers\" or \"servers\" is expected";
-        (Wrong::new(0..0, what), None)
+        (ConfigError::new(0..0, what), None)
     })?;
     let mut page = Page::default();
     for (name, server) in servers {
         page.server(name, server).map_err(|what| {
             let at = text.find(&Value::from(name.as_str()).to_string()).unwrap_or(0);
-            (Wrong { at, what }, Some(name.clone()))
+            (ConfigError { at, what }, Some(name.clone()))
         })?;
     }
     Ok(page.finish())

@@ -9,15 +9,15 @@ use toml::Spanned;
 use super::Route;
 use super::ask::{RouteAsk, ToolAsk};
 use super::file::{Headers, Upstream};
-use super::several::Patterns;
-use super::spelling::{
+use crate::config::routes::compound_values::Patterns;
+use crate::config::routes::values::{
     AnswerRepair, AnyScale, AnyTime, Count, OneOf, OriginOrAny, Period, RoutePath, Spelling, Text,
     TimeOrOff,
 };
 use crate::config::settings::{CallSettings, Settings};
 use crate::progress::extract::Extract;
-use crate::progress::mask::Masks;
-use crate::progress::{BeatValue, Coalesce, Messages, Mode, OnFall, TokenIs};
+use crate::progress::policy::masks::Masks;
+use crate::progress::{Coalesce, HeartbeatValue, Messages, Mode, OnFall, TokenIs};
 
 /// What a key says, if it is there.
 pub(super) fn said<S: Spelling<Value: Clone>>(key: &Option<Text<S>>) -> Option<S::Value> {
@@ -45,7 +45,7 @@ pub(super) struct Heartbeat {
     max: Option<Text<AnyTime>>,
     /// The figure of a heartbeat: the smallest step above the last one (lift), or the seconds of the
     /// call (elapsed). Default: "lift".
-    value: Option<Text<OneOf<BeatValue>>>,
+    value: Option<Text<OneOf<HeartbeatValue>>>,
 }
 
 impl Heartbeat {
@@ -233,7 +233,7 @@ macro_rules! with_route_keys {
             }
 
             /// Lays what is said about connections and limits over `route`.
-            pub(super) fn lay_over(&self, route: &mut Route) {
+            pub(super) fn merge_into(&self, route: &mut Route) {
                 put(&mut route.connect_timeout, said(&self.connect_timeout));
                 put(&mut route.idle_timeout, said(&self.idle_timeout));
                 put(&mut route.upgrade_after, said(&self.upgrade_after));

@@ -4,18 +4,18 @@
 //! what would be right.
 
 mod ask;
+mod compound_values;
 mod diagnostics;
 mod env;
 mod file;
 mod import;
 mod keys;
-mod named;
 mod print;
+mod referenced_files;
 mod resolve;
 mod route;
 mod schema;
-mod several;
-mod spelling;
+mod values;
 
 use std::path::{Path, PathBuf};
 
@@ -23,13 +23,13 @@ use crate::config::settings::{Settings, StateDir, nearest};
 use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
 
-use crate::config::routes::diagnostics::Wrong;
-use crate::config::routes::resolve::Meant;
-use env::Taken;
+use crate::config::routes::diagnostics::ConfigError;
+use crate::config::routes::resolve::ResolvedConfig;
+use env::EnvValues;
 
 pub use env::Environment;
 pub use import::import;
-pub use named::named_files;
+pub use referenced_files::named_files;
 pub use route::{
     Admin, Cors, HeaderRules, HttpUpstream, Lifecycle, Route, Secret, Server, ServerInfo,
     ServerTls, StdioUpstream, Upstream,
@@ -50,7 +50,7 @@ pub enum RoutesError {
     },
     /// Something in it is not as it should be.
     #[error("{}:{line}:{column}: {}{what}", path.display(), key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default())]
-    Wrong {
+    Invalid {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
@@ -76,14 +76,14 @@ pub enum RoutesError {
 
 impl RoutesError {
     /// What is wrong in the text of a file.
-    fn wrong(path: &Path, text: &str, wrong: Wrong, key: Option<String>) -> Self {
-        let before = text.get(..wrong.at).unwrap_or(text);
+    fn invalid(path: &Path, text: &str, error: ConfigError, key: Option<String>) -> Self {
+        let before = text.get(..error.at).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        Self::Wrong {
+        Self::Invalid {
             path: path.to_owned(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
-            what: diagnostics::at_key(key.as_deref(), wrong.what),
+            what: diagnostics::at_key(key.as_deref(), error.what),
             key,
         }
     }
@@ -100,7 +100,7 @@ pub struct Routes {
     state: Option<StateDir>,
     defaults: Settings,
     routes: Vec<Route>,
-    taken: Taken,
+    env_values: EnvValues,
     dialects: Vec<Dialect>,
 }
 
@@ -121,13 +121,14 @@ impl Routes {
     /// If anything in it is not as it should be.
     pub fn parse(path: &Path, text: &str, environment: &Environment) -> Result<Self, RoutesError> {
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
-        let meant = resolve::read(text, folder, environment).map_err(|wrong| {
-            let key = diagnostics::key_at(text, wrong.at);
-            RoutesError::wrong(path, text, wrong, key)
+        let resolved = resolve::read(text, folder, environment).map_err(|error| {
+            let key = diagnostics::key_at(text, error.at);
+            RoutesError::invalid(path, text, error, key)
         })?;
-        let Meant { server, admin, state, defaults, routes, dialects, taken } = meant;
+        let ResolvedConfig { server, admin, state, defaults, routes, dialects, env_values } =
+            resolved;
         let (path, text) = (path.to_owned(), Secret::new(text.to_owned()));
-        Ok(Self { path, text, server, admin, state, defaults, routes, dialects, taken })
+        Ok(Self { path, text, server, admin, state, defaults, routes, dialects, env_values })
     }
 
     /// The file.

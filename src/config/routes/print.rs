@@ -8,14 +8,13 @@ use std::time::Duration;
 use http::HeaderValue;
 use url::Url;
 
-use super::ask;
-use super::env::Taken;
+use super::env::EnvValues;
 use super::{
     HeaderRules, HttpUpstream, Lifecycle, Route, Routes, Server, ServerInfo, ServerTls,
-    StdioUpstream, Upstream,
+    StdioUpstream, Upstream, ask,
 };
 use crate::config::settings::{ANSWER_REPAIRS, OFF, StateDir, Word};
-use crate::progress::dialect::{Dialect, Own, Pointer};
+use crate::progress::dialect::{CustomDialect, Dialect, Pointer};
 use crate::progress::extract::Extract;
 use crate::progress::{CallPolicy, Policy, Scale};
 use crate::protocol::secret::{is_secret, is_secret_value};
@@ -23,13 +22,14 @@ use crate::protocol::secret::{is_secret, is_secret_value};
 /// What is shown of a secret.
 const HIDDEN: &str = "***";
 
-/// The longest destination in a list of routes, in characters. A command may be a whole script.
+/// Characters of a destination in a list of routes. A longer destination is cut; a command may be a
+/// whole script.
 const DESTINATION_MAX: usize = 100;
 
 impl Routes {
     /// Every setting as it is in effect.
     pub fn print(&self) -> String {
-        let mut page = Page { out: String::new(), taken: &self.taken };
+        let mut page = Page { out: String::new(), env_values: &self.env_values };
         page.server(&self.server);
         if let Some(listen) = self.admin.listen {
             page.table("[admin]");
@@ -49,7 +49,7 @@ impl Routes {
             );
         }
         for dialect in &self.dialects {
-            if let Dialect::Own(dialect) = dialect {
+            if let Dialect::Custom(dialect) = dialect {
                 page.dialect(dialect);
             }
         }
@@ -61,7 +61,7 @@ impl Routes {
 
     /// One line for each route: its path, and where it leads.
     pub fn list(&self) -> String {
-        let page = Page { out: String::new(), taken: &self.taken };
+        let page = Page { out: String::new(), env_values: &self.env_values };
         let width = self.routes.iter().map(|route| route.path.len()).max().unwrap_or_default();
         let line = |route: &Route| format!("{:width$}  {}\n", route.path, page.destination(route));
         self.routes.iter().map(line).collect()
@@ -71,7 +71,7 @@ impl Routes {
 /// What has been printed.
 struct Page<'a> {
     out: String,
-    taken: &'a Taken,
+    env_values: &'a EnvValues,
 }
 
 impl Page<'_> {
@@ -86,7 +86,7 @@ impl Page<'_> {
 
     /// A string as it is written in a file: what the environment gave is shown by its name.
     fn written(&self, text: &str) -> String {
-        let written = self.taken.written(text).map(str::to_owned);
+        let written = self.env_values.written(text).map(str::to_owned);
         written.unwrap_or_else(|| text.replace("${", "$${"))
     }
 
@@ -115,7 +115,7 @@ impl Page<'_> {
         self.key("max_header_bytes", server.max_header_bytes);
     }
 
-    fn dialect(&mut self, dialect: &Own) {
+    fn dialect(&mut self, dialect: &CustomDialect) {
         self.table("[[dialect]]");
         self.key("name", quote(&dialect.name));
         if dialect.sources.is_empty() {
@@ -248,12 +248,12 @@ impl Page<'_> {
 
     /// A string that goes by a name, unless both look like a secret.
     fn discreet(&self, name: &str, text: &str) -> String {
-        let is_shown = self.taken.written(text).is_some() || !is_secret(name, text);
+        let is_shown = self.env_values.written(text).is_some() || !is_secret(name, text);
         if is_shown { self.written(text) } else { HIDDEN.to_owned() }
     }
 
     fn url(&self, url: &Url) -> String {
-        if self.taken.written(url.as_str()).is_some() {
+        if self.env_values.written(url.as_str()).is_some() {
             return self.written(url.as_str());
         }
         self.written(shown(url).as_str())
@@ -261,7 +261,7 @@ impl Page<'_> {
 
     /// A URL relative to that of an endpoint, which may hold what is not to be shown.
     fn url_beside(&self, endpoint: Option<&Url>, url: &Url) -> String {
-        if self.taken.written(url.as_str()).is_some() {
+        if self.env_values.written(url.as_str()).is_some() {
             return self.written(url.as_str());
         }
         let shown = shown(url);

@@ -20,21 +20,20 @@ use super::session::{Command, ENDED, Session, Sessions, Whose, requests};
 use crate::gateway::bridge::idle::idle;
 use crate::gateway::bridge::replay_buffer::{Broken, Store};
 use crate::gateway::route_state::Following;
-use crate::progress::{Pacing, Part, StreamId, StreamKind, Transmit};
-use crate::protocol::json;
+use crate::progress::{Fragment, Pacing, StreamId, StreamKind, Transmit};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 use crate::relay::discover_probe::Era;
-use crate::relay::{Clients, FromClient, Headers, WIRE};
+use crate::relay::{Clients, FromClient, Headers, SOLE_STREAM};
 use crate::transport::http::in_flight::OpenCall;
-use crate::transport::http::shutdown::Ending;
-use crate::transport::http::shutdown::SHUTTING_DOWN;
+use crate::transport::http::shutdown::{Ending, SHUTTING_DOWN};
 
 /// A client that takes nothing for so long, although there is something for it, is taken for gone: what
 /// waits for it would keep the server from being read.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// Bytes that a client which shares a server may leave lying; then it is cut off.
+/// Bytes waiting for a client that shares a server and does not read. Beyond the limit the client
+/// is disconnected.
 const UNTAKEN_MAX: usize = 32 << 20;
 
 /// The clients of one session.
@@ -85,8 +84,8 @@ impl Streams {
         Self {
             sessions,
             commands,
-            heard: VecDeque::from([FromClient::Opened(WIRE, StreamKind::Shared, pacing)]),
-            open: BTreeMap::from([(WIRE, home)]),
+            heard: VecDeque::from([FromClient::Opened(SOLE_STREAM, StreamKind::Shared, pacing)]),
+            open: BTreeMap::from([(SOLE_STREAM, home)]),
             unanswered: BTreeSet::new(),
             writing: BTreeMap::new(),
             stuck: Box::pin(sleep_until(Instant::now() + STUCK)),
@@ -148,7 +147,7 @@ impl Streams {
                 self.settle(stream, &id);
             }
         }
-        FromClient::Message(WIRE, message, headers)
+        FromClient::Message(SOLE_STREAM, message, headers)
     }
 
     fn opened(&mut self, store: Arc<Store>, message: &Message) -> StreamId {
@@ -217,15 +216,17 @@ impl Streams {
     fn place_of(&self, stream: StreamId, message: &Message) -> Option<StreamId> {
         if message.kind() == Kind::Response {
             // The filter may not know whose it is.
-            let meant =
-                message.id_key().filter(|_| stream == WIRE).and_then(|id| self.awaiting(&id));
+            let meant = message
+                .id_key()
+                .filter(|_| stream == SOLE_STREAM)
+                .and_then(|id| self.awaiting(&id));
             return Some(meant.unwrap_or(stream));
         }
         let refuses = self.open.get(&stream).is_none_or(|store| store.only_answers);
         match message.method() {
             _ if !refuses || message.kind() == Kind::Batch => Some(stream),
             Some(method) if method == mcp::PROGRESS => None,
-            _ => Some(WIRE),
+            _ => Some(SOLE_STREAM),
         }
     }
 
@@ -305,7 +306,7 @@ fn shutting_down() -> Broken {
 }
 
 impl Clients for Streams {
-    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
         if let Some(heard) = self.heard.pop_front() {
             return Poll::Ready(heard);
         }
@@ -343,7 +344,7 @@ impl Clients for Streams {
         Poll::Ready(FromClient::Gone)
     }
 
-    fn heard(&mut self) -> Option<FromClient> {
+    fn try_receive(&mut self) -> Option<FromClient> {
         if let Some(heard) = self.heard.pop_front() {
             return Some(heard);
         }
@@ -354,7 +355,7 @@ impl Clients for Streams {
         self.take(command)
     }
 
-    fn takers(&mut self, streams: &mut Vec<StreamId>) {
+    fn ready_streams(&mut self, streams: &mut Vec<StreamId>) {
         streams.extend(self.open.keys().filter(|stream| !self.writing.contains_key(stream)));
     }
 
@@ -362,16 +363,16 @@ impl Clients for Streams {
         self.open.get(&stream).is_some_and(|store| store.is_full())
     }
 
-    fn give(&mut self, stream: StreamId, Transmit { payload, part }: Transmit) {
+    fn send(&mut self, stream: StreamId, Transmit { payload, part }: Transmit) {
         match part {
-            Part::Piece | Part::End => {
-                let last = part == Part::End;
+            Fragment::Piece | Fragment::End => {
+                let last = part == Fragment::End;
                 let piece = payload.to_bytes();
                 if last || !piece.is_empty() {
                     self.piece(stream, &piece, last);
                 }
             }
-            Part::Whole => {
+            Fragment::Whole => {
                 let message = Message::parse(payload.to_bytes());
                 let to = self.place_of(stream, &message);
                 if to != Some(stream) {
@@ -388,7 +389,7 @@ impl Clients for Streams {
         }
     }
 
-    fn pass(&mut self, _: Bytes) {}
+    fn send_raw(&mut self, _: Bytes) {}
 
     fn finish(&mut self, stream: StreamId) {
         if self.open.get(&stream).is_some_and(|store| store.open() > 0) {
@@ -399,7 +400,7 @@ impl Clients for Streams {
         }
     }
 
-    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
         self.session.bell.register(cx);
         while let Some(stream) = self.session.bell.next_taken() {
             // What it has been given since then is still to be taken, and will be told of again.

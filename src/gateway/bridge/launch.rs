@@ -1,5 +1,6 @@
 //! Where the server side of a session is started.
 
+use crate::transport::http::via::Via;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,16 +12,15 @@ use crate::config::routes::{StdioUpstream, Upstream};
 use crate::gateway::bridge::client_leg::Streams;
 use crate::gateway::bridge::server_log::Said;
 use crate::gateway::bridge::shared_servers::Ends;
-use crate::gateway::dispatch::{Proxy, in_full};
+use crate::gateway::dispatch::Proxy;
 use crate::gateway::route_state::{Following, Site};
-use crate::observe::events::View;
+use crate::observe::error_chain::error_chain;
+use crate::observe::events::Scope;
 use crate::observe::log::Connection;
 use crate::progress::Pacing;
-use crate::relay::child_session;
 use crate::relay::child_session::{Host, Shared};
-use crate::relay::http_upstream::{Towards, Way};
-use crate::relay::remote_session;
-use crate::relay::{Aside, Relay, Server};
+use crate::relay::http_upstream::{HttpUpstream, UpstreamTarget};
+use crate::relay::{DiagnosticsSink, Relay, Server, child_session, remote_session};
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
 
@@ -80,9 +80,9 @@ impl Proxy {
         let started = match &site.route.upstream {
             Upstream::Command(stdio) => start(site, stdio, &session, streams, running),
             _ => {
-                let server = Towards::new(Way::of_site(site, &self.via, wanted.ours));
+                let server = HttpUpstream::new(target_of(site, &self.via, wanted.ours));
                 let mut relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
-                relay.watched_by(site.audience.witness(None, View::Whole, &site.policy));
+                relay.observed_by(site.audience.emitter(None, Scope::Whole, &site.policy));
                 let log = site.audience.log();
                 let span = tracing::info_span!("session", route = %site.route.path);
                 tokio::spawn(carry(relay, log, running).instrument(span));
@@ -96,8 +96,8 @@ impl Proxy {
     }
 }
 
-fn no_noise() -> Aside {
-    Aside::new(Box::new(Said::default()), None)
+fn no_noise() -> DiagnosticsSink {
+    DiagnosticsSink::new(Box::new(Said::default()), None)
 }
 
 /// Starts a child and the task that carries what is said; why that cannot be.
@@ -112,7 +112,7 @@ fn start(
         Whose::Own | Whose::Wire => Arc::clone(&site.policy),
         Whose::Shared => Arc::clone(&site.shared_policy),
     };
-    let witness = site.audience.witness(None, View::Whole, &policy);
+    let emitter = site.audience.emitter(None, Scope::Whole, &policy);
     let (site, session) = (Arc::clone(site), Arc::clone(session));
     let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
     let era = Arc::clone(&site.era);
@@ -124,7 +124,7 @@ fn start(
             let (from, to) = tokio::io::split(io);
             let server = child_session::stand_in(Box::new(from), Box::new(to), shared, era);
             let mut relay = Relay::new(policy, streams, server, no_noise());
-            relay.watched_by(witness);
+            relay.observed_by(emitter);
             carry(relay, log, running).await;
         });
         return Ok(());
@@ -132,16 +132,16 @@ fn start(
     let program =
         Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
     let noise = Box::new(Said::default());
-    let relay = |server, aside| {
-        let mut relay = Relay::new(policy, streams, server, aside);
-        relay.watched_by(witness);
+    let relay = |server, diagnostics| {
+        let mut relay = Relay::new(policy, streams, server, diagnostics);
+        relay.observed_by(emitter);
         relay
     };
     let log = site.audience.log();
     let host = Host::start(program, Some(shared), era, noise, log, relay);
     let mut host = host.map_err(|error| {
         site.counts.upstream_error("child");
-        in_full(&error)
+        error_chain(&error)
     })?;
     let child = site.counts.child_started();
     let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
@@ -165,4 +165,13 @@ pub(crate) fn start_timeout(site: &Site) -> Option<Duration> {
         Upstream::Command(stdio) => Some(stdio.start_timeout),
         _ => None,
     }
+}
+
+/// The server of a route, for a session.
+fn target_of(site: &Arc<Site>, via: &Via, ours: bool) -> UpstreamTarget {
+    let endpoints = (site.endpoint.clone(), site.sse.clone());
+    let (route, counts, site) =
+        (Arc::clone(&site.route), Arc::clone(&site.counts), Arc::clone(site));
+    let latest = Box::new(move || site.latest().map(|latest| Arc::clone(&latest.route)));
+    UpstreamTarget::served(&route, endpoints, latest, via, ours, &counts)
 }

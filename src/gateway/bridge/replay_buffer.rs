@@ -17,18 +17,19 @@ use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan, own_error};
 use crate::transport::http::body::BATCH_BYTES;
 
-/// Messages of one stream that are kept; a client that comes back later than this has missed
+/// Messages kept for one stream. A client that reconnects later has missed the oldest
 /// notifications.
 const EVENTS_MAX: usize = 1000;
 
-/// The same in bytes.
+/// Bytes of messages kept for one stream. Beyond the limit the oldest notifications are dropped.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Answers and requests of a server are kept up to this, in bytes: a client waits for them. In the
-/// place of a longer answer it finds an error.
+/// Bytes of answers and server requests kept for one stream, because clients wait for these
+/// messages. A client finds an error in place of a longer answer.
 const ANSWERS_MAX: usize = 16 << 20;
 
-/// A message up to this length is copied: it must not keep the buffer that it came in.
+/// The longest message, in bytes, that is copied when kept, so that a short message does not keep
+/// the whole read buffer in memory.
 const COPY_MAX: usize = 4 << 10;
 
 /// What a message is to those who keep it.

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::AsyncWrite;
 
-/// A line longer than this is cut, in bytes: it is read by people.
+/// Bytes of one log line from a server's standard error. A longer line is cut.
 const LINE_MAX: usize = 4 << 10;
 
 /// Logs the lines that are written to it.

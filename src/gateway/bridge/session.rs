@@ -14,16 +14,18 @@ use crate::gateway::bridge::signals::Bell;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
-use crate::relay::{Headers, WIRE};
+use crate::relay::{Headers, SOLE_STREAM};
 use crate::transport::http::in_flight::{Calls, OpenCall};
 
-/// Messages of clients that wait for the relay of their session.
+/// Client messages waiting for the relay of their session. Further requests wait.
 const COMMANDS_MAX: usize = 64;
 
-/// Streams that have ended and are kept for clients that come back.
+/// Ended streams of a session that are kept for clients that reconnect. The oldest is dropped
+/// first.
 const ENDED_MAX: usize = 64;
 
-/// What these may hold together, in bytes.
+/// Bytes of all ended streams of a session that are kept for clients that reconnect. The oldest
+/// stream is dropped first.
 const ENDED_BYTES_MAX: usize = 16 << 20;
 
 /// Why a session ends that its client has ended, or does not use.
@@ -89,7 +91,7 @@ impl Session {
     fn new(id: String, whose: Whose) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let bell = Arc::new(Bell::default());
-        let home = Store::new(WIRE, false, false, Arc::clone(&bell));
+        let home = Store::new(SOLE_STREAM, false, false, Arc::clone(&bell));
         let session = Self {
             id,
             whose,
@@ -141,7 +143,7 @@ impl Session {
 
     /// The stream of this number, if it is still known.
     pub(crate) fn find(&self, stream: u64) -> Option<Arc<Store>> {
-        if stream == WIRE.0 {
+        if stream == SOLE_STREAM.0 {
             return Some(Arc::clone(&self.home));
         }
         self.table().stores.get(&stream).cloned()

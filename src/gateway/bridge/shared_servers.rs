@@ -19,7 +19,8 @@ use crate::transport::http::body::Body;
 /// The pause before a server is started again that has died once; it doubles with each further death.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest pause: requests wait for it.
+/// The longest pause before a server that keeps dying is started again. Requests wait for the end
+/// of the pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// How often it is looked whether a server that dies is dead.
@@ -28,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A server that has lived for so long is no longer one that dies at once.
 const LIVED: Duration = Duration::from_secs(60);
 
-/// Callers whose servers have died and are remembered for that.
+/// Callers whose servers have died and whose restart pause is remembered.
 const DEAD_MAX: usize = 1000;
 
 /// The values of `Authorization`, one after the other. They are compared whole: a hash might be another's.

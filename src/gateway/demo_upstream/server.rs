@@ -24,7 +24,7 @@ use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
 /// Time between two steps of a tool that talks.
 const PACE: Duration = Duration::from_millis(400);
 
-/// Lines that wait to be written; a tool that has more to say waits.
+/// Lines waiting to be written by the demo server. A tool with more output waits.
 const UNWRITTEN_MAX: usize = 64;
 
 /// Method and code of what it does not know.

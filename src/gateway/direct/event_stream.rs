@@ -5,6 +5,7 @@
 //! connection, the filter, the clock. What a slow client leaves behind stays with the server, and
 //! progress that has piled up meanwhile gives way to newer progress as it is read.
 
+use crate::config::routes::Route;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,8 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::gateway::dispatch::in_full;
-use crate::progress::Fate;
+use crate::observe::error_chain::error_chain;
+use crate::progress::Disposition;
 use crate::protocol::sse;
 use crate::protocol::sse::{Event, Events, Frame, Piece};
 use crate::transport::http::body::{Batch, Source};
@@ -24,8 +25,8 @@ use crate::transport::http::write_state::Outlet;
 /// A client that takes so long to ask for more could not take what there was (rule G4).
 pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(50);
 
-/// The longest event that is held whole, so that a fault in it can be mended; a longer one passes in
-/// pieces.
+/// The longest event, in bytes, that is held whole so that a fault in it can be repaired. A longer
+/// event is forwarded in pieces.
 const EVENT_HELD_MAX: usize = 1 << 20;
 
 /// How long such a client counts as slow.
@@ -74,11 +75,11 @@ pub(crate) trait Judge: Send {
 pub(crate) fn passed_on<J: Judge>(
     judge: &mut J,
     observing: bool,
-    fate: &Fate,
+    fate: &Disposition,
     piece: &Piece,
     out: &mut Batch,
 ) {
-    let is_message = !matches!(fate, Fate::Noise(_));
+    let is_message = !matches!(fate, Disposition::NotAMessage(_));
     if observing || !is_message {
         out.raw(&piece.raw);
     }
@@ -114,6 +115,12 @@ pub(crate) struct Silence {
     pub(crate) keep_alive: Option<Duration>,
     /// A server that says nothing for so long is given up.
     pub(crate) idle: Option<Duration>,
+}
+
+impl Silence {
+    pub(crate) fn of(route: &Route) -> Self {
+        Self { keep_alive: route.keep_alive, idle: route.idle_timeout }
+    }
 }
 
 /// An event that is too large to be held.
@@ -215,7 +222,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     }
 
     fn end(&mut self, error: Option<&UpstreamError>) {
-        self.failure = error.and_then(|error| Some((error.kind()?, in_full(error))));
+        self.failure = error.and_then(|error| Some((error.kind()?, error_chain(error))));
         let within = self.is_within();
         self.large = Large::No;
         let rest = self.events.finish();

@@ -1,6 +1,8 @@
 //! One POST and what is said in answer to it. Its filter is its own: nobody waits for it, and it
 //! waits for nobody.
 
+use crate::gateway::direct::control::Tell;
+use crate::transport::mcp_http::event_message::{message_in, text_of};
 use std::sync::Arc;
 use std::task::Context;
 
@@ -10,21 +12,20 @@ use super::mailbox::Mail;
 use super::session::{Foreign, Member, Session};
 use crate::config::routes::Lifecycle;
 use crate::gateway::direct::event_stream::{Judge, passed_on};
-use crate::gateway::dispatch::now;
 use crate::gateway::route_state::Audience;
-use crate::observe::events::{Place, View};
+use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::{
-    Fate, Filter, Mode, Origin, Outcome, Pacing, Part, Payload, Policy, Record, StreamId,
-    StreamKind, Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Outcome, Pacing, Payload, Policy,
+    StreamId, StreamKind, Transmit, Verdict,
 };
 use crate::protocol::json;
-use crate::protocol::jsonrpc::{Framing, Kind, Message};
+use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
-use crate::protocol::sse;
 use crate::protocol::sse::{Event, Piece};
 use crate::protocol::trace_context::TraceContext;
-use crate::relay::filter_guard::Guarded;
+use crate::relay::filter_guard::FilterGuard;
+use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::OpenCall;
@@ -34,9 +35,6 @@ use crate::transport::mcp_http::event_ids::Marks;
 const OWN: StreamId = StreamId(0);
 
 const ORIGIN: Origin = Origin::Stream(OWN);
-
-/// Tells the server something that no client has said.
-pub(crate) type Tell = Box<dyn Fn(Payload) + Send>;
 
 /// Where a message is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +49,7 @@ enum Judged {
 
 /// The requests of one POST, and what their client is told.
 pub(crate) struct Exchange {
-    filter: Guarded,
+    filter: FilterGuard,
     member: Option<Member>,
     log: Connection,
     observing: bool,
@@ -86,9 +84,9 @@ impl Exchange {
             Some(_) => (Filter::of_request(Arc::clone(policy)), "begins request"),
             None => (Filter::new(Arc::clone(policy)), "begins exchange"),
         };
-        let mut filter = Guarded::new(filter, Arc::clone(policy), OWN);
-        let beside = session.and_then(|session| session.place);
-        filter.watched_by(audience.witness(beside, View::Exchange, policy));
+        let mut filter = FilterGuard::new(filter, Arc::clone(policy), OWN);
+        let beside = session.and_then(|session| session.filter_id);
+        filter.observed_by(audience.emitter(beside, Scope::Exchange, policy));
         filter.happens(
             Some(now()),
             || match revision {
@@ -142,8 +140,8 @@ impl Exchange {
     }
 
     /// Where those who look on at it find it.
-    pub(crate) fn place(&self) -> Option<Place> {
-        self.filter.place()
+    pub(crate) fn filter_id(&self) -> Option<FilterId> {
+        self.filter.filter_id()
     }
 
     /// The requests are on their way. `tell`: how the server is told that one has taken too long.
@@ -214,12 +212,14 @@ impl Exchange {
     /// Whether an answer is for a request of this exchange.
     pub(crate) fn awaits(&mut self, answer: &Message) -> bool {
         let id = answer.id_key();
-        id.is_some_and(|id| self.filter.ask(|filter| filter.stream_of(&id)).flatten() == Some(OWN))
+        id.is_some_and(|id| {
+            self.filter.try_with(|filter| filter.stream_of(&id)).flatten() == Some(OWN)
+        })
     }
 
     fn judge(&mut self, message: &Message, out: &mut Batch) -> Judged {
         let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
-        if fate == Fate::Stranger {
+        if fate == Disposition::NotMine {
             let foreign =
                 |member: &Member| member.session.foreign(member.stream, message, self.modern);
             let known = self.member.as_ref().map(foreign);
@@ -239,7 +239,7 @@ impl Exchange {
                 }
             }
         }
-        if let Fate::Noise(_) = fate {
+        if let Disposition::NotAMessage(_) = fate {
             self.pass(message, out);
         }
         if let Some(member) = &self.member
@@ -257,20 +257,20 @@ impl Exchange {
         }
         self.collect(out);
         self.filter.passes(now(), OWN, message);
-        out.transmit(&Transmit { payload: Payload::of(message), part: Part::Whole });
+        out.transmit(&Transmit { payload: Payload::of(message), part: Fragment::Whole });
     }
 
     /// Tells the log what has happened, and keeps what withheld events had besides their message.
     fn note(&mut self, mut out: Option<&mut Batch>) {
-        let revision = self.filter.ask(|filter| filter.revision()).flatten();
+        let revision = self.filter.try_with(|filter| filter.revision()).flatten();
         let (mut gave_up, mut timed_out) = (false, false);
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
-            if let Record::Call(call) = &record {
+            if let FilterEvent::Call(call) = &record {
                 timed_out |= call.outcome == Outcome::TimedOut;
                 gave_up |= timed_out || call.outcome == Outcome::ServerGone;
             }
-            if let Record::Message { number, verdict, .. } = record {
+            if let FilterEvent::Message { number, verdict, .. } = record {
                 let withheld = matches!(verdict, Verdict::Withheld(_));
                 self.marks.judged(number, withheld, revision, out.as_deref_mut());
             }
@@ -303,29 +303,12 @@ fn concerns_session(message: &Message) -> bool {
     }
 }
 
-fn drain(filter: &mut Guarded, mut each: impl FnMut(Transmit)) {
+fn drain(filter: &mut FilterGuard, mut each: impl FnMut(Transmit)) {
     let at = now();
     while let Some(transmit) = filter.poll_transmit(at, OWN) {
         each(transmit);
     }
     filter.written(at, OWN);
-}
-
-/// What an event says, if it is a message: in a frame under which clients look for messages.
-pub(crate) fn message_in(event: &Event) -> Option<Message> {
-    let data = event.data().filter(|data| !data.is_empty())?;
-    let message = Message::parse(data);
-    if message.kind() == Kind::Noise {
-        return None;
-    }
-    // Clients look at no event of another name (rule R-12).
-    let frame = if event.is_message() { event.raw.clone() } else { sse::rename(&event.raw) };
-    Some(message.framed(Framing::Within(frame)))
-}
-
-/// Where in a piece of a large event its message is.
-pub(crate) fn text_of(piece: &Piece) -> std::ops::Range<usize> {
-    piece.data.clone().unwrap_or(0..0)
 }
 
 impl Judge for Exchange {
@@ -351,12 +334,13 @@ impl Judge for Exchange {
         };
         match self.judge(&message, out) {
             Judged::Here => {
-                let number = self.filter.ask(|filter| filter.last_number()).unwrap_or_default();
+                let number =
+                    self.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
                 self.marks.put(number, event);
             }
             Judged::AsItIs => self.marks.passed(event),
             Judged::Elsewhere => {
-                let revision = self.filter.ask(|filter| filter.revision()).flatten();
+                let revision = self.filter.try_with(|filter| filter.revision()).flatten();
                 self.collect(out);
                 self.marks.keep_the_rest(event, revision, out);
             }
@@ -368,7 +352,7 @@ impl Judge for Exchange {
         self.collect(out);
         let fate = self.filter.server_passing(now(), ORIGIN, piece.raw.clone(), text);
         passed_on(self, self.observing, &fate, piece, out);
-        matches!(fate, Fate::Noise(_))
+        matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
@@ -396,7 +380,7 @@ impl Judge for Exchange {
         });
         self.note(Some(out));
         if self.ends_with_answer {
-            self.answered |= self.filter.ask(|filter| filter.has_answered_all()) == Some(true);
+            self.answered |= self.filter.try_with(|filter| filter.has_answered_all()) == Some(true);
         }
     }
 
@@ -457,7 +441,7 @@ impl Judge for Exchange {
         }
         let why = match error {
             None => "the server closed the stream without an answer".to_owned(),
-            Some(error) => crate::gateway::dispatch::in_full(error),
+            Some(error) => crate::observe::error_chain::error_chain(error),
         };
         self.fail(&why, None);
     }

@@ -11,7 +11,7 @@ use futures::task::AtomicWaker;
 
 use crate::protocol::jsonrpc::Message;
 
-/// Messages that wait in one mailbox. More progress than that is dropped.
+/// Messages waiting in one mailbox. Further progress is dropped.
 const MAIL_MAX: usize = 1024;
 
 /// What one stream has for another.

@@ -10,33 +10,34 @@ use std::task::Context;
 use tokio::time::Instant;
 
 use super::mailbox::{Mail, Mailbox};
-use crate::gateway::direct::held_stream::Claim;
-use crate::gateway::dispatch::now;
+use crate::gateway::direct::claim::Claim;
 use crate::gateway::route_state::Audience;
-use crate::observe::events::{Place, View};
+use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::clients::Client;
 use crate::progress::{
-    Fate, Filter, Origin, Pacing, Payload, Policy, Reason, Record, StreamId, StreamKind, Verdict,
+    Disposition, Filter, FilterEvent, Origin, Pacing, Payload, Policy, Reason, StreamId,
+    StreamKind, Verdict,
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
-use crate::relay::filter_guard::Guarded;
+use crate::relay::filter_guard::FilterGuard;
+use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 
-/// Messages of listening streams that may wait to be judged where that matters.
+/// Messages of listening streams that wait for their verdict, where their order matters.
 const WAITING_MAX: usize = 256;
 
 /// One session, and what its streams share.
 pub(crate) struct Session {
     shared: Mutex<Shared>,
     /// Where those who look on at it find it.
-    pub(crate) place: Option<Place>,
+    pub(crate) filter_id: Option<FilterId>,
 }
 
 struct Shared {
-    filter: Guarded,
+    filter: FilterGuard,
     log: Connection,
     /// The open responses and listening streams.
     streams: BTreeMap<StreamId, Arc<Mailbox>>,
@@ -96,16 +97,16 @@ impl Session {
         policy: &Arc<Policy>,
         begun: bool,
         audience: &Audience,
-        beside: Option<Place>,
+        beside: Option<FilterId>,
     ) -> Self {
         let filter = Filter::of_session(Arc::clone(policy));
-        let mut filter = Guarded::new(filter, Arc::clone(policy), StreamId::NOWHERE);
-        filter.watched_by(audience.witness(beside, View::Session, policy));
+        let mut filter = FilterGuard::new(filter, Arc::clone(policy), StreamId::NOWHERE);
+        filter.observed_by(audience.emitter(beside, Scope::Session, policy));
         filter.happens(Some(now()), || "begins session".to_owned(), |_| ());
         if begun {
             filter.knows_not_all(now());
         }
-        let place = filter.place();
+        let filter_id = filter.filter_id();
         let shared = Shared {
             filter,
             log: audience.log(),
@@ -119,7 +120,7 @@ impl Session {
             waiting: BTreeMap::new(),
             judged: Vec::new(),
         };
-        Self { shared: Mutex::new(shared), place }
+        Self { shared: Mutex::new(shared), filter_id }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -130,7 +131,7 @@ impl Session {
     }
 
     pub(crate) fn revision(&self) -> Option<Revision> {
-        self.lock().filter.ask(|filter| filter.revision()).flatten()
+        self.lock().filter.try_with(|filter| filter.revision()).flatten()
     }
 
     pub(crate) fn is_proven(&self) -> bool {
@@ -160,7 +161,7 @@ impl Session {
         match message {
             Some(message) => {
                 shared.filter.client_message(now(), stream, message);
-                let elsewhere = shared.filter.ask(|filter| filter.tokens_elsewhere(stream));
+                let elsewhere = shared.filter.try_with(|filter| filter.tokens_elsewhere(stream));
                 member.elsewhere = elsewhere.unwrap_or_default();
             }
             None => shared.filter.knows_not_all(now()),
@@ -193,7 +194,7 @@ impl Session {
                 crate::protocol::json::member(&message.params().unwrap_or_default(), "requestId");
             let id = id.and_then(|id| Key::read(&id));
             let stream =
-                id.and_then(|id| shared.filter.ask(|filter| filter.stream_of(&id)).flatten());
+                id.and_then(|id| shared.filter.try_with(|filter| filter.stream_of(&id)).flatten());
             if let Some(mailbox) = stream.and_then(|stream| shared.streams.get(&stream)) {
                 mailbox.put(Mail::Client(message.clone()));
             }
@@ -215,10 +216,10 @@ impl Session {
     pub(crate) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Foreign {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
-        let meant = shared.filter.ask(|filter| filter.stream_meant(origin, message, true));
+        let meant = shared.filter.try_with(|filter| filter.stream_meant(origin, message, true));
         let Some(stream) = meant.flatten().filter(|stream| *stream != on) else {
             // Nor may the next request have the progress of one that is over.
-            if shared.filter.ask(|filter| filter.is_late(message)) == Some(true) {
+            if shared.filter.try_with(|filter| filter.is_late(message)) == Some(true) {
                 return Foreign::OutOfPlace(Reason::Late);
             }
             let learn = |filter: &mut Filter| filter.learn_from(origin, message);
@@ -245,10 +246,10 @@ impl Session {
                 Foreign::OutOfPlace(_) | Foreign::Unknown => {}
             }
         }
-        if let Fate::Noise(_) = shared.filter.server_message(now(), origin, message) {
+        if let Disposition::NotAMessage(_) = shared.filter.server_message(now(), origin, message) {
             return Heard::Passes;
         }
-        let number = shared.filter.ask(|filter| filter.last_number()).unwrap_or_default();
+        let number = shared.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
         if matters && shared.waiting.len() < WAITING_MAX {
             shared.waiting.insert(number, on);
         }
@@ -256,7 +257,7 @@ impl Session {
     }
 
     /// Asks the filter of a listening stream.
-    pub(crate) fn ask<T>(&self, question: impl FnOnce(&mut Guarded) -> T) -> T {
+    pub(crate) fn ask<T>(&self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
         question(&mut self.lock().filter)
     }
 
@@ -303,7 +304,7 @@ impl Session {
         let Shared { filter, streams, listening, .. } = &mut *shared;
         let mut others = streams.iter().filter(|(id, mailbox)| **id != from && mailbox.is_read());
         others.any(|(id, mailbox)| {
-            let mut waits = || filter.ask(|filter| filter.has_calls_on(*id)) == Some(true);
+            let mut waits = || filter.try_with(|filter| filter.has_calls_on(*id)) == Some(true);
             (listening.contains(id) || waits()) && mailbox.put(Mail::Event(event.clone()))
         })
     }
@@ -321,7 +322,7 @@ impl Shared {
         let stream = StreamId(self.next);
         let mailbox = Arc::new(Mailbox::default());
         self.streams.insert(stream, Arc::clone(&mailbox));
-        let client = self.filter.ask(|filter| filter.client().cloned()).flatten();
+        let client = self.filter.try_with(|filter| filter.client().cloned()).flatten();
         let (session, elsewhere) = (Arc::clone(session), Vec::new());
         Member { session, stream, mailbox, elsewhere, client }
     }
@@ -342,18 +343,18 @@ impl Shared {
     }
 
     fn note(&mut self) {
-        let tasks = self.filter.ask(|filter| filter.tasks()).unwrap_or_default();
+        let tasks = self.filter.try_with(|filter| filter.tasks()).unwrap_or_default();
         if std::mem::replace(&mut self.tasks, tasks) > tasks {
             let Self { filter, streams, .. } = self;
             for (id, mailbox) in streams {
-                if filter.ask(|filter| filter.has_tasks_on(*id)) == Some(false) {
+                if filter.try_with(|filter| filter.has_tasks_on(*id)) == Some(false) {
                     mailbox.put(Mail::TasksOver);
                 }
             }
         }
         while let Some(record) = self.filter.poll_record() {
             self.log.note(&record);
-            if let Record::Message { number, verdict, .. } = record
+            if let FilterEvent::Message { number, verdict, .. } = record
                 && let Some(stream) = self.waiting.remove(&number)
             {
                 let withheld = matches!(verdict, Verdict::Withheld(_));
@@ -366,7 +367,7 @@ impl Shared {
 impl Member {
     /// The stream of a request closes: what it has not told of its requests, the session will.
     /// `cancels`: they are given up with it.
-    pub(crate) fn leave(&self, own: &mut Guarded, cancels: bool) {
+    pub(crate) fn leave(&self, own: &mut FilterGuard, cancels: bool) {
         let mut shared = self.session.lock();
         let at = now();
         if !cancels {
@@ -453,7 +454,7 @@ impl Sessions {
         id: &[u8],
         policy: &Arc<Policy>,
         begun: bool,
-        beside: Option<Place>,
+        beside: Option<FilterId>,
     ) -> Arc<Session> {
         let mut known = self.lock(id);
         if let Some(session) = known.get(id) {

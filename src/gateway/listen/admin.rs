@@ -25,20 +25,19 @@ use super::handler::{Client, Handler};
 use crate::config::routes::{Admin, Server};
 use crate::gateway::listen::admission::{admit, authorize};
 use crate::observe::calls::PATH_OF_TAP;
-use crate::observe::log;
 use crate::observe::log::FilterError;
-use crate::observe::metrics;
+use crate::observe::{log, metrics};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 use streams::Streams;
 
-/// Connections to the admin listener that may be open at once. It serves probes.
+/// Connections open to the admin listener at one time.
 pub(super) const CONNECTIONS_MAX: usize = 64;
 
-/// Bytes of a request's head.
+/// Bytes of the head of a request to the admin listener. A longer head is refused.
 pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of a request's body: the words of a log filter.
+/// Bytes of the body of a request to the admin listener (a log filter). A longer body is refused.
 const BODY_BYTES_MAX: usize = 4 << 10;
 
 /// How long it may take to come.

@@ -35,7 +35,7 @@ const STREAM_WINDOW: u32 = 64 << 10;
 /// What all streams of a connection of HTTP/2 may bring before they are read.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Streams of HTTP/2 that a client may have open at once; it waits with more.
+/// Concurrent HTTP/2 streams of one connection. The client waits with further requests.
 const STREAMS_MAX: u32 = 100;
 
 /// How often a silent client of HTTP/2 is asked whether it is there, and how long it may take.

@@ -29,14 +29,14 @@ use crate::transport::http::endpoints::{Part, Places};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
-/// What is read of the body of a refused request, so that its client gets to read why: one that
-/// still writes when the connection closes may lose the answer.
+/// Bytes of a refused request's body that are read. A client that still writes when its connection
+/// closes may lose the answer with the reason.
 const REFUSED_BYTES_MAX: usize = 256 << 10;
 
 /// How long that may take.
 const REFUSED_BODY: Duration = Duration::from_millis(500);
 
-/// Characters of a header of a refused request that are told in the log.
+/// Characters of a refused request's header value that are logged. The rest is cut off.
 const TOLD_MAX: usize = 100;
 
 /// What every request to the listener passes.

@@ -48,7 +48,8 @@ const NO_ROOM: Duration = Duration::from_millis(100);
 /// How often that is told.
 const NO_ROOM_TOLD: Duration = Duration::from_secs(10);
 
-/// Clients beyond the limit that are told so at once; more of them are closed without a word.
+/// Connections beyond `max_connections` that get a 503 at the same time. Further connections are
+/// closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 
 /// How long one of those may take to read it.

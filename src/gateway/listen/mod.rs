@@ -25,12 +25,12 @@ use tokio::time::timeout;
 
 use crate::config::routes::{Admin, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::SiteError;
 use crate::observe::calls::{Table, Watch};
 use crate::observe::durations::Memory;
-use crate::observe::events::Lookout;
+use crate::observe::events::ObserverFactory;
 use crate::transport::child::adopt_orphans;
 use crate::transport::http::via::Via;
+use crate::transport::mcp_http::target::TargetError;
 
 use reload::{Hangups, Reloading};
 
@@ -46,30 +46,32 @@ pub enum StartError {
     Via(#[from] getrandom::Error),
     /// A route's server cannot be reached as the route says.
     #[error(transparent)]
-    Route(#[from] SiteError),
+    Route(#[from] TargetError),
     /// A listener cannot be opened.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }
 
 /// Serves the routes of a file until SIGTERM or SIGINT: see [`run`]. `memory` has and gets what is learned
-/// of them; `lookouts` look on at every conversation.
+/// of them; `observers` look on at every conversation.
 ///
 /// # Errors
 /// If they cannot be served.
 pub async fn serve(
     routes: &Routes,
     memory: &Memory,
-    lookouts: &[Arc<dyn Lookout>],
+    observers: &[Arc<dyn ObserverFactory>],
 ) -> Result<u8, StartError> {
     let via = Via::random()?;
     adopt_orphans();
     // Where no operator can look, nobody looks on.
     let names = || routes.iter().map(|route| &*route.path);
     let calls = routes.admin().listen.map(|_| Table::new(names()));
-    let watch = calls.iter().map(|calls| Arc::new(Watch(Arc::clone(calls))) as Arc<dyn Lookout>);
-    let lookouts: Vec<Arc<dyn Lookout>> = watch.chain(lookouts.iter().map(Arc::clone)).collect();
-    let proxy = Proxy::new(routes, via.clone(), None, memory, &lookouts)?;
+    let watch =
+        calls.iter().map(|calls| Arc::new(Watch(Arc::clone(calls))) as Arc<dyn ObserverFactory>);
+    let observers: Vec<Arc<dyn ObserverFactory>> =
+        watch.chain(observers.iter().map(Arc::clone)).collect();
+    let proxy = Proxy::new(routes, via.clone(), None, memory, &observers)?;
     let handler = Arc::new(Routed(Arc::clone(&proxy), calls));
     let listed: Vec<&Route> = routes.iter().collect();
     tokio::spawn(tick());

@@ -11,17 +11,16 @@ use super::entry::{Became, Ended, Entry, Kept, State};
 use super::taps::Tapped;
 use super::text::Text;
 use super::{Route, Table};
-use crate::observe::events::{Event, Onlooker, View, What};
-use crate::progress::mask::Masks;
-use crate::progress::{CallId, Opened, Outcome, Record, Summary, Verdict};
-use crate::protocol::json;
+use crate::observe::events::{Event, EventKind, Observer, Scope};
+use crate::progress::policy::masks::Masks;
+use crate::progress::{CallId, FilterEvent, Opened, Outcome, Summary, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
-/// Messages of the server whose verdict is waited for. The filter holds what they are made of as long.
+/// Server messages of one connection that wait for their verdict in the table of calls.
 const WAITING_MAX: usize = 1024;
 
-/// Calls that have ended and of which something may still be told.
+/// Ended calls of one connection that can still receive an event.
 const ENDED_MAX: usize = 32;
 
 /// A message of the server that is not judged yet.
@@ -39,7 +38,7 @@ struct Waiting {
 pub(super) struct Conversation {
     table: Arc<Table>,
     route: Arc<Route>,
-    view: View,
+    scope: Scope,
     masks: Masks,
     is_observed: bool,
     /// Those that are open; without an entry where there was no room for one.
@@ -62,13 +61,13 @@ impl Conversation {
     pub(super) fn new(
         table: &Arc<Table>,
         route: Arc<Route>,
-        view: View,
+        scope: Scope,
         (masks, is_observed): (Masks, bool),
     ) -> Self {
         Self {
             table: Arc::clone(table),
             route,
-            view,
+            scope,
             masks,
             is_observed,
             open: BTreeMap::new(),
@@ -130,14 +129,14 @@ impl Conversation {
         Some((at, element.map_or(text, |element| element.raw().clone())))
     }
 
-    fn decided(&mut self, at: Instant, record: &Record) {
+    fn decided(&mut self, at: Instant, record: &FilterEvent) {
         match record {
-            Record::Opened(_) | Record::TakenOver(_) => {}
-            Record::Message { number, call, verdict } => {
+            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
+            FilterEvent::Message { number, call, verdict } => {
                 let heard = self.judged(*number);
                 self.message(at, heard, *call, *verdict);
             }
-            Record::Beat(call) => {
+            FilterEvent::Heartbeat(call) => {
                 let after = self.told.take().map(|(_, text)| Text::of(&text));
                 let entry = self.find(*call);
                 let kept = Kept { at, became: Became::Beat, before: None, after };
@@ -148,7 +147,7 @@ impl Conversation {
                     state.told = Some(at);
                 });
             }
-            Record::Call(summary) => self.end(summary),
+            FilterEvent::Call(summary) => self.end(summary),
         }
     }
 
@@ -273,10 +272,10 @@ impl Conversation {
             return;
         }
         let is_request = matches!(Message::parse(text.clone()).kind(), Kind::Request | Kind::Batch);
-        let is_told_elsewhere = match self.view {
-            View::Whole => false,
-            View::Exchange => !is_request,
-            View::Session => is_request,
+        let is_told_elsewhere = match self.scope {
+            Scope::Whole => false,
+            Scope::Exchange => !is_request,
+            Scope::Session => is_request,
         };
         if !is_told_elsewhere {
             let before = Some(Text::of(&text));
@@ -302,39 +301,39 @@ fn request_in(text: &Bytes, id: &Bytes) -> Text {
     Text::of(element.as_ref().unwrap_or(text))
 }
 
-impl Onlooker for Conversation {
+impl Observer for Conversation {
     fn see(&mut self, event: &Event) {
-        match &event.what {
-            What::Client(_, text) => {
+        match &event.kind {
+            EventKind::Client(_, text) => {
                 self.said = Some((event.at, text.clone()));
                 self.has_opened = false;
                 self.sent = None;
             }
-            What::ToServer(text) => self.sent = Some(text.clone()),
-            What::Server(_, text, number) => self.hears(event.at, text, *number),
-            What::Told(_, text) => {
+            EventKind::ToServer(text) => self.sent = Some(text.clone()),
+            EventKind::Server(_, text, number) => self.hears(event.at, text, *number),
+            EventKind::Told(_, text) => {
                 self.told = Some((event.at, text.clone()));
                 self.is_claimed = false;
             }
-            What::Overheard(line) if self.table.taps.any() => {
+            EventKind::Overheard(line) if self.table.taps.any() => {
                 let before = Some(Text::of(line.as_bytes()));
                 let kept = Kept { at: event.at, became: Became::Overheard, before, after: None };
                 self.keep(None, kept, |_, _| {});
             }
-            What::Command(command) if command == "failed" => self.has_failed = true,
-            What::Command(_)
-            | What::Overheard(_)
-            | What::Noise(_)
-            | What::Aside(..)
-            | What::Refused(_)
-            | What::TakesOver(_) => {}
-            What::Decided(record) => self.decided(event.at, record),
+            EventKind::Command(command) if command == "failed" => self.has_failed = true,
+            EventKind::Command(_)
+            | EventKind::Overheard(_)
+            | EventKind::Noise(_)
+            | EventKind::Aside(..)
+            | EventKind::Refused(_)
+            | EventKind::TakesOver(_) => {}
+            EventKind::Decided(record) => self.decided(event.at, record),
         }
     }
 
     fn know(&mut self, call: &Opened<'_>) {
         // A session's filter opens none of its own.
-        let known = (self.view == View::Session).then(|| self.table.find(&self.route, call));
+        let known = (self.scope == Scope::Session).then(|| self.table.find(&self.route, call));
         if let Some(entry) = known.flatten() {
             let moves = entry.take_over();
             self.route.opened(1);

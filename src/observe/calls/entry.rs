@@ -11,16 +11,16 @@ use super::text::Text;
 use super::{Route, lock};
 use crate::observe::redact::Masking;
 use crate::progress::clients::Client;
-use crate::progress::mask::Masks;
-use crate::progress::{Account, Opened, Outcome, Reason, Repair, Summary, Verdict};
+use crate::progress::policy::masks::Masks;
+use crate::progress::{CallStats, Opened, Outcome, Reason, Repair, Summary, Verdict};
 
-/// Messages of a call that are kept: the first ...
+/// First messages of a call that are kept.
 const FIRST_MAX: usize = 16;
 
-/// ... and the last ones.
+/// Last messages of a call that are kept. Messages between the first and the last are counted only.
 const LAST_MAX: usize = 48;
 
-/// Bytes of a name, an id or a token that are kept; longer ones are cut.
+/// Bytes of a name, an id or a token in the table of calls. Longer text is cut.
 const NAME_MAX: usize = 256;
 
 /// What a message was, and what became of it.
@@ -100,7 +100,7 @@ pub(super) struct State {
     pub(super) figure: Option<Text>,
     pub(super) spoke: Option<Instant>,
     pub(super) told: Option<Instant>,
-    pub(super) account: Account,
+    pub(super) account: CallStats,
     /// The answer has been told.
     pub(super) is_answered: bool,
 }
@@ -145,7 +145,7 @@ impl Entry {
             figure: None,
             spoke: None,
             told: None,
-            account: Account::default(),
+            account: CallStats::default(),
             is_answered: false,
         };
         Self {
@@ -308,10 +308,10 @@ fn name(text: &str) -> Box<str> {
 }
 
 /// Names of repairs and reasons with how often they were.
-pub(super) fn repaired(account: &Account) -> impl Iterator<Item = (&'static str, u64)> {
+pub(super) fn repaired(account: &CallStats) -> impl Iterator<Item = (&'static str, u64)> {
     account.repaired.iter().map(|(repair, count): (&Repair, &u64)| (repair.name(), *count))
 }
 
-pub(super) fn withheld(account: &Account) -> impl Iterator<Item = (&'static str, u64)> {
+pub(super) fn withheld(account: &CallStats) -> impl Iterator<Item = (&'static str, u64)> {
     account.withheld.iter().map(|(reason, count): (&Reason, &u64)| (reason.name(), *count))
 }

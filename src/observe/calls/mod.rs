@@ -24,9 +24,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::observe::events::{Lookout, Onlooker, Place, View};
-use crate::progress::mask::Masks;
-use crate::progress::{Account, Mode, Opened, Outcome, Policy, Summary};
+use crate::observe::events::{FilterId, Observer, ObserverFactory, Scope};
+use crate::progress::policy::masks::Masks;
+use crate::progress::{CallStats, Mode, Opened, Outcome, Policy, Summary};
 use conversation::Conversation;
 use entry::{Ended, Entry};
 
@@ -34,14 +34,14 @@ pub use look::{Looking, ROUND};
 pub use taps::{Filter, Tap, Taps};
 pub use text::TEXT_MAX;
 
-/// Calls that are open and kept in mind; more are only counted.
+/// Open calls in the table of calls. Further calls are only counted.
 pub const OPEN_MAX: usize = 1000;
 
-/// Calls that have ended and are kept; the oldest go first.
+/// Ended calls in the table of calls. The oldest are dropped first.
 pub const ENDED_MAX: usize = 500;
 
-/// Memory of the messages of all calls, in bytes. Beyond it those of the calls that ended first are let go,
-/// then those of the calls that opened first.
+/// Bytes of the messages of all calls that are kept for observers. Beyond the limit the messages of
+/// the calls that ended first are dropped, then the messages of the oldest open calls.
 pub const BYTES_MAX: usize = 64 << 20;
 
 /// What is left then: there shall not be too little room again at once.
@@ -50,7 +50,8 @@ const BYTES_LEFT: usize = BYTES_MAX / 8 * 7;
 /// Where the admin listener shows each message.
 pub const PATH_OF_TAP: &str = "/tap";
 
-/// Routes that are counted. A route file has a handful, and each of its versions may have others.
+/// Routes with counters of their own. A route file has a handful; each version of the file may have
+/// other routes.
 const ROUTES_MAX: usize = 1024;
 
 /// A route, and what its calls came to.
@@ -90,7 +91,7 @@ impl Route {
 }
 
 impl Sums {
-    fn add(&mut self, account: &Account) {
+    fn add(&mut self, account: &CallStats) {
         self.received += account.received;
         self.sent += account.sent;
         self.beats += account.beats;
@@ -251,17 +252,17 @@ impl Known {
 #[derive(Debug)]
 pub struct Watch(pub Arc<Table>);
 
-impl Lookout for Watch {
+impl ObserverFactory for Watch {
     fn begin(
         &self,
-        _: Place,
+        _: FilterId,
         route: &str,
-        view: View,
+        scope: Scope,
         policy: &Arc<Policy>,
-    ) -> Option<Box<dyn Onlooker>> {
+    ) -> Option<Box<dyn Observer>> {
         let route = self.0.route(route)?;
         let how = (policy.call.masks.clone(), policy.mode == Mode::Observe);
-        Some(Box::new(Conversation::new(&self.0, route, view, how)))
+        Some(Box::new(Conversation::new(&self.0, route, scope, how)))
     }
 }
 

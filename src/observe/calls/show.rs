@@ -14,14 +14,14 @@ use super::{Route, Sums, Table, lock};
 use crate::observe::redact::Masking;
 use crate::observe::transcript::words;
 use crate::progress::Verdict;
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;
 
-/// Bytes of a number that a client was told.
+/// Bytes of a progress value shown to observers.
 const FIGURE_MAX: usize = 64;
 
-/// Signs of the words that it was told with it.
+/// Characters of a progress message shown to observers.
 const WORDS_MAX: usize = 500;
 
 /// A route as it is shown.

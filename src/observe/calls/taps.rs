@@ -14,12 +14,13 @@ use super::show::{BecameShown, shown, text};
 use super::{Route, Table, lock};
 use crate::observe::redact::Masking;
 use crate::observe::transcript::{escape, words};
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 
-/// Messages that wait for someone who taps; more are left out, and that is told.
+/// Messages waiting for one observer of `/tap`. Further messages are left out and counted.
 const WAITING_MAX: usize = 1024;
 
-/// Routes whose secrets have masks of their own for someone who taps. The masks of more begin anew.
+/// Routes whose secrets have masks of their own for one observer of `/tap`. Beyond the limit the
+/// masks begin anew.
 const MASKINGS_MAX: usize = 64;
 
 /// Which messages someone is shown.

@@ -6,17 +6,17 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::observe::events::Witness;
+use crate::observe::events::EventEmitter;
 use crate::progress::{Origin, Pacing, StreamId, StreamKind};
 use crate::protocol::jsonrpc::Message;
-use crate::relay::filter_guard::Guarded;
+use crate::relay::filter_guard::FilterGuard;
 
 const WIRE: StreamId = StreamId(0);
 
 /// A filter that somebody looks on at.
 struct Talk {
     table: Arc<Table>,
-    filter: Guarded,
+    filter: FilterGuard,
     now: Instant,
 }
 
@@ -24,10 +24,10 @@ fn policy(mode: Mode) -> Arc<Policy> {
     Arc::new(Policy { mode, pacing: Pacing::IMMEDIATE, ..Policy::default() })
 }
 
-fn look_on(table: &Arc<Table>, filter: &mut Guarded, view: View, policy: &Arc<Policy>) {
-    let place = Place { conversation: 1, part: 1 };
-    let onlooker = Watch(Arc::clone(table)).begin(place, "/r", view, policy);
-    filter.watched_by(Witness::new(place, Instant::now(), onlooker.into_iter().collect()));
+fn look_on(table: &Arc<Table>, filter: &mut FilterGuard, scope: Scope, policy: &Arc<Policy>) {
+    let id = FilterId { conversation: 1, filter: 1 };
+    let observer = Watch(Arc::clone(table)).begin(id, "/r", scope, policy);
+    filter.observed_by(EventEmitter::new(id, Instant::now(), observer.into_iter().collect()));
 }
 
 impl Talk {
@@ -39,8 +39,8 @@ impl Talk {
         let policy = policy(mode);
         let mut filter = crate::progress::Filter::new(Arc::clone(&policy));
         filter.open_stream(WIRE, StreamKind::Shared, Pacing::IMMEDIATE);
-        let mut filter = Guarded::new(filter, Arc::clone(&policy), WIRE);
-        look_on(table, &mut filter, View::Whole, &policy);
+        let mut filter = FilterGuard::new(filter, Arc::clone(&policy), WIRE);
+        look_on(table, &mut filter, Scope::Whole, &policy);
         Self { table: Arc::clone(table), filter, now: Instant::now() }
     }
 
@@ -58,7 +58,7 @@ impl Talk {
 
     fn say(&mut self, text: &str) {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
-        self.filter.server_message(self.now, Origin::Wire, &message);
+        self.filter.server_message(self.now, Origin::Shared, &message);
         self.drain();
     }
 
@@ -252,12 +252,12 @@ fn a_session_goes_on_with_the_call_of_a_stream_that_has_closed() {
     let mut session = crate::progress::Filter::of_session(Arc::clone(&policy));
     session.open_stream(StreamId(1), StreamKind::Exchange, Pacing::IMMEDIATE);
     session.open_stream(StreamId(2), StreamKind::Shared, Pacing::IMMEDIATE);
-    let mut session = Guarded::new(session, Arc::clone(&policy), StreamId(2));
-    look_on(&table, &mut session, View::Session, &policy);
+    let mut session = FilterGuard::new(session, Arc::clone(&policy), StreamId(2));
+    look_on(&table, &mut session, Scope::Session, &policy);
     let mut own = crate::progress::Filter::of_request(Arc::clone(&policy));
     own.open_stream(WIRE, StreamKind::Exchange, Pacing::IMMEDIATE);
-    let mut own = Guarded::new(own, Arc::clone(&policy), WIRE);
-    look_on(&table, &mut own, View::Exchange, &policy);
+    let mut own = FilterGuard::new(own, Arc::clone(&policy), WIRE);
+    look_on(&table, &mut own, Scope::Exchange, &policy);
     let now = Instant::now();
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":{"progressToken":1}}}"#;
     let call = Message::parse(Bytes::from(call));
@@ -265,13 +265,13 @@ fn a_session_goes_on_with_the_call_of_a_stream_that_has_closed() {
     own.client_message(now, WIRE, &call);
     // As a shadow it is not told of twice.
     assert_eq!(calls(&table).len(), 1);
-    own.ask(|own| session.ask(|session| own.hand_over(session)));
+    own.try_with(|own| session.try_with(|session| own.hand_over(session)));
     session
         .happens(Some(now), String::new, |session| session.close_stream(now, StreamId(1), false));
     drop(own);
     assert_eq!(calls(&table)[0]["outcome"], json!(null));
     assert_eq!(all(&table)["routes"][0]["open"], json!(1));
-    let say = |session: &mut Guarded, text: &str| {
+    let say = |session: &mut FilterGuard, text: &str| {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         session.server_message(now, Origin::Stream(StreamId(2)), &message);
         while session.poll_transmit(now, StreamId(2)).is_some() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::observe::redact::Masking;
 
-/// Bytes of a message that are kept.
+/// Bytes of one message that are kept for observers. The rest is cut off.
 pub const TEXT_MAX: usize = 2 << 10;
 
 /// What stands where the rest was left out.

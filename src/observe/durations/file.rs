@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::unistd::geteuid;
 
-/// Files that were set aside; the last one gives way to one more.
+/// Unreadable state files that are kept aside. The oldest is overwritten.
 const BAD_MAX: usize = 5;
 
 /// Opens the file, and makes it and its folder if `create` says so. Nobody else can read either. `None`

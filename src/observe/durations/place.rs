@@ -13,7 +13,7 @@ use crate::progress::durations::fingerprint;
 /// The variable that names the folder, or says `off`.
 const VARIABLE: &str = "MILEPOST_STATE_DIR";
 
-/// Bytes of a route's name; a path of a route file may be longer.
+/// Bytes of a route's name in the state file. A longer path is cut.
 const ROUTE_MAX: usize = 256;
 
 /// Characters of a program's name in a label.

@@ -27,8 +27,8 @@ pub const FILE: &str = "durations.redb";
 /// alone.
 const VERSION: u64 = 1;
 
-/// Tools of all routes that are kept. Beyond it those that were used longest ago go, a tenth at once; a
-/// file of so many has about 4 MB.
+/// Tools of all routes in the state file. Beyond the limit the tools unused for longest are
+/// removed, a tenth at once; a full file has about 4 MB.
 const ENTRIES_MAX: u64 = 2000;
 
 /// How long another process is waited for; each holds the file for some milliseconds.

@@ -10,13 +10,15 @@ use tracing::{debug, warn};
 use super::store::{Added, Store, StoreError};
 use crate::progress::durations::{Ended, Learned};
 
-/// Tools whose calls may wait to be written; more are only remembered as long as the process lives.
+/// Tools whose durations wait to be written. Durations of further tools are kept in memory only.
 const WAITING_MAX: usize = 1024;
 
-/// Writes are so far apart, and for each call that was written by so much more: a busy server is not worth
-/// a write for each of its calls, and a write wakes a disk.
+// A busy server is not worth a write for each of its calls, and a write wakes a disk.
+/// The shortest pause between two writes of the state file.
 const APART: Duration = Duration::from_millis(100);
+/// The additional pause for each call in the last write.
 const APART_FOR_EACH: Duration = Duration::from_millis(50);
+/// The longest pause between two writes of the state file.
 const APART_MAX: Duration = Duration::from_secs(10);
 
 /// How long after the file was in use it is tried again.

@@ -16,7 +16,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
-/// Bytes of one value; a longer one is cut: a line is for people, and a name may be megabytes long.
+/// Bytes of one value in a log line. A longer value is cut; a tool's name may be megabytes long.
 pub(super) const VALUE_MAX: usize = 4 << 10;
 
 /// The values of a line of text.

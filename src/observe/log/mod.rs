@@ -18,9 +18,8 @@ use crate::observe::metrics::RouteCounts;
 use crate::observe::otlp;
 use crate::observe::otlp::{Mark, SpanEvent};
 use crate::observe::untokened::CENSUS;
-use crate::progress::clients;
 use crate::progress::clients::{Client, Situation};
-use crate::progress::{CallId, Outcome, Reason, Record, Repair, Summary, Verdict};
+use crate::progress::{CallId, FilterEvent, Outcome, Reason, Repair, Summary, Verdict, clients};
 use crate::protocol::trace_context::TraceContext;
 
 /// How a log line is written.
@@ -33,8 +32,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// Log lines that wait because nobody reads standard error. More are left out: a log must not keep
-/// calls waiting.
+/// Log lines waiting while standard error is blocked. Further lines are dropped and counted,
+/// because a log must not delay calls.
 const LINES_MAX: usize = 10_000;
 
 /// Keeps the log going; what is left of it is written when this is dropped.
@@ -174,7 +173,7 @@ pub struct Connection {
     marks: BTreeMap<CallId, Vec<Mark>>,
 }
 
-/// Calls of a connection of which is known when something happened to their messages first.
+/// Calls of one connection for which the first repair or withheld message is remembered for spans.
 const MARKED_MAX: usize = 1024;
 
 /// Whose calls a connection has carried.
@@ -229,13 +228,13 @@ impl Connection {
     }
 
     /// Takes one record.
-    pub fn note(&mut self, record: &Record) {
+    pub fn note(&mut self, record: &FilterEvent) {
         if let Some(counts) = &self.counts {
             counts.note(record);
             let more = match record {
-                Record::Opened(_) => 1,
+                FilterEvent::Opened(_) => 1,
                 // It may have been opened by another.
-                Record::Call(_) if self.open > 0 => -1,
+                FilterEvent::Call(_) if self.open > 0 => -1,
                 _ => 0,
             };
             if more != 0 {
@@ -244,22 +243,22 @@ impl Connection {
             }
         }
         match record {
-            Record::Opened(_) | Record::TakenOver(_) => {}
-            Record::Message { number, call, verdict: Verdict::Withheld(reason) } => {
+            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) => {}
+            FilterEvent::Message { number, call, verdict: Verdict::Withheld(reason) } => {
                 self.mark(*call, SpanEvent::Withheld(*reason));
                 *self.withheld.entry(*reason).or_default() += 1;
                 debug!(message = number, reason = reason.name(), "withheld");
             }
-            Record::Message { number, call, verdict: Verdict::Repaired(repairs) } => {
+            FilterEvent::Message { number, call, verdict: Verdict::Repaired(repairs) } => {
                 for repair in repairs.iter() {
                     self.mark(*call, SpanEvent::Repaired(repair));
                     *self.repaired.entry(repair).or_default() += 1;
                     debug!(message = number, repair = repair.name(), "repaired");
                 }
             }
-            Record::Message { verdict: Verdict::Forwarded, .. } => self.forwarded += 1,
-            Record::Beat(_) => self.beats += 1,
-            Record::Call(summary) => {
+            FilterEvent::Message { verdict: Verdict::Forwarded, .. } => self.forwarded += 1,
+            FilterEvent::Heartbeat(_) => self.beats += 1,
+            FilterEvent::Call(summary) => {
                 if let Some(client) = &summary.client {
                     self.client.meet(client);
                 }

@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::{Counters, Families, Labels, Traffic};
-use crate::progress::{Outcome, Reason, Record, Repair, Summary, Verdict};
+use crate::progress::{FilterEvent, Outcome, Reason, Repair, Summary, Verdict};
 
 /// Whose requests are told apart.
 const METHODS: [&str; 2] = ["tools/call", "other"];
@@ -143,9 +143,9 @@ impl RouteCounts {
 
     /// Counts one record. Requests that are open are counted by whoever carries them
     /// ([`RouteCounts::in_flight`]): a connection that ends takes its requests with it.
-    pub fn note(&self, record: &Record) {
+    pub fn note(&self, record: &FilterEvent) {
         match record {
-            Record::Message { verdict, .. } => match verdict {
+            FilterEvent::Message { verdict, .. } => match verdict {
                 Verdict::Forwarded => self.messages.add(0, 1),
                 Verdict::Repaired(repairs) => {
                     self.messages.add(1, 1);
@@ -158,8 +158,8 @@ impl RouteCounts {
                     self.withheld.add(*reason as usize, 1);
                 }
             },
-            Record::Call(call) => self.ended(call),
-            Record::Opened(_) | Record::TakenOver(_) | Record::Beat(_) => {}
+            FilterEvent::Call(call) => self.ended(call),
+            FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Heartbeat(_) => {}
         }
     }
 
@@ -170,10 +170,10 @@ impl RouteCounts {
         let account = &call.account;
         self.progress_received.inc_by(account.received);
         self.overheard.inc_by(account.overheard);
-        let added = account.beats + account.told_from_text;
+        let added = account.beats + account.sent_from_text;
         let origins = [
             account.sent.saturating_sub(added),
-            account.told_from_text,
+            account.sent_from_text,
             account.beats.saturating_sub(account.estimates),
             account.estimates,
         ];
@@ -185,7 +185,7 @@ impl RouteCounts {
         }
         let since = |at: std::time::Instant| at.saturating_duration_since(call.opened);
         self.duration.observe(since(call.ended).as_secs_f64());
-        if let Some(first) = call.first_told {
+        if let Some(first) = call.first_sent {
             self.first_progress.observe(since(first).as_secs_f64());
         }
         if call.token.is_some() {

@@ -15,8 +15,8 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, IdGenerator, RandomIdGenerator, SdkTracer, SdkTracerProvider, Span, SpanData,
-    SpanExporter, SpanProcessor,
+    BatchConfigBuilder, BatchSpanProcessor, IdGenerator, RandomIdGenerator, SdkTracer,
+    SdkTracerProvider, Span, SpanData, SpanExporter, SpanProcessor,
 };
 use prost::Message;
 use tracing::{info, warn};
@@ -27,7 +27,7 @@ use crate::observe::error_chain::error_chain;
 use crate::progress::Summary;
 use crate::protocol::trace_context::to_hex;
 
-/// How long the end of the process waits for spans to be sent.
+/// The longest time that the end of the process waits for spans to be sent.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 
 /// The pipeline of this process.
@@ -75,7 +75,8 @@ where
             }
             let to = name(&settings.collector);
             let client = connect(&settings.collector).map_err(|error| error_chain(&error));
-            let begin = |client| pipeline(over, &settings, client).map_err(|error| error_chain(&error));
+            let begin =
+                |client| pipeline(over, &settings, client).map_err(|error| error_chain(&error));
             match client.and_then(begin) {
                 Ok(pipeline) => {
                     if PIPELINE.set(pipeline).is_ok() {
@@ -113,7 +114,8 @@ fn pipeline(
         .with_http_client(CountingClient { client, tally: Arc::clone(&tally) })
         .build()?;
     let to = name(&settings.collector);
-    let exporter = CountingExporter { otlp, to, fails: AtomicBool::new(false), tally: Arc::clone(&tally) };
+    let exporter =
+        CountingExporter { otlp, to, fails: AtomicBool::new(false), tally: Arc::clone(&tally) };
     let batches = BatchConfigBuilder::default()
         .with_max_queue_size(settings.queue)
         .with_scheduled_delay(settings.delay)

@@ -15,8 +15,6 @@ const QUEUE_MAX: usize = 65_536;
 /// The collector if the environment asks for traces and names none.
 const DEFAULT_ENDPOINT: &str = "http://localhost:4318";
 
-
-
 /// Variables that hold one word, and the words that the SDK knows.
 const WORDS: [(&str, &[&str]); 3] = [
     ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", &["gzip", "none"]),
@@ -138,8 +136,8 @@ pub fn read(
         "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE",
         "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
     ]);
-    let key = variables
-        .file(["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"]);
+    let key =
+        variables.file(["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"]);
     let collector = Collector {
         url,
         timeout: Duration::from_millis(timeout.max(1)),

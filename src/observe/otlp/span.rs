@@ -18,10 +18,10 @@ use crate::protocol::json;
 use crate::protocol::mcp::{Revision, TOOLS_CALL};
 use crate::protocol::trace_context::TraceContext;
 
-/// Characters of a name that a client or a server has chosen.
+/// Characters of a tool's, client's or route's name in a span.
 const NAME_MAX: usize = 256;
 
-/// Characters of a request's id; a longer id is left out.
+/// Characters of a request's id in a span. A longer id is left out.
 const ID_MAX: usize = 64;
 
 /// The difference between two clocks: one that only rises, and the time of day.
@@ -143,7 +143,7 @@ fn attributes(call: &Summary, over: Over, route: Option<&str>) -> Vec<KeyValue> 
 /// At most one event for each reason and repair, and two.
 fn events(call: &Summary, marks: &[Mark]) -> Vec<(Instant, &'static str, Vec<KeyValue>)> {
     let mut list = Vec::new();
-    if let Some(at) = call.first_told {
+    if let Some(at) = call.first_sent {
         list.push((at, "milepost.first_progress", Vec::new()));
     }
     let silence = KeyValue::new("milepost.silence.longest", call.silence.as_secs_f64());

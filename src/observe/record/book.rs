@@ -10,19 +10,20 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::Begins;
-use crate::observe::events::{APART, Event, What};
+use crate::observe::events::{APART, Event, EventKind};
 use crate::observe::redact::Masking;
 use crate::observe::transcript;
 use crate::observe::transcript::{SAME, escape, settings};
-use crate::progress::{Policy, Reason, Record, StreamId, Verdict};
+use crate::progress::{FilterEvent, Policy, Reason, StreamId, Verdict};
 
-/// Bytes of one recording; it ends there.
+/// Bytes of one recording. The recording ends there.
 pub const FILE_MAX: u64 = 64 << 20;
 
 /// The first number of the streams of servers; they are written from 1 on.
 const UPSTREAM_STREAMS: u64 = 1 << 63;
 
-/// Bytes that are held back before anything is said. A client may open and close streams for ever.
+/// Bytes held back before the first message of a recording. A client could open and close streams
+/// for ever without sending a message.
 const HEAD_MAX: usize = 64 << 10;
 
 /// A filter of the conversation.
@@ -168,14 +169,14 @@ impl Book {
     /// Something has happened.
     pub(super) fn happened(&mut self, part: u64, event: Event) {
         let start = *self.start.get_or_insert(event.at);
-        let taken_over = match event.what {
-            What::TakesOver(from) => self.parts.get(&from).map(|part| part.number),
+        let taken_over = match event.kind {
+            EventKind::TakesOver(from) => self.parts.get(&from).map(|part| part.number),
             _ => None,
         };
         let Some(known) = self.parts.get_mut(&part) else { return };
         let number = known.number;
         if known.at.is_none()
-            && let What::Command(command) = &event.what
+            && let EventKind::Command(command) = &event.kind
         {
             return self.part_begins(part, start, command);
         }
@@ -186,26 +187,28 @@ impl Book {
             *at += passed;
             self.line(number, &format!("+ {}", transcript::time(passed)));
         }
-        self.speaks |=
-            !matches!(event.what, What::Command(_) | What::Decided(_) | What::TakesOver(_));
-        match event.what {
-            What::Command(command) => {
+        self.speaks |= !matches!(
+            event.kind,
+            EventKind::Command(_) | EventKind::Decided(_) | EventKind::TakesOver(_)
+        );
+        match event.kind {
+            EventKind::Command(command) => {
                 let command = self.masked_words(&command);
                 self.line(number, &format!("! {}", escape(command.as_bytes())));
             }
-            What::Aside(command, stream, text) => {
+            EventKind::Aside(command, stream, text) => {
                 self.line(number, &format!("! {command}"));
                 self.said(number, '<', stream, &text);
             }
-            What::Refused(text) => {
+            EventKind::Refused(text) => {
                 self.line(number, "! refused");
                 self.said(number, '>', None, &text);
             }
-            What::TakesOver(_) => match taken_over {
+            EventKind::TakesOver(_) => match taken_over {
                 Some(from) => self.line(number, &format!("! takes over from {from}")),
                 None => self.line(number, "# calls of another recording go on here"),
             },
-            What::Client(stream, text) => {
+            EventKind::Client(stream, text) => {
                 if let Some(masking) = &mut self.masking
                     && !is_same(&self.last[0], &text)
                 {
@@ -213,24 +216,24 @@ impl Book {
                 }
                 self.said(number, '>', Some(stream), &text);
             }
-            What::ToServer(text) if text.is_empty() => self.line(number, "^ nothing"),
-            What::ToServer(text) => self.said(number, '^', None, &text),
-            What::Server(stream, text, _) => self.said(number, '<', stream, &text),
-            What::Overheard(line) => {
+            EventKind::ToServer(text) if text.is_empty() => self.line(number, "^ nothing"),
+            EventKind::ToServer(text) => self.said(number, '^', None, &text),
+            EventKind::Server(stream, text, _) => self.said(number, '<', stream, &text),
+            EventKind::Overheard(line) => {
                 let line = self.masked_words(&line);
                 self.line(number, &format!("2 {}", escape(line.as_bytes())));
             }
-            What::Told(stream, text) => self.said(number, '=', Some(stream), &text),
-            What::Noise(text) => self.said(number, 'e', None, &text),
-            What::Decided(Record::Message { verdict: Verdict::Withheld(reason), .. })
-                if reason != Reason::Noise =>
-            {
+            EventKind::Told(stream, text) => self.said(number, '=', Some(stream), &text),
+            EventKind::Noise(text) => self.said(number, 'e', None, &text),
+            EventKind::Decided(FilterEvent::Message {
+                verdict: Verdict::Withheld(reason), ..
+            }) if reason != Reason::Noise => {
                 self.line(number, &format!("x {}", reason.name()));
             }
-            What::Decided(Record::Call(call)) => {
+            EventKind::Decided(FilterEvent::Call(call)) => {
                 self.line(number, &format!("~ {}", transcript::summary(&call)));
             }
-            What::Decided(_) => {}
+            EventKind::Decided(_) => {}
         }
         if self.len > FILE_MAX {
             self.line(1, "# the recording is as long as one may be, and ends here");

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Recordings that are kept in a folder; the oldest make room.
+/// Recordings kept in one folder. The oldest finished recordings are removed.
 pub(super) const FILES_MAX: usize = 1000;
 
 /// Conversations that may begin in one second.
@@ -16,7 +16,7 @@ const TRIES: usize = 9_999;
 /// What names of recordings end in.
 const END: &str = ".transcript";
 
-/// Signs of a route's path in a name.
+/// Characters of a route's path in the name of a recording.
 const ROUTE_MAX: usize = 40;
 
 /// How long what stands in the folder is known, which others may use too.

@@ -13,15 +13,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::observe::events::{Event, Lookout, Onlooker, Place, View};
+use crate::observe::events::{Event, FilterId, Observer, ObserverFactory, Scope};
 use crate::progress::Policy;
 
 pub use book::FILE_MAX;
 
-/// Events that wait to be written: a second of many busy servers.
+/// Events waiting to be recorded: about one second of many busy servers. Further events are left
+/// out, and the file says so.
 const EVENTS_MAX: usize = 1 << 16;
 
-/// Bytes of messages that wait to be written: more than the two longest lines that are held.
+/// Bytes of messages waiting to be recorded: more than the two longest lines that are held whole.
+/// Further messages are left out, and the file says so.
 const BYTES_MAX: usize = 16 << 20;
 
 /// How long the last events may take to be written at the end.
@@ -33,20 +35,20 @@ enum Entry {
     Begins(Box<Begins>),
     /// Something has happened.
     Happened {
-        place: Place,
+        id: FilterId,
         event: Event,
         /// Events of the filter that were left out before this one.
         left_out: u64,
     },
     /// A filter is gone.
-    Ends { place: Place, left_out: u64 },
+    Ends { id: FilterId, left_out: u64 },
     /// Nothing more comes.
     Close,
 }
 
 /// A filter that begins.
 struct Begins {
-    place: Place,
+    id: FilterId,
     route: Box<str>,
     policy: Arc<Policy>,
 }
@@ -141,39 +143,39 @@ pub struct Records {
     shared: Arc<Shared>,
 }
 
-impl Lookout for Records {
+impl ObserverFactory for Records {
     fn begin(
         &self,
-        place: Place,
+        id: FilterId,
         route: &str,
-        _: View,
+        _: Scope,
         policy: &Arc<Policy>,
-    ) -> Option<Box<dyn Onlooker>> {
+    ) -> Option<Box<dyn Observer>> {
         if !self.shared.enter(0) {
             return None;
         }
-        let begins = Begins { place, route: route.into(), policy: Arc::clone(policy) };
+        let begins = Begins { id, route: route.into(), policy: Arc::clone(policy) };
         self.entries.send(Entry::Begins(Box::new(begins))).ok()?;
         let (entries, shared) = (self.entries.clone(), Arc::clone(&self.shared));
-        Some(Box::new(Recorder { place, entries, shared, left_out: 0 }))
+        Some(Box::new(Recorder { id, entries, shared, left_out: 0 }))
     }
 }
 
 /// Takes what passes through one filter to the thread that writes it.
 #[derive(Debug)]
 struct Recorder {
-    place: Place,
+    id: FilterId,
     entries: Sender<Entry>,
     shared: Arc<Shared>,
     /// Events that were left out and have not been told of.
     left_out: u64,
 }
 
-impl Onlooker for Recorder {
+impl Observer for Recorder {
     fn see(&mut self, event: &Event) {
-        if self.shared.enter(event.what.bytes()) {
-            let (place, left_out) = (self.place, std::mem::take(&mut self.left_out));
-            let _ = self.entries.send(Entry::Happened { place, event: event.clone(), left_out });
+        if self.shared.enter(event.kind.bytes()) {
+            let (id, left_out) = (self.id, std::mem::take(&mut self.left_out));
+            let _ = self.entries.send(Entry::Happened { id, event: event.clone(), left_out });
         } else {
             self.left_out += 1;
         }
@@ -182,7 +184,7 @@ impl Onlooker for Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        let (place, left_out) = (self.place, self.left_out);
-        let _ = self.entries.send(Entry::Ends { place, left_out });
+        let (id, left_out) = (self.id, self.left_out);
+        let _ = self.entries.send(Entry::Ends { id, left_out });
     }
 }

@@ -11,12 +11,12 @@ use super::book::Book;
 use super::folder::{FILES_MAX, Folder};
 use super::{Begins, Entry, Shared};
 
-/// Conversations of which something is kept in mind: those that may have a file, and as many that have
-/// said nothing yet.
+/// Conversations known to the recording thread: those with a file, and as many without a message so
+/// far.
 const BOOKS_MAX: usize = 2 * FILES_MAX;
 
-/// Files that are open at once; of those beyond, the one that was written to longest ago is closed, and
-/// opened again when there is more.
+/// Recordings open at one time. Beyond the limit the file unused for longest is closed, and opened
+/// again for its next event.
 const OPEN_MAX: usize = 128;
 
 /// How long something may stand in memory before it is in its file.
@@ -78,26 +78,26 @@ impl Writer {
                 self.shared.leave(0);
                 self.begins(&begins);
             }
-            Entry::Happened { place, event, left_out } => {
-                self.shared.leave(event.what.bytes());
-                let Some(book) = self.books.get_mut(&place.conversation) else { return };
+            Entry::Happened { id, event, left_out } => {
+                self.shared.leave(event.kind.bytes());
+                let Some(book) = self.books.get_mut(&id.conversation) else { return };
                 if book.is_over {
                     return;
                 }
                 // What is written is less than what passes: a fault in here ends one recording.
                 let write = AssertUnwindSafe(|| {
                     book.left_out(left_out);
-                    book.happened(place.part, event);
+                    book.happened(id.filter, event);
                 });
                 let written = catch_unwind(write).map_err(|_| io::Error::other("it panicked"));
-                if let Err(error) = written.and_then(|()| self.write(place.conversation)) {
-                    self.lose(place.conversation, &error);
+                if let Err(error) = written.and_then(|()| self.write(id.conversation)) {
+                    self.lose(id.conversation, &error);
                 }
             }
-            Entry::Ends { place, left_out } => {
-                let Some(book) = self.books.get_mut(&place.conversation) else { return };
-                if book.leave(place.part, left_out) {
-                    self.forget(place.conversation);
+            Entry::Ends { id, left_out } => {
+                let Some(book) = self.books.get_mut(&id.conversation) else { return };
+                if book.leave(id.filter, left_out) {
+                    self.forget(id.conversation);
                 }
             }
             Entry::Close => {}
@@ -105,7 +105,7 @@ impl Writer {
     }
 
     fn begins(&mut self, begins: &Begins) {
-        let conversation = begins.place.conversation;
+        let conversation = begins.id.conversation;
         if !self.books.contains_key(&conversation) {
             if self.books.len() >= BOOKS_MAX {
                 return self.count_lost("as many conversations are recorded as may be");
@@ -113,7 +113,7 @@ impl Writer {
             self.books.insert(conversation, Book::new(begins, self.secrets));
         }
         if let Some(book) = self.books.get_mut(&conversation) {
-            book.join(begins.place.part, &begins.policy);
+            book.join(begins.id.filter, &begins.policy);
         }
     }
 

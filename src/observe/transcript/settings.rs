@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::config::settings::{OFF, Word};
 use crate::progress::dialect::{self, Dialect};
 use crate::progress::extract::Extract;
-use crate::progress::mask::Masks;
+use crate::progress::policy::masks::Masks;
 use crate::progress::{
-    BeatValue, CallPolicy, Coalesce, Messages, Mode, OnFall, Policy, Scale, TokenIs,
+    CallPolicy, Coalesce, HeartbeatValue, Messages, Mode, OnFall, Policy, Scale, TokenIs,
 };
 
 use super::{read_time, time};
@@ -80,7 +80,7 @@ pub fn write(policy: &Policy) -> Written {
     if let Some(time) = call.call_timeout {
         put("call-timeout", true, &|| millis(time));
     }
-    let built_in = call.dialects.iter().all(|known| !matches!(known, Dialect::Own(_)));
+    let built_in = call.dialects.iter().all(|known| !matches!(known, Dialect::Custom(_)));
     put("dialects", built_in && call.dialects != plain.dialects, &|| {
         call.dialects.iter().map(Dialect::name).collect::<Vec<_>>().join(",")
     });
@@ -149,7 +149,7 @@ fn read_one(policy: &mut Policy, key: &str, value: &str) -> Result<(), String> {
         "heartbeat-after" => call.heartbeat.after = read_time(value)?,
         "heartbeat-every" => call.heartbeat.every = read_time(value)?,
         "heartbeat-max" => call.heartbeat.max = read_time(value)?,
-        "heartbeat-value" => call.heartbeat.value = BeatValue::read(value)?,
+        "heartbeat-value" => call.heartbeat.value = HeartbeatValue::read(value)?,
         "on-fall" => call.on_fall = OnFall::read(value)?,
         "messages" => call.messages = Messages::read(value)?,
         "scale" => call.scale = Some(crate::config::settings::scale(value)?),

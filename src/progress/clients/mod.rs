@@ -10,8 +10,8 @@ use std::fmt;
 
 pub use table::CLIENTS;
 
-/// Signs of a client's name, and of its version, that are kept. Real names are shorter; a longer one
-/// would fill the log.
+/// Characters of a client's name, and of its version, that are kept. A longer name would fill the
+/// log.
 pub const NAME_MAX: usize = 64;
 
 /// A client as it calls itself, fit for a log: one line of at most [`NAME_MAX`] signs for each part,

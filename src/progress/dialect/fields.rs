@@ -5,13 +5,12 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use crate::progress::meter::{Figure, Number};
-use crate::protocol::json;
+use crate::progress::gate::meter::{Number, ProgressValue};
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Key;
-use crate::protocol::terminal;
+use crate::protocol::{json, terminal};
 
-/// Members of one object. Real progress has about ten; more than this is not read.
+/// Members of one object that are read. Real progress has about ten.
 const MEMBERS_MAX: usize = 256;
 
 /// The members of one object. Of a repeated key the last one counts.
@@ -101,10 +100,10 @@ impl Fields {
     }
 
     /// The figure that these members hold under one of the names that servers use (rule N4).
-    pub fn figure(&self) -> Option<Figure> {
+    pub fn figure(&self) -> Option<ProgressValue> {
         for name in ["percent", "percentComplete", "percentage"] {
             if let Some(value) = self.get(name).and_then(number) {
-                return Some(Figure { value, total: Some(whole("100")) });
+                return Some(ProgressValue { value, total: Some(whole("100")) });
             }
         }
         let pairs = [
@@ -116,7 +115,7 @@ impl Fields {
         ];
         pairs.iter().find_map(|(done, all)| {
             let total = self.first(all).and_then(number)?;
-            self.get(done).and_then(number).map(|value| Figure { value, total: Some(total) })
+            self.get(done).and_then(number).map(|value| ProgressValue { value, total: Some(total) })
         })
     }
 }

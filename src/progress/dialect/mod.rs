@@ -4,9 +4,9 @@
 //! decided elsewhere. A new dialect is one file here, one line in [`ALL`], one transcript in
 //! `tests/golden`.
 
+mod custom;
 mod fields;
 mod lsp;
-mod own;
 mod standard;
 mod tasks_progress;
 mod text;
@@ -19,13 +19,13 @@ use std::{fmt, slice};
 
 use bytes::Bytes;
 
-use super::meter::Figure;
 use super::verdict::Repairs;
+use crate::progress::gate::meter::ProgressValue;
 use crate::protocol::jsonrpc::{Key, Message};
 
+pub use custom::{Count, CustomDialect, Final, Pointer};
 pub use fields::Fields;
-pub use own::{Count, Final, Own, Pointer};
-pub use text::Source;
+pub use text::TextSource;
 pub(in crate::progress) use text::{read as read_text, read_json};
 
 /// One way of saying "progress".
@@ -34,16 +34,16 @@ pub enum Dialect {
     /// One that Milepost knows.
     BuiltIn(&'static BuiltIn),
     /// One that a route file describes.
-    Own(Arc<Own>),
+    Custom(Arc<CustomDialect>),
     /// Text that was written for people (rule A5).
-    Text(Source),
+    Text(TextSource),
 }
 
 impl fmt::Debug for Dialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn(_) | Self::Text(_) => f.write_str(self.name()),
-            Self::Own(dialect) => dialect.fmt(f),
+            Self::Custom(dialect) => dialect.fmt(f),
         }
     }
 }
@@ -74,13 +74,13 @@ impl Dialect {
     pub fn name(&self) -> &str {
         match self {
             Self::BuiltIn(dialect) => dialect.name,
-            Self::Own(dialect) => &dialect.name,
+            Self::Custom(dialect) => &dialect.name,
             Self::Text(source) => source.name(),
         }
     }
 
     /// Whether it takes text of `source` for progress.
-    pub fn listens_to(&self, source: Source) -> bool {
+    pub fn listens_to(&self, source: TextSource) -> bool {
         self.sources().contains(&source)
     }
 
@@ -88,7 +88,7 @@ impl Dialect {
     pub fn methods(&self) -> impl Iterator<Item = &str> {
         let (known, own) = match self {
             Self::BuiltIn(dialect) => (dialect.methods, &[][..]),
-            Self::Own(dialect) => (&[][..], &dialect.methods[..]),
+            Self::Custom(dialect) => (&[][..], &dialect.methods[..]),
             Self::Text(_) => (&[][..], &[][..]),
         };
         known.iter().copied().chain(own.iter().map(String::as_str))
@@ -100,18 +100,18 @@ impl Dialect {
     }
 
     /// The sources of text that it reads besides messages.
-    pub fn sources(&self) -> &[Source] {
+    pub fn sources(&self) -> &[TextSource] {
         match self {
             Self::BuiltIn(_) => &[],
-            Self::Own(dialect) => &dialect.sources,
+            Self::Custom(dialect) => &dialect.sources,
             Self::Text(source) => slice::from_ref(source),
         }
     }
 
     /// What it says of objects in text of `source`, if it says how they name their request.
-    pub(super) fn that_names(&self, source: Source) -> Option<&Own> {
+    pub(super) fn that_names(&self, source: TextSource) -> Option<&CustomDialect> {
         match self {
-            Self::Own(own) if own.sources.contains(&source) => {
+            Self::Custom(own) if own.sources.contains(&source) => {
                 (own.token.is_some() || own.request_id.is_some()).then_some(own)
             }
             _ => None,
@@ -127,7 +127,7 @@ impl Dialect {
     pub(super) fn read(&self, method: &str, message: &Message, params: &Fields) -> Option<Report> {
         match self {
             Self::BuiltIn(dialect) => (dialect.read)(method, message, params),
-            Self::Own(dialect) => dialect.read(message.raw()),
+            Self::Custom(dialect) => dialect.read(message.raw()),
             Self::Text(_) => None,
         }
     }
@@ -144,9 +144,9 @@ pub static ALL: [Dialect; 9] = [
     Dialect::BuiltIn(&text_chunk::DIALECT),
     Dialect::BuiltIn(&lsp::DIALECT),
     Dialect::BuiltIn(&tasks_progress::DIALECT),
-    Dialect::Text(Source::Log),
-    Dialect::Text(Source::Stderr),
-    Dialect::Text(Source::Stdout),
+    Dialect::Text(TextSource::Log),
+    Dialect::Text(TextSource::Stderr),
+    Dialect::Text(TextSource::Stdout),
 ];
 
 /// Those that are understood unless a route says otherwise.
@@ -183,13 +183,13 @@ pub struct Report {
     /// Whom it is about.
     pub about: About,
     /// How far it is.
-    pub figure: Option<Figure>,
+    pub figure: Option<ProgressValue>,
     /// Its words, as a JSON string.
     pub message: Option<Bytes>,
     /// The words continue those of the last report.
     pub chunk: bool,
     /// It was read in text that was not meant as progress.
-    pub overheard: bool,
+    pub from_text: bool,
     /// The server says that this is the last one.
     pub last: bool,
     /// Members that the specification does not know, each `"key":value`.

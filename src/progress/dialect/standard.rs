@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::fields::{is_valid, number};
 use super::{About, BuiltIn, Fields, Report};
-use crate::progress::meter::Figure;
+use crate::progress::gate::meter::ProgressValue;
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
@@ -68,7 +68,11 @@ fn about(params: &Fields, repairs: &mut Repairs) -> About {
     }
 }
 
-fn figure(params: &Fields, nested: Option<&Fields>, repairs: &mut Repairs) -> Option<Figure> {
+fn figure(
+    params: &Fields,
+    nested: Option<&Fields>,
+    repairs: &mut Repairs,
+) -> Option<ProgressValue> {
     let said = params.get("progress");
     let value = said.and_then(number);
     let total = params.get("total");
@@ -80,11 +84,11 @@ fn figure(params: &Fields, nested: Option<&Fields>, repairs: &mut Repairs) -> Op
     }
     let total = total.and_then(number);
     if let Some(value) = value {
-        return Some(Figure { value, total });
+        return Some(ProgressValue { value, total });
     }
     params.figure().or_else(|| nested.and_then(Fields::figure)).or_else(|| {
         let value = params.get("value").and_then(number)?;
-        Some(Figure { value, total })
+        Some(ProgressValue { value, total })
     })
 }
 

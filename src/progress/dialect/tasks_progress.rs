@@ -9,7 +9,7 @@
 
 use super::fields::{clean, number, whole};
 use super::{About, BuiltIn, Fields, Report};
-use crate::progress::meter::Figure;
+use crate::progress::gate::meter::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
 
@@ -29,7 +29,7 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
     if let Some(value) = params.get("progress").and_then(number) {
         let total = params.get("total").and_then(number);
         let unit = (value.value <= 1.0).then(|| whole("1"));
-        report.figure = Some(Figure { value, total: total.or(unit) });
+        report.figure = Some(ProgressValue { value, total: total.or(unit) });
     }
     let words = params.words(&["message", "currentStep", "status"]);
     report.message = words.and_then(|words| clean(&words));

@@ -14,15 +14,14 @@ use bytes::Bytes;
 use super::fields::number;
 use super::{Dialect, Fields, Report};
 use crate::progress::CallPolicy;
-use crate::progress::meter::Figure;
-use crate::progress::pulse::one_line;
+use crate::progress::gate::heartbeat::one_line;
+use crate::progress::gate::meter::ProgressValue;
 use crate::progress::verdict::Repair;
-use crate::protocol::json;
-use crate::protocol::terminal;
+use crate::protocol::{json, terminal};
 
 /// Where a server writes for other eyes than the client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum TextSource {
     /// Its standard error.
     Stderr,
     /// Text among its messages that is none.
@@ -31,7 +30,7 @@ pub enum Source {
     Log,
 }
 
-impl Source {
+impl TextSource {
     /// Its name in route files, flags and logs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,7 +49,7 @@ const WORDS: [&str; 4] = ["msg", "message", "event", "text"];
 
 /// Reads a line of a source; `None` if it says nothing.
 pub(in crate::progress) fn read(
-    source: Source,
+    source: TextSource,
     words: &str,
     policy: &CallPolicy,
 ) -> Option<Report> {
@@ -67,7 +66,7 @@ pub(in crate::progress) fn read(
 /// Reads the `data` of a log notification: an object, a string, or any other JSON value, which says
 /// nothing.
 pub(in crate::progress) fn read_json(
-    source: Source,
+    source: TextSource,
     data: &Bytes,
     policy: &CallPolicy,
 ) -> Option<Report> {
@@ -79,13 +78,13 @@ pub(in crate::progress) fn read_json(
 }
 
 fn read_object(
-    source: Source,
+    source: TextSource,
     text: &Bytes,
     fields: &Fields,
     policy: &CallPolicy,
 ) -> Option<Report> {
     let own = policy.dialects.iter().filter_map(|dialect| match dialect {
-        Dialect::Own(own) if own.sources.contains(&source) => own.read(text),
+        Dialect::Custom(own) if own.sources.contains(&source) => own.read(text),
         _ => None,
     });
     let own = own.filter(|report| report.message.is_some() || report.figure.is_some());
@@ -103,16 +102,16 @@ fn read_object(
     let message = words.as_deref().and_then(|words| said(words, policy));
     let figure = figure(fields)
         .or_else(|| inside.iter().find_map(figure))
-        .or_else(|| policy.overheard_figure(words.as_deref()?));
+        .or_else(|| policy.figure_in_text(words.as_deref()?));
     report(message, figure)
 }
 
 fn read_words(words: &str, policy: &CallPolicy) -> Option<Report> {
     let message = said(words, policy)?;
-    report(Some(message), policy.overheard_figure(words))
+    report(Some(message), policy.figure_in_text(words))
 }
 
-fn report(message: Option<Bytes>, figure: Option<Figure>) -> Option<Report> {
+fn report(message: Option<Bytes>, figure: Option<ProgressValue>) -> Option<Report> {
     if message.is_none() && figure.is_none() {
         return None;
     }
@@ -122,11 +121,11 @@ fn report(message: Option<Bytes>, figure: Option<Figure>) -> Option<Report> {
 }
 
 /// The figure that the members of an object hold.
-fn figure(fields: &Fields) -> Option<Figure> {
+fn figure(fields: &Fields) -> Option<ProgressValue> {
     fields.figure().or_else(|| {
         let value = fields.get("progress").and_then(number)?;
         let total = fields.get("total").and_then(number);
-        Some(Figure { total: total.filter(|total| value.value <= total.value), value })
+        Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
     })
 }
 
@@ -144,15 +143,16 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::progress::dialect::{Own, Pointer};
+    use crate::progress::dialect::{CustomDialect, Pointer};
 
     /// `progress/total "message"` of a report, or `-`.
     fn shown(report: Option<Report>) -> String {
         let Some(Report { figure, message, repairs, .. }) = report else { return "-".to_owned() };
         assert!(repairs.iter().eq([Repair::Dialect]));
         let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
-        let total =
-            |figure: &Figure| figure.total.clone().map(|total| "/".to_owned() + &text(total.text));
+        let total = |figure: &ProgressValue| {
+            figure.total.clone().map(|total| "/".to_owned() + &text(total.text))
+        };
         let figure = figure
             .map(|figure| text(figure.value.text.clone()) + &total(&figure).unwrap_or_default());
         figure.into_iter().chain(message.map(text)).collect::<Vec<_>>().join(" ")
@@ -160,7 +160,7 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, expected: &str) {
-        assert_eq!(shown(read(Source::Stderr, line, &CallPolicy::default())), expected);
+        assert_eq!(shown(read(TextSource::Stderr, line, &CallPolicy::default())), expected);
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         check(r#"{"msg": "not whole"#, r#""{\"msg\": \"not whole""#);
         check("{not json}", r#""{not json}""#);
         check("password=hunter2", r#""password=***""#);
-        let long = shown(read(Source::Log, &"wort ".repeat(500), &CallPolicy::default()));
+        let long = shown(read(TextSource::Log, &"wort ".repeat(500), &CallPolicy::default()));
         assert_eq!(long.chars().count(), crate::progress::WORDS_MAX + 2);
     }
 
@@ -229,7 +229,7 @@ mod tests {
             (r#"["a"]"#, "-"),
         ] {
             let data = Bytes::from_static(data.as_bytes());
-            let found = read_json(Source::Log, &data, &CallPolicy::default());
+            let found = read_json(TextSource::Log, &data, &CallPolicy::default());
             assert_eq!(shown(found), expected, "{data:?}");
         }
     }
@@ -237,10 +237,10 @@ mod tests {
     #[test]
     fn a_dialect_of_a_route_comes_before_ours_where_it_finds_anything() {
         let pointer = |text| Some(Pointer::read(text).unwrap());
-        let own = Own {
+        let own = CustomDialect {
             name: "acme".to_owned(),
             methods: Vec::new(),
-            sources: vec![Source::Stderr],
+            sources: vec![TextSource::Stderr],
             request_id: None,
             token: None,
             progress: pointer("/pct"),
@@ -250,12 +250,12 @@ mod tests {
             scale: crate::progress::dialect::Count::Percent,
         };
         let policy =
-            CallPolicy { dialects: vec![Dialect::Own(Arc::new(own))], ..CallPolicy::default() };
+            CallPolicy { dialects: vec![Dialect::Custom(Arc::new(own))], ..CallPolicy::default() };
         for (source, line, expected) in [
-            (Source::Stderr, r#"{"pct":7,"what":"w\nx","msg":"m"}"#, r#"7/100 "w x""#),
-            (Source::Stderr, r#"{"msg":"m"}"#, r#""m""#),
-            (Source::Stderr, "plain", r#""plain""#),
-            (Source::Log, r#"{"pct":7,"what":"w","msg":"m"}"#, r#""m""#),
+            (TextSource::Stderr, r#"{"pct":7,"what":"w\nx","msg":"m"}"#, r#"7/100 "w x""#),
+            (TextSource::Stderr, r#"{"msg":"m"}"#, r#""m""#),
+            (TextSource::Stderr, "plain", r#""plain""#),
+            (TextSource::Log, r#"{"pct":7,"what":"w","msg":"m"}"#, r#""m""#),
         ] {
             assert_eq!(shown(read(source, line, &policy)), expected, "{line}");
         }

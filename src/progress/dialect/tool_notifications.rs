@@ -17,7 +17,7 @@
 
 use super::fields::{clean, number, whole};
 use super::{About, BuiltIn, Fields, Report};
-use crate::progress::meter::Figure;
+use crate::progress::gate::meter::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
 
@@ -61,7 +61,7 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
     Some(report)
 }
 
-fn figure(params: &Fields) -> Option<Figure> {
+fn figure(params: &Fields) -> Option<ProgressValue> {
     let Some(value) = params.get("progress").and_then(number) else { return params.figure() };
     let total = params.get("total").and_then(number);
     let total = total.or_else(|| match (params.get("tool_name"), params.get("toolName")) {
@@ -69,7 +69,7 @@ fn figure(params: &Fields) -> Option<Figure> {
         (None, Some(_)) => Some(whole("1")),
         (None, None) => None,
     });
-    Some(Figure { total: total.filter(|total| value.value <= total.value), value })
+    Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
 }
 
 /// The piece of text in `data: {"token": "The"}`.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::fields::{clean, number, whole};
 use super::{About, BuiltIn, Fields, Report};
-use crate::progress::meter::Figure;
+use crate::progress::gate::meter::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
@@ -43,7 +43,7 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
         return Some(report);
     }
     if let Some(value) = params.get("progress").and_then(number) {
-        report.figure = Some(Figure { value, total: Some(whole("100")) });
+        report.figure = Some(ProgressValue { value, total: Some(whole("100")) });
         report.message = params.words(&["message"]).and_then(|words| clean(&words));
         return Some(report);
     }

@@ -12,22 +12,22 @@ use std::sync::{Arc, LazyLock};
 
 use regex::{Captures, Regex, RegexBuilder};
 
-use super::meter::Figure;
+use crate::progress::gate::meter::ProgressValue;
 use number::{figure, hundredths, spelled};
 
-/// Patterns of one route or tool. Each is tried on each line that has none of the figures before it.
+/// Patterns (`extract`) of one route or tool. Every pattern may be tried on every line.
 pub const PATTERNS_MAX: usize = 32;
 
-/// The longest pattern, in bytes.
+/// Bytes of one pattern (`extract`).
 pub const PATTERN_MAX: usize = 1 << 10;
 
 /// Bytes of a line that are looked at. Bars and counters stand within the width of a screen.
 const LOOKED_AT: usize = 1 << 10;
 
-/// Memory of one compiled pattern, and of what it remembers while it runs, in bytes.
+/// Bytes of memory of one compiled pattern (`extract`), and of its cache at run time.
 const COMPILED_MAX: usize = 1 << 20;
 
-/// Places of a line at which a template is tried.
+/// Positions of a line at which a template is tried.
 const TRIES_MAX: usize = 16;
 
 /// The word that stands for the patterns that are built in.
@@ -117,7 +117,7 @@ impl Extract {
 
     /// The figure in a line: of the first pattern that finds one. It is at least 0, and at most its
     /// total.
-    pub fn figure(&self, words: &str) -> Option<Figure> {
+    pub fn figure(&self, words: &str) -> Option<ProgressValue> {
         if self.0.is_empty() || !words.bytes().any(|byte| byte.is_ascii_digit()) {
             return None;
         }
@@ -251,7 +251,12 @@ fn no_pattern(written: &str) -> String {
 }
 
 /// What a template finds where no number is part of a longer word or number.
-fn in_template(expression: &Regex, opens: bool, closes: bool, words: &str) -> Option<Figure> {
+fn in_template(
+    expression: &Regex,
+    opens: bool,
+    closes: bool,
+    words: &str,
+) -> Option<ProgressValue> {
     let mut from = 0;
     for _ in 0..TRIES_MAX {
         let found = expression.captures_at(words, from)?;
@@ -280,7 +285,7 @@ fn in_template(expression: &Regex, opens: bool, closes: bool, words: &str) -> Op
 }
 
 /// The figure of what a pattern has found.
-fn captured(found: &Captures<'_>) -> Option<Figure> {
+fn captured(found: &Captures<'_>) -> Option<ProgressValue> {
     let number = |name| found.name(name).and_then(|text| spelled(text.as_str()));
     if found.name("percent").is_some() {
         return hundredths(number("percent")?);

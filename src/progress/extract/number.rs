@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use crate::progress::meter::{Figure, Number, spell};
+use crate::progress::gate::meter::{Number, ProgressValue, spell};
 use crate::protocol::json;
 
-/// Digits of a number. More are an id.
+/// Digits of a number in text. A longer number is an id, not a progress value.
 const DIGITS_MAX: usize = 15;
 
 /// A number, separators of thousands taken out; `None` if it is none, or below 0.
@@ -26,18 +26,18 @@ pub(super) fn spelled(text: &str) -> Option<Number> {
 }
 
 /// A figure, if it can be one.
-pub(super) fn figure(value: Number, total: Option<Number>) -> Option<Figure> {
+pub(super) fn figure(value: Number, total: Option<Number>) -> Option<ProgressValue> {
     let fits = total.as_ref().is_none_or(|total| total.value > 0.0 && value.value <= total.value);
-    fits.then_some(Figure { value, total })
+    fits.then_some(ProgressValue { value, total })
 }
 
 /// Parts of a hundred.
-pub(super) fn hundredths(value: Number) -> Option<Figure> {
+pub(super) fn hundredths(value: Number) -> Option<ProgressValue> {
     figure(value, Some(Number { value: 100.0, text: Bytes::from_static(b"100") }))
 }
 
 /// What is left of a total.
-pub(super) fn remainder(left: &Number, total: Number) -> Option<Figure> {
+pub(super) fn remainder(left: &Number, total: Number) -> Option<ProgressValue> {
     figure(rounded(total.value - left.value)?, Some(total))
 }
 

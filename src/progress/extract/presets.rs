@@ -5,19 +5,19 @@ use memchr::{memchr_iter, memchr2, memmem};
 
 use super::number::{converted, factor, figure, hundredths, remainder, spelled};
 use super::words::{self, Role};
-use crate::progress::meter::{Figure, Number};
+use crate::progress::gate::meter::{Number, ProgressValue};
 
-/// Candidates of one line. A line with more is a table.
+/// Candidates for a value in one line. A line with more candidates is a table and is not read.
 const CANDIDATES_MAX: usize = 8;
 
-/// Blanks between the parts of a fraction: some tools align them.
+/// Spaces between the parts of a fraction: some tools align them.
 const GAP_MAX: usize = 6;
 
 /// A figure and where it stands.
 struct Candidate {
     start: usize,
     end: usize,
-    figure: Figure,
+    figure: ProgressValue,
     /// Tenths, hundredths and so on that a percentage tells; `None` for a fraction.
     decimals: Option<i32>,
     /// It is of something that is no work.
@@ -25,7 +25,7 @@ struct Candidate {
 }
 
 /// The figure of a line, if it is progress beyond doubt.
-pub(super) fn figure_of(line: &str) -> Option<Figure> {
+pub(super) fn figure_of(line: &str) -> Option<ProgressValue> {
     let bytes = line.as_bytes();
     let may_hold = memchr2(b'%', b'/', bytes).is_some() || memmem::find(bytes, b" of ").is_some();
     if !may_hold {
@@ -318,7 +318,7 @@ fn is_in_table(before: &str) -> bool {
 }
 
 /// rsync counts what is left: `to-chk=169/396`.
-fn rsync(line: &str) -> Option<Figure> {
+fn rsync(line: &str) -> Option<ProgressValue> {
     let (before, after) = line.split_once("-chk=")?;
     if !before.ends_with("to") && !before.ends_with("ir") {
         return None;
@@ -331,7 +331,7 @@ fn rsync(line: &str) -> Option<Figure> {
 }
 
 /// A row of curl's meter: twelve columns, the first of which is a percentage, and three of times.
-fn curl(line: &str) -> Option<Figure> {
+fn curl(line: &str) -> Option<ProgressValue> {
     let columns: Vec<&str> = line.split_whitespace().take(13).collect();
     let [percent, total, part, .., spent, _, speed] = &columns[..] else { return None };
     let is_time = |text: &&str| {

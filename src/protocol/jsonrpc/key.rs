@@ -19,7 +19,8 @@ pub enum Key {
     Text(Bytes),
 }
 
-/// The most digits that an integer with an exponent may stand for.
+/// Digits of an integer id that is written with an exponent. A longer number is not read as an
+/// integer.
 const DIGITS_MAX: usize = 400;
 
 impl Key {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Key, Kind};
 use crate::protocol::json;
 
-/// The longest key or scalar of the envelope that is kept; ids and methods are short.
+/// Bytes of a key or scalar of the envelope that are kept. Ids and methods are shorter.
 const TOKEN_MAX: usize = 1 << 10;
 
 /// A scanner of the outermost object of a JSON text that arrives in pieces.

@@ -14,7 +14,7 @@ pub use self::event::{COMMENT, Event, append, append_rewritten, rename, rewrite,
 /// U+FEFF in UTF-8, which a reader ignores at the very start of a stream and nowhere else.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// The longest block that can be held whole, in bytes: its fields are found by 32 bits.
+/// The longest event block, in bytes, that can be held whole: positions of fields have 32 bits.
 const HELD_MAX: usize = 1 << 30;
 
 const CR: u8 = b'\r';

@@ -3,11 +3,11 @@
 
 use std::time::Instant;
 
-use super::Guarded;
-use crate::progress::{Filter, Origin, Pacing, Part, StreamId, StreamKind, Transmit};
+use super::FilterGuard;
+use crate::progress::{Filter, Fragment, Origin, Pacing, StreamId, StreamKind, Transmit};
 use crate::protocol::jsonrpc::Message;
 
-impl Guarded {
+impl FilterGuard {
     /// Asks the filter about a message that is not said here, which those who look on know as `command`.
     pub fn aside<T>(
         &mut self,
@@ -16,47 +16,47 @@ impl Guarded {
         (origin, message): (Option<Origin>, &Message),
         question: impl FnOnce(&mut Filter) -> T,
     ) -> Option<T> {
-        if let Some(witness) = &mut self.witness {
-            witness.aside(now, command, origin, message.raw());
+        if let Some(emitter) = &mut self.emitter {
+            emitter.aside(now, command, origin, message.raw());
         }
-        let answer = self.ask(question);
+        let answer = self.try_with(question);
         self.note();
         answer
     }
 
     /// A message of the server goes to its client as it is, behind what has been said before.
     pub fn passes(&mut self, now: Instant, stream: StreamId, message: &Message) {
-        if let Some(witness) = &mut self.witness {
-            witness.command(Some(now), "passes");
+        if let Some(emitter) = &mut self.emitter {
+            emitter.command(Some(now), "passes");
             let payload = message.raw().clone().into();
-            witness.told(now, stream, &Transmit { payload, part: Part::Whole });
-            witness.written(now, stream);
+            emitter.told(now, stream, &Transmit { payload, part: Fragment::Whole });
+            emitter.written(now, stream);
         }
     }
 
     /// [`Filter::withdrawn`].
     pub fn withdrawn(&mut self, now: Instant, message: &Message) {
-        if let Some(witness) = &mut self.witness {
-            witness.withdrawn(now, message.raw());
+        if let Some(emitter) = &mut self.emitter {
+            emitter.withdrawn(now, message.raw());
         }
-        self.ask(|filter| filter.withdrawn(now, message));
+        self.try_with(|filter| filter.withdrawn(now, message));
         self.note();
     }
 
     /// [`Filter::open_stream`].
     pub fn open_stream(&mut self, now: Instant, id: StreamId, kind: StreamKind, pacing: Pacing) {
-        if let Some(witness) = &mut self.witness {
-            witness.opened(now, id, kind, pacing);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.opened(now, id, kind, pacing);
         }
-        self.ask(|filter| filter.open_stream(id, kind, pacing));
+        self.try_with(|filter| filter.open_stream(id, kind, pacing));
     }
 
     /// [`Filter::close_stream`].
     pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
-        if let Some(witness) = &mut self.witness {
-            witness.closed(now, id, cancels);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.closed(now, id, cancels);
         }
-        self.ask(|filter| filter.close_stream(now, id, cancels));
+        self.try_with(|filter| filter.close_stream(now, id, cancels));
         self.note();
     }
 
@@ -68,8 +68,8 @@ impl Guarded {
 
     /// [`Filter::server_gone`].
     pub fn server_gone(&mut self, now: Instant, why: &str) {
-        if let Some(witness) = &mut self.witness {
-            witness.breaks(now, why);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.breaks(now, why);
         }
         let question = |filter: &mut Filter| filter.server_gone(now, why);
         self.happens(Some(now), || format!("gone {why}"), question);
@@ -77,8 +77,8 @@ impl Guarded {
 
     /// [`Filter::fail_calls`].
     pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
-        if let Some(witness) = &mut self.witness {
-            witness.breaks(now, why);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.breaks(now, why);
         }
         let status_said = || status.map_or_else(|| "-".to_owned(), |status| status.to_string());
         let question = |filter: &mut Filter| filter.fail_calls(now, why, status);
@@ -103,10 +103,10 @@ impl Guarded {
 
     /// [`Filter::hand_over`]: this one goes on for the stream of `own`, which is about to close.
     pub fn take_over(&mut self, now: Instant, own: &mut Self) {
-        if let (Some(witness), Some(from)) = (&mut self.witness, own.place()) {
-            witness.takes_over(now, from);
+        if let (Some(emitter), Some(from)) = (&mut self.emitter, own.filter_id()) {
+            emitter.takes_over(now, from);
         }
-        own.ask(|own| self.ask(|session| own.hand_over(session)));
+        own.try_with(|own| self.try_with(|session| own.hand_over(session)));
         self.note();
     }
 }

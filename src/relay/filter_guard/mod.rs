@@ -1,6 +1,6 @@
 //! A filter that fails open: a panic in it turns its connection into plain forwarding with progress
 //! withheld, and harms no other. One whose server different clients share cannot do that: nobody would
-//! know whose a message is. Then nothing passes any more ([`Guarded::is_lost`]).
+//! know whose a message is. Then nothing passes any more ([`FilterGuard::is_lost`]).
 
 mod connection;
 
@@ -12,62 +12,62 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::observe::events::{Place, Witness};
+use crate::observe::events::{EventEmitter, FilterId};
 use crate::observe::transcript::settings;
-use crate::progress::dialect::Source;
+use crate::progress::dialect::TextSource;
 use crate::progress::{
-    Fate, Filter, Origin, Part, Payload, Policy, QUEUE_MAX, Reason, Record, StreamId, Transmit,
-    Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Origin, Payload, Policy, QUEUE_MAX, Reason,
+    StreamId, Transmit, Verdict,
 };
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 
 /// A [`Filter`] whose panics stay inside.
 #[derive(Debug)]
-pub struct Guarded {
+pub struct FilterGuard {
     filter: Filter,
     policy: Arc<Policy>,
     /// Where the client reads what came on no stream of its own.
     home: StreamId,
     failed: Option<Box<Failed>>,
-    witness: Option<Box<Witness>>,
-    /// What the witness knows, and nobody else has asked for yet.
-    recorded: VecDeque<Record>,
+    emitter: Option<Box<EventEmitter>>,
+    /// What the emitter knows, and nobody else has asked for yet.
+    recorded: VecDeque<FilterEvent>,
 }
 
 /// What goes on once the filter has failed: everything is to be written as it came.
 #[derive(Debug, Default)]
 struct Failed {
     queue: VecDeque<(StreamId, Transmit)>,
-    records: VecDeque<Record>,
+    records: VecDeque<FilterEvent>,
     numbers: u64,
     /// A large message is passing that must be withheld.
     withholding: bool,
 }
 
 /// Tells of something that was decided, and before that whom it is about.
-fn decided(witness: &mut Witness, filter: &Filter, record: &Record) {
-    if let Record::Opened(call) | Record::TakenOver(call) = record
+fn decided(emitter: &mut EventEmitter, filter: &Filter, record: &FilterEvent) {
+    if let FilterEvent::Opened(call) | FilterEvent::TakenOver(call) = record
         && let Some(opened) = filter.opened(*call)
     {
-        witness.knows(&opened);
+        emitter.knows(&opened);
     }
-    witness.decided(record);
+    emitter.decided(record);
 }
 
-impl Guarded {
+impl FilterGuard {
     /// Guards `filter`, whose policy is `policy`.
     pub fn new(filter: Filter, policy: Arc<Policy>, home: StreamId) -> Self {
-        Self { filter, policy, home, failed: None, witness: None, recorded: VecDeque::new() }
+        Self { filter, policy, home, failed: None, emitter: None, recorded: VecDeque::new() }
     }
 
-    /// Tells `witness` all that passes from now on.
-    pub fn watched_by(&mut self, witness: Option<Witness>) {
-        self.witness = witness.map(Box::new);
+    /// Tells `emitter` all that passes from now on.
+    pub fn observed_by(&mut self, emitter: Option<EventEmitter>) {
+        self.emitter = emitter.map(Box::new);
     }
 
     /// Which filter of which conversation this is, if anyone looks on.
-    pub fn place(&self) -> Option<Place> {
-        self.witness.as_ref().map(|witness| witness.place())
+    pub fn filter_id(&self) -> Option<FilterId> {
+        self.emitter.as_ref().map(|emitter| emitter.filter_id())
     }
 
     /// Asks the filter about something that happens to the connection, which those who look on know as `command`.
@@ -77,10 +77,10 @@ impl Guarded {
         command: impl FnOnce() -> String,
         question: impl FnOnce(&mut Filter) -> T,
     ) -> Option<T> {
-        if let Some(witness) = &mut self.witness {
-            witness.command(now, command());
+        if let Some(emitter) = &mut self.emitter {
+            emitter.command(now, command());
         }
-        let answer = self.ask(question);
+        let answer = self.try_with(question);
         self.note();
         answer
     }
@@ -92,34 +92,34 @@ impl Guarded {
 
     /// [`Filter::take`].
     pub fn take(&mut self, policy: &Arc<Policy>) {
-        let taken = self.ask(|filter| {
+        let taken = self.try_with(|filter| {
             filter.take(policy);
             Arc::clone(filter.policy())
         });
         let Some(taken) = taken.filter(|taken| !Arc::ptr_eq(taken, &self.policy)) else { return };
         self.policy = taken;
-        if let Some(witness) = &mut self.witness {
+        if let Some(emitter) = &mut self.emitter {
             // What is wanted: what of it holds yet follows from what has been said.
             let settings = settings::write(policy).words;
-            witness.command(None, format!("settings {settings}").trim_end());
+            emitter.command(None, format!("settings {settings}").trim_end());
         }
     }
 
     /// Tells what was decided just now.
     fn note(&mut self) {
-        let Some(witness) = &mut self.witness else { return };
+        let Some(emitter) = &mut self.emitter else { return };
         if self.failed.is_some() {
             return;
         }
         while let Some(record) = self.filter.poll_record() {
-            decided(witness, &self.filter, &record);
+            decided(emitter, &self.filter, &record);
             self.recorded.push_back(record);
         }
-        witness.settled();
+        emitter.settled();
     }
 
     /// Asks the filter; `None` if it has failed, now or before.
-    pub fn ask<T>(&mut self, question: impl FnOnce(&mut Filter) -> T) -> Option<T> {
+    pub fn try_with<T>(&mut self, question: impl FnOnce(&mut Filter) -> T) -> Option<T> {
         if self.failed.is_some() {
             return None;
         }
@@ -143,8 +143,8 @@ impl Guarded {
             "the progress filter has failed; this connection goes on without progress \
              (please report the panic above)"
         );
-        if let Some(mut witness) = self.witness.take() {
-            witness.command(None, "failed");
+        if let Some(mut emitter) = self.emitter.take() {
+            emitter.command(None, "failed");
         }
         let filter = &mut self.filter;
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
@@ -157,9 +157,9 @@ impl Guarded {
     }
 
     /// Plain forwarding, progress withheld.
-    fn forward(&mut self, stream: StreamId, message: &Message) -> Fate {
+    fn forward(&mut self, stream: StreamId, message: &Message) -> Disposition {
         if message.kind() == Kind::Noise {
-            return Fate::Noise(message.raw().clone());
+            return Disposition::NotAMessage(message.raw().clone());
         }
         let is_batch = message.kind() == Kind::Batch;
         let elements: Vec<Message> =
@@ -167,11 +167,11 @@ impl Guarded {
         let progress = self.is_progress(message) || elements.iter().any(|e| self.is_progress(e));
         let lost = self.policy.remap;
         if !progress && !lost {
-            self.push(stream, Payload::of(message), Part::Whole);
+            self.push(stream, Payload::of(message), Fragment::Whole);
         }
         for element in elements.iter().filter(|_| progress && !lost) {
             if !self.is_progress(element) {
-                self.push(stream, Payload::of(element), Part::Whole);
+                self.push(stream, Payload::of(element), Fragment::Whole);
             }
         }
         let verdict = if lost || (progress && !is_batch) {
@@ -182,9 +182,9 @@ impl Guarded {
         if let Some(failed) = &mut self.failed {
             failed.numbers += 1;
             let number = failed.numbers;
-            failed.records.push_back(Record::Message { number, call: None, verdict });
+            failed.records.push_back(FilterEvent::Message { number, call: None, verdict });
         }
-        Fate::Taken
+        Disposition::Consumed
     }
 
     fn is_progress(&self, message: &Message) -> bool {
@@ -192,7 +192,7 @@ impl Guarded {
             && message.method().is_some_and(|method| self.policy.claims(&method))
     }
 
-    fn push(&mut self, stream: StreamId, payload: Payload, part: Part) {
+    fn push(&mut self, stream: StreamId, payload: Payload, part: Fragment) {
         if let Some(failed) = &mut self.failed {
             failed.queue.push_back((stream, Transmit { payload, part }));
         }
@@ -200,7 +200,7 @@ impl Guarded {
 
     fn stream_of(&self, origin: Origin) -> StreamId {
         match origin {
-            Origin::Wire => self.home,
+            Origin::Shared => self.home,
             Origin::Stream(id) if self.filter.has_stream(id) => id,
             // It pairs with requests that are no longer known.
             Origin::Stream(_) => self.home,
@@ -209,14 +209,14 @@ impl Guarded {
 
     /// [`Filter::client_message`].
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
-        if let Some(witness) = &mut self.witness {
-            witness.client(now, stream, message.raw());
+        if let Some(emitter) = &mut self.emitter {
+            emitter.client(now, stream, message.raw());
         }
-        let answer = self.ask(|filter| filter.client_message(now, stream, message));
-        if let (Some(witness), Some(payload)) = (&mut self.witness, &answer) {
+        let answer = self.try_with(|filter| filter.client_message(now, stream, message));
+        if let (Some(emitter), Some(payload)) = (&mut self.emitter, &answer) {
             let sent = payload.to_bytes();
             if sent != *message.raw() {
-                witness.to_server(sent);
+                emitter.to_server(sent);
             }
         }
         self.note();
@@ -229,57 +229,67 @@ impl Guarded {
 
     /// [`Filter::client_passed`].
     pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
-        if let Some(witness) = &mut self.witness {
-            witness.client_passed(now, stream, scan);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.client_passed(now, stream, scan);
         }
-        self.ask(|filter| filter.client_passed(now, stream, scan));
+        self.try_with(|filter| filter.client_passed(now, stream, scan));
         self.note();
     }
 
     /// [`Filter::overheard`], of its standard error.
     pub fn overheard(&mut self, now: Instant, line: &str) {
-        if let Some(witness) = &mut self.witness {
-            witness.overheard(now, line);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.overheard(now, line);
         }
-        self.ask(|filter| filter.overheard(now, Source::Stderr, line));
+        self.try_with(|filter| filter.overheard(now, TextSource::Stderr, line));
         self.note();
     }
 
     /// [`Filter::poll_to_server`].
     pub fn poll_to_server(&mut self) -> Option<Payload> {
-        let payload = self.ask(Filter::poll_to_server).flatten()?;
-        if let Some(witness) = &mut self.witness {
-            witness.to_server(payload.to_bytes());
+        let payload = self.try_with(Filter::poll_to_server).flatten()?;
+        if let Some(emitter) = &mut self.emitter {
+            emitter.to_server(payload.to_bytes());
         }
         Some(payload)
     }
 
     /// [`Filter::written`].
     pub fn written(&mut self, now: Instant, stream: StreamId) {
-        if let Some(witness) = &mut self.witness {
-            witness.written(now, stream);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.written(now, stream);
         }
-        self.ask(|filter| filter.written(now, stream));
+        self.try_with(|filter| filter.written(now, stream));
         self.note();
     }
 
     /// [`Filter::server_message`].
-    pub fn server_message(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        if let Some(witness) = &mut self.witness {
-            witness.server(now, origin, message.raw(), self.filter.messages() + 1);
+    pub fn server_message(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Disposition {
+        if let Some(emitter) = &mut self.emitter {
+            emitter.server(now, origin, message.raw(), self.filter.messages() + 1);
         }
         let fate =
             self.judge(origin, message, |filter| filter.server_message(now, origin, message));
-        if let (Some(witness), Fate::Noise(text)) = (&mut self.witness, &fate) {
-            witness.noise(text);
+        if let (Some(emitter), Disposition::NotAMessage(text)) = (&mut self.emitter, &fate) {
+            emitter.noise(text);
         }
         self.note();
         fate
     }
 
     /// [`Filter::server_message_here`], of a message that was said to this filter before.
-    pub fn server_message_here(&mut self, now: Instant, origin: Origin, message: &Message) -> Fate {
-        self.here(now, origin, message, |witness| witness.command(Some(now), "here"))
+    pub fn server_message_here(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Disposition {
+        self.here(now, origin, message, |emitter| emitter.command(Some(now), "here"))
     }
 
     /// [`Filter::server_message_here`], of a message that was said elsewhere.
@@ -288,9 +298,9 @@ impl Guarded {
         now: Instant,
         origin: Origin,
         message: &Message,
-    ) -> Fate {
+    ) -> Disposition {
         let number = self.filter.messages() + 1;
-        let tell = |witness: &mut Witness| witness.moved(now, origin, message.raw(), number);
+        let tell = |emitter: &mut EventEmitter| emitter.moved(now, origin, message.raw(), number);
         self.here(now, origin, message, tell)
     }
 
@@ -299,10 +309,10 @@ impl Guarded {
         now: Instant,
         origin: Origin,
         message: &Message,
-        tell: impl FnOnce(&mut Witness),
-    ) -> Fate {
-        if let Some(witness) = self.witness.as_deref_mut() {
-            tell(witness);
+        tell: impl FnOnce(&mut EventEmitter),
+    ) -> Disposition {
+        if let Some(emitter) = self.emitter.as_deref_mut() {
+            tell(emitter);
         }
         let fate =
             self.judge(origin, message, |filter| filter.server_message_here(now, origin, message));
@@ -313,12 +323,12 @@ impl Guarded {
     /// [`Filter::plain_progress`], of the text of a whole message.
     pub fn plain_progress(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
         let number = self.filter.messages() + 1;
-        let plain = self.ask(|filter| filter.plain_progress(now, stream, text));
+        let plain = self.try_with(|filter| filter.plain_progress(now, stream, text));
         let is_plain = plain == Some(true);
-        if let Some(witness) = self.witness.as_mut().filter(|_| is_plain) {
-            witness.server(now, Origin::Stream(stream), text, number);
-            let transmit = Transmit { payload: text.clone().into(), part: Part::Whole };
-            witness.told(now, stream, &transmit);
+        if let Some(emitter) = self.emitter.as_mut().filter(|_| is_plain) {
+            emitter.server(now, Origin::Stream(stream), text, number);
+            let transmit = Transmit { payload: text.clone().into(), part: Fragment::Whole };
+            emitter.told(now, stream, &transmit);
             self.note();
             self.written(now, stream);
         }
@@ -329,13 +339,13 @@ impl Guarded {
         &mut self,
         origin: Origin,
         message: &Message,
-        question: impl FnOnce(&mut Filter) -> Fate,
-    ) -> Fate {
+        question: impl FnOnce(&mut Filter) -> Disposition,
+    ) -> Disposition {
         let failed_before = self.failed.is_some();
-        match self.ask(question) {
+        match self.try_with(question) {
             Some(fate) => fate,
             // What the filter was at work on when it failed has been salvaged.
-            None if !failed_before => Fate::Taken,
+            None if !failed_before => Disposition::Consumed,
             None => self.forward(self.stream_of(origin), message),
         }
     }
@@ -347,15 +357,16 @@ impl Guarded {
         origin: Origin,
         head: Bytes,
         text: Range<usize>,
-    ) -> Fate {
-        if let (Some(witness), Some(text)) = (&mut self.witness, head.get(text.clone())) {
-            witness.server_passing(origin, self.filter.messages() + 1);
-            witness.server_piece(origin, text);
+    ) -> Disposition {
+        if let (Some(emitter), Some(text)) = (&mut self.emitter, head.get(text.clone())) {
+            emitter.server_passing(origin, self.filter.messages() + 1);
+            emitter.server_piece(origin, text);
         }
         let (piece, place) = (head.clone(), text.clone());
-        if let Some(fate) = self.ask(|filter| filter.server_passing(now, origin, piece, place)) {
-            if let (Some(witness), Fate::Noise(_)) = (&mut self.witness, &fate) {
-                witness.server_passing_noise(origin);
+        if let Some(fate) = self.try_with(|filter| filter.server_passing(now, origin, piece, place))
+        {
+            if let (Some(emitter), Disposition::NotAMessage(_)) = (&mut self.emitter, &fate) {
+                emitter.server_passing_noise(origin);
             }
             return fate;
         }
@@ -375,41 +386,41 @@ impl Guarded {
         origin: Origin,
         piece: Bytes,
         text: Range<usize>,
-    ) -> Fate {
-        if let (Some(witness), Some(text)) = (&mut self.witness, piece.get(text.clone())) {
-            witness.server_piece(origin, text);
+    ) -> Disposition {
+        if let (Some(emitter), Some(text)) = (&mut self.emitter, piece.get(text.clone())) {
+            emitter.server_piece(origin, text);
         }
         let copy = piece.clone();
-        if let Some(fate) = self.ask(|filter| filter.server_piece(now, origin, copy, text)) {
+        if let Some(fate) = self.try_with(|filter| filter.server_piece(now, origin, copy, text)) {
             return fate;
         }
-        self.push_piece(origin, piece, Part::Piece);
-        Fate::Taken
+        self.push_piece(origin, piece, Fragment::Piece);
+        Disposition::Consumed
     }
 
     /// [`Filter::server_passed`].
     pub fn server_passed(&mut self, now: Instant, origin: Origin) {
-        if let Some(witness) = &mut self.witness {
-            witness.server_passed(now, origin, None);
+        if let Some(emitter) = &mut self.emitter {
+            emitter.server_passed(now, origin, None);
         }
-        if self.ask(|filter| filter.server_passed(now, origin)).is_none() {
-            self.push_piece(origin, Bytes::new(), Part::End);
+        if self.try_with(|filter| filter.server_passed(now, origin)).is_none() {
+            self.push_piece(origin, Bytes::new(), Fragment::End);
         }
         self.note();
     }
 
     /// [`Filter::server_broke_off`].
     pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {
-        if let Some(witness) = &mut self.witness {
-            witness.server_passed(now, origin, Some(why));
+        if let Some(emitter) = &mut self.emitter {
+            emitter.server_passed(now, origin, Some(why));
         }
-        if self.ask(|filter| filter.server_broke_off(now, origin, why)).is_none() {
-            self.push_piece(origin, Bytes::new(), Part::End);
+        if self.try_with(|filter| filter.server_broke_off(now, origin, why)).is_none() {
+            self.push_piece(origin, Bytes::new(), Fragment::End);
         }
         self.note();
     }
 
-    fn push_piece(&mut self, origin: Origin, piece: Bytes, part: Part) {
+    fn push_piece(&mut self, origin: Origin, piece: Bytes, part: Fragment) {
         let withholding = self.failed.as_ref().is_some_and(|failed| failed.withholding);
         if !withholding && !self.policy.remap {
             self.push(self.stream_of(origin), piece.into(), part);
@@ -418,17 +429,17 @@ impl Guarded {
 
     /// [`Filter::poll_transmit`].
     pub fn poll_transmit(&mut self, now: Instant, stream: StreamId) -> Option<Transmit> {
-        let looks = self.witness.is_some()
+        let looks = self.emitter.is_some()
             && self.poll_stream_timeout(stream).is_some_and(|due| due <= now);
-        if let Some(transmit) = self.ask(|filter| filter.poll_transmit(now, stream)) {
-            let first = self.witness.as_ref().and_then(|_| self.filter.poll_record());
-            match (&mut self.witness, &transmit) {
-                (Some(witness), Some(transmit)) => witness.told(now, stream, transmit),
-                (Some(witness), None) if looks || first.is_some() => witness.looked(now, stream),
+        if let Some(transmit) = self.try_with(|filter| filter.poll_transmit(now, stream)) {
+            let first = self.emitter.as_ref().and_then(|_| self.filter.poll_record());
+            match (&mut self.emitter, &transmit) {
+                (Some(emitter), Some(transmit)) => emitter.told(now, stream, transmit),
+                (Some(emitter), None) if looks || first.is_some() => emitter.looked(now, stream),
                 _ => {}
             }
-            if let (Some(witness), Some(record)) = (&mut self.witness, first) {
-                decided(witness, &self.filter, &record);
+            if let (Some(emitter), Some(record)) = (&mut self.emitter, first) {
+                decided(emitter, &self.filter, &record);
                 self.recorded.push_back(record);
             }
             self.note();
@@ -451,14 +462,14 @@ impl Guarded {
 
     /// [`Filter::poll_record`]. Who polls it learns from the calls that end how long they take: whatever
     /// carries messages asks here.
-    pub fn poll_record(&mut self) -> Option<Record> {
+    pub fn poll_record(&mut self) -> Option<FilterEvent> {
         self.note();
         let recorded = self.recorded.pop_front();
         if let Some(failed) = &mut self.failed {
             return recorded.or_else(|| failed.records.pop_front());
         }
         let record = recorded.or_else(|| self.filter.poll_record());
-        if let Some(Record::Call(call)) = &record {
+        if let Some(FilterEvent::Call(call)) = &record {
             self.policy.learned.learn(call);
         }
         record

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 
 use super::exchange::{Outgoing, State};
-use super::{Source, Towards};
-use crate::gateway::direct::response::on_one_line;
+use super::{HttpUpstream, Source};
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
 use crate::relay::http_upstream::pending::{Asked, What};
+use crate::transport::mcp_http::content::on_one_line;
 
-impl Towards {
+impl HttpUpstream {
     /// The server has answered with a status, and the beginning of its body is there.
     pub(crate) fn failed(&mut self, stream: StreamId) {
         let Some(exchange) = self.exchanges.remove(&stream) else { return };

@@ -1,6 +1,5 @@
 //! One POST, and what is said in answer to it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,23 +10,24 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
 
-use super::{Source, Towards};
-use crate::gateway::direct::response::{Content, Sending};
-use crate::gateway::dispatch::in_full;
-use crate::gateway::route_state::{SESSION_ID, Target};
+use super::{HttpUpstream, Source};
+use crate::observe::error_chain::error_chain;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
-use crate::relay::Headers;
 use crate::relay::http_upstream::listen_stream::RETRY;
 use crate::relay::http_upstream::pending;
 use crate::relay::http_upstream::pending::What;
 use crate::relay::http_upstream::response_reader::Speech;
-use crate::relay::http_upstream::target::{BOTH, EVENTS, LAST_EVENT_ID};
-use crate::transport::http::body::RequestBody;
-use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::relay::http_upstream::target::{BOTH, EVENTS};
+use crate::relay::legs::Headers;
+use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::http::request_body::RequestBody;
+use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::header_mirror;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
+use crate::transport::mcp_http::target::Target;
 
 /// How long what comes behind a notification or an answer of the client waits for it to be accepted.
 const ORDER_WAIT: Duration = Duration::from_secs(10);
@@ -39,16 +39,17 @@ const ACCEPT_WAIT: Duration = Duration::from_secs(60);
 /// with some servers never.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Responses that are read on so; of more the oldest is closed.
+/// Responses that are still read after their requests have been answered. Beyond the limit the
+/// oldest is closed.
 const LINGERING_MAX: usize = 16;
 
-/// How often it is tried to come back to a stream that says nothing.
+/// Attempts to resume a stream that sends nothing.
 const RESUMES_MAX: u32 = 5;
 
 /// How long the body of an error is waited for.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
 
-/// The body of an error that is read to see whether it is an answer.
+/// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
 pub(crate) const ERROR_READ_MAX: usize = 64 << 10;
 
 /// A message to be sent.
@@ -142,11 +143,11 @@ impl Exchange {
 
 /// A request on its way.
 pub(crate) fn sending(target: &Target, request: Request<RequestBody>) -> Sending {
-    let client = Arc::clone(&target.client);
+    let client = target.client.clone();
     async move { client.send(request).await }.boxed()
 }
 
-impl Towards {
+impl HttpUpstream {
     /// Sends a message now.
     pub(crate) fn launch(&mut self, out: Outgoing) {
         self.reach.tried.store(true, Relaxed);
@@ -201,17 +202,17 @@ impl Towards {
         let body = RequestBody::from(raw.slice(..end));
         let (target, uri) = self.destination().ok_or("there is nowhere to send it to")?;
         let headers = if out.headers.is_some() { &out.headers } else { &self.session.said };
-        let request = self.way.request(target, uri, Method::POST, headers, own, body)?;
+        let request = self.upstream.request(target, uri, Method::POST, headers, own, body)?;
         Ok(sending(target, request))
     }
 
     /// Where messages are posted to.
     fn destination(&self) -> Option<(&Target, http::Uri)> {
         let Some(wire) = &self.wire else {
-            let target = self.way.endpoint.as_ref()?;
+            let target = self.upstream.endpoint.as_ref()?;
             return Some((target, target.uri(None)));
         };
-        let target = self.way.sse.as_ref().or(self.way.endpoint.as_ref())?;
+        let target = self.upstream.sse.as_ref().or(self.upstream.endpoint.as_ref())?;
         Some((target, target.at(wire.endpoint.clone()?)))
     }
 
@@ -225,7 +226,8 @@ impl Towards {
         own.extend(self.session.headers());
         own.extend(behind.map(|id| (LAST_EVENT_ID, id.clone())));
         let (uri, body) = (target.uri(None), RequestBody::empty());
-        let request = self.way.request(target, uri, Method::GET, &self.session.said, own, body)?;
+        let request =
+            self.upstream.request(target, uri, Method::GET, &self.session.said, own, body)?;
         Ok(sending(target, request))
     }
 
@@ -303,9 +305,9 @@ impl Towards {
 
     /// There is no answer at all.
     pub(crate) fn unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
-        let why = in_full(error);
+        let why = error_chain(error);
         tracing::warn!(error = why, "the server could not be asked");
-        if let (Some(counts), Some(kind)) = (&self.way.counts, error.kind()) {
+        if let (Some(counts), Some(kind)) = (&self.upstream.counts, error.kind()) {
             counts.upstream_error(kind);
         }
         self.drop_exchange(stream);
@@ -407,7 +409,7 @@ impl Towards {
     fn broken(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
         self.drop_exchange(stream);
         let why = match error {
-            Some(error) => in_full(error),
+            Some(error) => error_chain(error),
             None => "the server ended its response without an answer".to_owned(),
         };
         if self.asked.has(stream) {
@@ -433,7 +435,7 @@ impl Towards {
         let Some(exchange) = self.exchanges.get(&stream) else { return };
         let State::Away(_, id) = &exchange.state else { return };
         let id = id.clone();
-        let sent = match &self.way.endpoint {
+        let sent = match &self.upstream.endpoint {
             Some(target) => self.get(target, Some(&id)),
             None => Err(String::new()),
         };
@@ -476,7 +478,7 @@ impl Towards {
     }
 }
 
-impl Towards {
+impl HttpUpstream {
     /// Whether messages behind one that is on its way have to wait.
     pub(crate) fn is_ordered(&self) -> bool {
         self.exchanges.values().any(|exchange| exchange.ahead_until.is_some())

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use super::exchange::Outgoing;
 use super::session::Phase;
-use super::{Source, Towards};
-use crate::gateway::direct::http_sse::same_origin;
-use crate::gateway::direct::response::{Content, Sending};
-use crate::gateway::dispatch::in_full;
+use super::{HttpUpstream, Source};
+use crate::observe::error_chain::error_chain;
 use crate::relay::http_upstream::error_status;
 use crate::relay::http_upstream::response_reader::{Said, Speech};
-use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::sse_endpoint::same_origin;
 
 /// How long a server may take to name its endpoint.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ const ENDPOINT_WAIT: Duration = Duration::from_secs(10);
 /// Pause before a lost stream is opened again; twice as long each time.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How often that is tried before the next message of the client.
+/// Attempts to open a lost HTTP+SSE stream again before the next message of the client.
 const RETRIES_MAX: u32 = 5;
 
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Wire {
     }
 }
 
-impl Towards {
+impl HttpUpstream {
     /// The server did not take the first POST: perhaps it speaks HTTP+SSE (rule L-09).
     pub(crate) fn look_for_http_sse(&mut self, out: Outgoing, why: String, status: StatusCode) {
         self.session.phase = Phase::Free;
@@ -77,7 +77,7 @@ impl Towards {
     }
 
     fn connect(&mut self) {
-        let target = self.way.sse.as_ref().or(self.way.endpoint.as_ref());
+        let target = self.upstream.sse.as_ref().or(self.upstream.endpoint.as_ref());
         let sent = match target {
             Some(target) => self.get(target, None),
             None => Err("the route has no server".to_owned()),
@@ -98,7 +98,7 @@ impl Towards {
         match self.wire.as_ref().map(|wire| &wire.state) {
             Some(State::At(_)) => self.connect(),
             Some(_) if self.wire.as_ref().is_some_and(|wire| wire.endpoint.is_some()) => {
-                let idle = self.way.idle.unwrap_or_default();
+                let idle = self.upstream.idle.unwrap_or_default();
                 self.wire_lost(&UpstreamError::Idle(idle).to_string());
             }
             Some(_) => self.wire_lost("the server names no endpoint to post to"),
@@ -116,7 +116,7 @@ impl Towards {
                 let Poll::Ready(answer) = sent.as_mut().poll(cx) else { return false };
                 match answer {
                     Ok(response) => self.wire_answered(response),
-                    Err(error) => self.wire_lost(&in_full(&error)),
+                    Err(error) => self.wire_lost(&error_chain(&error)),
                 }
             }
             State::Open(speech) => {
@@ -127,7 +127,7 @@ impl Towards {
                 match said {
                     Some(Ok(Said::Endpoint(named))) => self.named(&named),
                     Some(Ok(said)) => self.said(Source::Wire, said),
-                    Some(Err(error)) => self.wire_lost(&in_full(&error)),
+                    Some(Err(error)) => self.wire_lost(&error_chain(&error)),
                     None => self.wire_lost("the server closed the stream"),
                 }
             }
@@ -151,7 +151,7 @@ impl Towards {
 
     /// The server has said where it is posted to.
     fn named(&mut self, named: &Bytes) {
-        let target = self.way.sse.as_ref().or(self.way.endpoint.as_ref());
+        let target = self.upstream.sse.as_ref().or(self.upstream.endpoint.as_ref());
         let base = target.and_then(|target| target.url.as_ref());
         let Some(endpoint) = base.and_then(|base| same_origin(base, named)) else {
             return self.wire_lost("the server names an endpoint of another origin");

@@ -6,15 +6,16 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 
-use super::{Source, Towards};
-use crate::gateway::direct::response::{Content, Sending};
+use super::{HttpUpstream, Source};
 use crate::relay::http_upstream::response_reader::Speech;
+use crate::transport::http::client::Sending;
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::Content;
 
 /// How long a stream that has ended is not opened again, unless the server says otherwise.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
-/// The longest pause before it is tried again.
+/// The longest pause before a lost GET stream is opened again.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
@@ -58,10 +59,10 @@ impl Listen {
     }
 }
 
-impl Towards {
+impl HttpUpstream {
     /// The session is there: what the server says by itself can come.
     pub(crate) fn open_listen(&mut self) {
-        let Some(target) = &self.way.endpoint else { return };
+        let Some(target) = &self.upstream.endpoint else { return };
         match self.get(target, self.listen.last_id.as_ref()) {
             Ok(sent) => self.listen.state = State::Head(sent),
             Err(why) => {

@@ -2,7 +2,7 @@
 //! every revision, and HTTP+SSE.
 //!
 //! ```text
-//! say ──> queue ──> launch ──> Exchange: head ──> Speech ──> heard ──> ready ──> poll_said
+//! say ──> queue ──> launch ──> Exchange: head ──> Speech ──> heard ──> ready ──> poll_receive
 //!           │ in order            └─ status ──> failed: an error, another session, HTTP+SSE
 //! ```
 //!
@@ -45,22 +45,22 @@ use crate::relay::http_upstream::pending::{Asked, Ledger, What};
 use crate::relay::http_upstream::response_reader::Said;
 use crate::relay::http_upstream::tool_headers::Params;
 use crate::relay::http_upstream::tool_refresh::Refresh;
-use crate::relay::{FromServer, Headers, Server, UPSTREAM_STREAMS};
+use crate::relay::legs::{FromServer, Headers, Server, UPSTREAM_STREAMS};
 use exchange::{Exchange, Outgoing, State};
 use session::{Phase, Session};
 
-use crate::gateway::direct::response::Sending;
-use crate::transport::http::body::RequestBody;
+use crate::transport::http::client::Sending;
+use crate::transport::http::request_body::RequestBody;
 
-pub use crate::relay::http_upstream::target::{Bearer, Way};
+pub use crate::relay::http_upstream::target::{Bearer, UpstreamTarget};
 
-/// Messages that wait to be sent; with more, clients are not read.
+/// Messages waiting to be sent to one server. Beyond the limit clients are not read.
 const QUEUED_MAX: usize = 1024;
 
-/// POSTs of requests that are open at once; more wait. Each is a connection.
+/// Concurrent POSTs to one server. Each is a connection; further requests wait.
 const POSTS_MAX: usize = 128;
 
-/// Requests that wait for their answer; more are not sent meanwhile.
+/// Requests to one server that wait for their answer. Further requests are sent later.
 const ASKED_MAX: usize = 4096;
 
 /// How long the server may take to end its session when its client has gone: the official SDKs kill
@@ -79,19 +79,19 @@ impl Source {
     fn origin(self) -> Origin {
         match self {
             Self::Exchange(stream) => Origin::Stream(stream),
-            Self::Listen | Self::Wire => Origin::Wire,
+            Self::Listen | Self::Wire => Origin::Shared,
         }
     }
 }
 
 /// Whether a server has ever answered.
 #[derive(Debug, Clone, Default)]
-pub struct Reach {
+pub struct Reachability {
     tried: Arc<AtomicBool>,
     reached: Arc<AtomicBool>,
 }
 
-impl Reach {
+impl Reachability {
     /// It was looked for and never found.
     pub fn has_failed(&self) -> bool {
         self.tried.load(Ordering::Relaxed) && !self.reached.load(Ordering::Relaxed)
@@ -99,9 +99,9 @@ impl Reach {
 }
 
 /// A server that is reached over HTTP.
-pub struct Towards {
-    way: Way,
-    reach: Reach,
+pub struct HttpUpstream {
+    upstream: UpstreamTarget,
+    reach: Reachability,
     session: Session,
     /// Messages of clients that are still to be sent.
     queue: VecDeque<Outgoing>,
@@ -125,13 +125,13 @@ pub struct Towards {
     closing: Option<(Sending, Pin<Box<Sleep>>)>,
 }
 
-impl Towards {
+impl HttpUpstream {
     /// Nothing is connected before the first message.
-    pub fn new(way: Way) -> Self {
-        let wire = way.endpoint.is_none().then(Wire::default);
+    pub fn new(upstream: UpstreamTarget) -> Self {
+        let wire = upstream.endpoint.is_none().then(Wire::default);
         Self {
-            way,
-            reach: Reach::default(),
+            upstream,
+            reach: Reachability::default(),
             session: Session::default(),
             queue: VecDeque::new(),
             collecting: None,
@@ -151,7 +151,7 @@ impl Towards {
     }
 
     /// Tells whether the server has ever answered, also when this is gone.
-    pub fn reach(&self) -> Reach {
+    pub fn reach(&self) -> Reachability {
         self.reach.clone()
     }
 
@@ -317,7 +317,7 @@ impl Towards {
             What::Tools | What::Other => {}
         }
         let origin = match self.wire {
-            Some(_) => Origin::Wire,
+            Some(_) => Origin::Shared,
             None => Origin::Stream(asked.stream),
         };
         self.ready.push_back(FromServer::Message(origin, Message::parse(error)));
@@ -375,30 +375,30 @@ impl Towards {
 
     /// The server is told that its session is over, if it has one.
     fn farewell(&self) -> Option<Sending> {
-        let target = self.way.endpoint.as_ref().filter(|_| self.wire.is_none())?;
+        let target = self.upstream.endpoint.as_ref().filter(|_| self.wire.is_none())?;
         self.session.id.as_ref()?;
         let own = self.session.headers();
         let uri = target.uri(None);
         let body = RequestBody::empty();
         let said = &self.session.said;
-        let request = self.way.request(target, uri, Method::DELETE, said, own, body).ok()?;
+        let request = self.upstream.request(target, uri, Method::DELETE, said, own, body).ok()?;
         Some(exchange::sending(target, request))
     }
 }
 
-impl Server for Towards {
-    fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
+impl Server for HttpUpstream {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
         if self.ready.is_empty() {
             self.drive(cx, true);
         }
         self.ready.pop_front().map_or(Poll::Pending, Poll::Ready)
     }
 
-    fn said(&mut self) -> Option<FromServer> {
+    fn try_receive(&mut self) -> Option<FromServer> {
         self.ready.pop_front()
     }
 
-    fn say(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
+    fn send(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
         let text = payload.to_bytes();
         let message = if text == *message.raw() { message.clone() } else { Message::parse(text) };
         if message.method().is_some_and(|method| method == CANCELLED) && self.gives_up(&message) {
@@ -409,7 +409,7 @@ impl Server for Towards {
             if let Some(id) = message.id().filter(|_| message.kind() == Kind::Request) {
                 let why = "the server speaks HTTP+SSE of 2024-11-05";
                 let error = Message::parse(error_answer(&id, METHOD_NOT_FOUND, why, None));
-                self.ready.push_back(FromServer::Message(Origin::Wire, error));
+                self.ready.push_back(FromServer::Message(Origin::Shared, error));
             }
             return None;
         }
@@ -421,39 +421,39 @@ impl Server for Towards {
         (asks && self.wire.is_none()).then_some(stream)
     }
 
-    fn say_start(&mut self, piece: Bytes, headers: &Headers) {
+    fn send_start(&mut self, piece: Bytes, headers: &Headers) {
         self.collecting = Some((BytesMut::new(), Scan::default(), headers.clone()));
-        self.say_piece(piece);
+        self.send_piece(piece);
     }
 
-    fn say_piece(&mut self, piece: Bytes) {
+    fn send_piece(&mut self, piece: Bytes) {
         if let Some((text, scan, _)) = &mut self.collecting {
             scan.feed(&piece);
             // What is too long is only read for its id.
-            if text.len() <= self.way.message_max {
+            if text.len() <= self.upstream.message_max {
                 text.extend_from_slice(&piece);
             }
         }
     }
 
-    fn say_end(&mut self) {
+    fn send_end(&mut self) {
         let Some((text, scan, headers)) = self.collecting.take() else { return };
         let message = Message::parse(text.freeze());
-        if message.raw().len() <= self.way.message_max {
-            self.say(&message, Payload::of(&message), &headers);
+        if message.raw().len() <= self.upstream.message_max {
+            self.send(&message, Payload::of(&message), &headers);
             return;
         }
-        let why = format!("the message is longer than {} bytes", self.way.message_max);
+        let why = format!("the message is longer than {} bytes", self.upstream.message_max);
         tracing::warn!(why, "a message of the client is not sent");
         if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {
             let error = Message::parse(own_error(&id.to_json(), &why, Some(413)));
-            self.ready.push_back(FromServer::Message(Origin::Wire, error));
+            self.ready.push_back(FromServer::Message(Origin::Shared, error));
         }
     }
 
-    fn pass(&mut self, _: Bytes) {}
+    fn send_raw(&mut self, _: Bytes) {}
 
-    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         self.drive(cx, false);
         if self.is_writing() { Poll::Pending } else { Poll::Ready(true) }
     }

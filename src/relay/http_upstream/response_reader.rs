@@ -8,16 +8,16 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use crate::gateway::direct::response::on_one_line;
 use crate::protocol::sse::{Event, Events, Frame, Piece};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::on_one_line;
 
-/// The longest message that is held whole; a longer one passes in pieces. Every open exchange may hold
-/// this much.
+/// The longest message, in bytes, that is held whole; a longer message is forwarded in pieces.
+/// Every open exchange may hold this much.
 const HELD_MAX: usize = 1 << 20;
 
-/// The longest time to retry that is believed.
+/// The longest `retry` time of a server that is accepted.
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";

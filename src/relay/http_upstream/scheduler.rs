@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use super::exchange::State;
 use super::session::Phase;
-use super::{ASKED_MAX, POSTS_MAX, Towards};
+use super::{ASKED_MAX, HttpUpstream, POSTS_MAX};
 use crate::transport::http::client::UpstreamError;
 
-impl Towards {
+impl HttpUpstream {
     /// Whether nothing may be sent now, whatever it is.
     fn is_blocked(&self) -> bool {
         let wire = self.wire.as_ref().is_some_and(|wire| wire.endpoint.is_none());
@@ -58,7 +58,7 @@ impl Towards {
     pub(crate) fn on_time(&mut self, cx: &mut Context<'_>, reads: bool) -> bool {
         let mut moved = false;
         // Who is not listened to is not silent.
-        let idle = self.way.idle.filter(|_| reads);
+        let idle = self.upstream.idle.filter(|_| reads);
         while let Some(due) = self.next_due(idle) {
             if self.timer.deadline() != due {
                 self.timer.as_mut().reset(due);

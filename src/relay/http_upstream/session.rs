@@ -4,16 +4,14 @@
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
-use super::Towards;
+use super::HttpUpstream;
 use super::exchange::Outgoing;
-use crate::gateway::route_state::SESSION_ID;
 use crate::progress::{Payload, StreamId};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::mcp;
-use crate::relay::Headers;
+use crate::protocol::{json, mcp};
 use crate::relay::http_upstream::pending::What;
-use crate::transport::mcp_http::header_mirror::REVISION;
+use crate::relay::legs::Headers;
+use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
 
 /// Where a session stands.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +81,7 @@ impl Session {
     }
 }
 
-impl Towards {
+impl HttpUpstream {
     /// The server does not know the session any more: what it refused is sent again in a new one.
     pub(crate) fn session_lost(&mut self, stream: StreamId) {
         let Some(exchange) = self.exchanges.remove(&stream) else { return };

@@ -7,16 +7,15 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
-use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::{Key, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 use crate::transport::mcp_http::header_mirror;
 
-/// Tools whose annotations are kept; calls of others go without the headers.
+/// Tools whose header annotations are kept. Calls of further tools are sent without these headers.
 const TOOLS_MAX: usize = 4096;
 
-/// Annotations of one tool; far more than a request may have headers.
+/// Header annotations of one tool: far more than the headers that a request may have.
 const MIRRORS_MAX: usize = 64;
 
 /// The key of a parameter's schema that names its header.

@@ -2,18 +2,17 @@
 
 use bytes::Bytes;
 
-use super::Towards;
+use super::HttpUpstream;
 use super::exchange::Outgoing;
-use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Message;
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 use crate::relay::http_upstream::pending::What;
 
 /// The specification's code for headers that do not match (26:basic §Error Codes).
 const HEADER_MISMATCH: &[u8] = b"-32020";
 
-/// Pages of a list of tools that are asked for.
+/// Pages of a server's list of tools that are requested.
 const PAGES_MAX: u32 = 16;
 
 /// Calls that wait for a list of tools.
@@ -26,7 +25,7 @@ pub(crate) struct Refresh {
     pages: u32,
 }
 
-impl Towards {
+impl HttpUpstream {
     /// Whether a call was refused for headers that may be known better once tools are listed again.
     pub(crate) fn may_refresh(&self, out: &Outgoing, answer: &Message) -> bool {
         let code = answer.error().and_then(|error| json::member(&error, "code"));

@@ -15,8 +15,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::body::RequestBody;
 use super::client::{Client, Connector};
+use super::request_body::RequestBody;
 use super::tls::{self, ClientTlsError};
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Traffic;
@@ -89,7 +89,7 @@ impl CollectorClient {
             let host = HeaderValue::from_str(authority.as_str())?;
             request.headers_mut().insert(header::HOST, host);
         }
-        let (head, mut body) = self.client.pass(request).await?.into_parts();
+        let (head, mut body) = self.client.send(request).await?.into_parts();
         let mut answer = BytesMut::new();
         while let Some(bytes) = poll_fn(|cx| body.poll_data(cx)).await {
             answer.extend_from_slice(&bytes?);

@@ -21,10 +21,10 @@ const EXPOSED: [&str; 2] = ["Mcp-Session-Id", "WWW-Authenticate"];
 /// that Chromium takes.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
-/// Origins per route whose CORS headers are kept in mind. People have a handful.
+/// Origins of one route whose CORS headers are remembered. Real routes have a handful.
 const ORIGINS_MAX: usize = 64;
 
-/// Bytes of an origin and of what was answered to it that are kept in mind.
+/// Bytes of an origin and its CORS headers that are remembered.
 const KNOWN_BYTES_MAX: usize = 2048;
 
 /// Whether this is a browser's question what it may send, and not a request of its page.

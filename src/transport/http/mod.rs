@@ -9,6 +9,7 @@ pub mod headers;
 pub(crate) mod in_flight;
 pub(crate) mod inflate;
 pub mod refusal;
+pub(crate) mod request_body;
 pub(crate) mod shutdown;
 pub mod tls;
 pub mod via;

@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderValue, Version};
 
 use super::refusal::Refusal;
 
-/// The most proxies that a request may have passed before us. A chain that somebody built on
-/// purpose has a few; more is a loop through proxies that hide their names.
+/// Proxies in `Via` that a request may have passed. A request with more is refused with 508: a real
+/// chain has a few proxies, and a loop through proxies that hide their names has many.
 const HOPS_MAX: usize = 16;
 
 /// This process in `Via`: a random pseudonym, so that the header tells nothing of the machine and

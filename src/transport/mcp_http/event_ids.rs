@@ -7,7 +7,7 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::sse::Event;
 use crate::transport::http::body::Batch;
 
-/// Events whose message still waits to be judged.
+/// Events of one stream whose message has no verdict yet and whose event id is remembered.
 const WAITING_MAX: usize = 256;
 
 /// The ids and times to retry of one stream.

@@ -2,11 +2,9 @@
 #![no_main]
 #![allow(dead_code)]
 
-#[path = "../../it/fuzz_bodies.rs"]
-mod fuzz_bodies;
-#[path = "../../it/rig.rs"]
-mod rig;
-#[path = "../../it/sse_rig.rs"]
-mod sse_rig;
+#[path = "../codec.rs"]
+mod codec;
+#[path = "../core.rs"]
+mod core;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz_bodies::terminal(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| codec::fuzz_bodies::terminal(data));

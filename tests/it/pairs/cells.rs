@@ -24,7 +24,7 @@ fn report(token: impl Into<Value>, progress: u32, total: &Value) -> Value {
 
 /// Progress of a method of its own, of an invented token, that falls, with nulls: each becomes one
 /// valid notification on the stream of its call, and nothing follows the result.
-pub(super) fn progress(mut pair: Pair) {
+pub(crate) fn progress(mut pair: Pair) {
     let mut client = pair.client();
     let stream = client.call(7, "t");
     let call = pair.server.hear("tools/call");
@@ -48,7 +48,7 @@ pub(super) fn progress(mut pair: Pair) {
 
 /// What a route puts into requests reaches the server, also a token of another type; progress under that
 /// token, or under its copy in the arguments, is the client's own.
-pub(super) fn asked(pair: Pair) {
+pub(crate) fn asked(pair: Pair) {
     const KEYS: &str =
         "ask = { token_type = \"integer\", token_in_arguments = true, meta = { stream = true } }";
     const FLAGS: [&str; 5] = [
@@ -78,7 +78,7 @@ pub(super) fn asked(pair: Pair) {
 }
 
 /// A cancel reaches the server with the id that it knows; neither progress nor a late answer is shown.
-pub(super) fn cancel(mut pair: Pair) {
+pub(crate) fn cancel(mut pair: Pair) {
     let mut client = pair.client();
     let stream = client.call(7, "t");
     let call = pair.server.hear("tools/call");
@@ -97,7 +97,7 @@ pub(super) fn cancel(mut pair: Pair) {
 
 /// Calls of one client and another client's with the same id and token: each is told of its own, on
 /// its own stream, and a slow one keeps nobody waiting.
-pub(super) fn concurrent(mut pair: Pair) {
+pub(crate) fn concurrent(mut pair: Pair) {
     let (mut one, mut other) = (pair.client(), pair.client());
     let slow = one.call(1, 1);
     let slow_call = pair.server.hear("tools/call");
@@ -132,7 +132,7 @@ pub(super) fn concurrent(mut pair: Pair) {
 }
 
 /// A request of the server and its answer cross, during a call and without one.
-pub(super) fn server_request(mut pair: Pair) {
+pub(crate) fn server_request(mut pair: Pair) {
     let mut client = pair.client();
     let stream = client.call(1, "t");
     let call = pair.server.hear("tools/call");
@@ -162,7 +162,7 @@ fn answer(client: &mut Client, request: &Value, method: &str) {
 /// A connection that is gone in the middle of a call is come back to, where the transport has that:
 /// by the client of Streamable HTTP, and by Milepost before a server of it. Else the end of the
 /// connection is the end of the session on both sides.
-pub(super) fn resume(mut pair: Pair) {
+pub(crate) fn resume(mut pair: Pair) {
     let mut client = pair.client();
     let stream = client.call(7, "t");
     let call = pair.server.hear("tools/call");
@@ -246,7 +246,7 @@ fn left(pair: &mut Pair, client: &mut Client) {
 
 /// A server that is gone in the middle of calls: one error for each of them at once, and then what
 /// says that the session is over.
-pub(super) fn death(mut pair: Pair) {
+pub(crate) fn death(mut pair: Pair) {
     let mut client = pair.client();
     let streams = [client.call(1, 1), client.call(2, 2)];
     let calls = [pair.server.hear("tools/call"), pair.server.hear("tools/call")];
@@ -303,7 +303,7 @@ fn ten_megabytes() -> &'static str {
 }
 
 /// A result of 10 MB comes as it was said, alone and while another call reports.
-pub(super) fn large(mut pair: Pair) {
+pub(crate) fn large(mut pair: Pair) {
     let mut client = pair.client();
     for others in [false, true] {
         let (id, other_id) = if others { (3, 4) } else { (1, 2) };

@@ -9,32 +9,32 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::Transport;
-use crate::checker::Checker;
+use crate::core::checker::Checker;
 use crate::support::exchange::Exchange;
 use crate::support::session::Session;
 use crate::support::{STUCK, milepost};
 
 /// The stream of what belongs to no request; over stdio and HTTP+SSE there is no other.
-pub(super) const HOME: usize = 0;
+pub(crate) const HOME: usize = 0;
 
 /// Something that came, or the end of a stream.
 #[derive(Debug)]
-pub(super) struct Told {
-    pub(super) stream: usize,
+pub(crate) struct Told {
+    pub(crate) stream: usize,
     /// The id of its event.
-    pub(super) event: Option<String>,
+    pub(crate) event: Option<String>,
     /// Nothing: the stream has ended.
-    pub(super) text: Option<String>,
+    pub(crate) text: Option<String>,
 }
 
 impl Told {
     #[track_caller]
-    pub(super) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         self.text.as_deref().unwrap_or_else(|| panic!("stream {} has ended", self.stream))
     }
 
     #[track_caller]
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(self.text()).unwrap()
     }
 }
@@ -45,10 +45,10 @@ enum Way {
     Sse { address: String, endpoint: String },
 }
 
-pub(super) struct Client {
+pub(crate) struct Client {
     way: Way,
     /// Its session's number on the server.
-    pub(super) session: usize,
+    pub(crate) session: usize,
     checker: Checker,
     told: Receiver<Told>,
     tell: Sender<Told>,
@@ -102,7 +102,7 @@ impl Client {
     }
 
     /// `milepost wrap` with these arguments.
-    pub(super) fn stdio(arguments: &[String], session: usize) -> Self {
+    pub(crate) fn stdio(arguments: &[String], session: usize) -> Self {
         let mut command = milepost();
         command.args(["wrap", "--no-heartbeat"]).args(arguments);
         let mut wrap = Session::start(&mut command);
@@ -120,7 +120,7 @@ impl Client {
     }
 
     /// Of `milepost serve`.
-    pub(super) fn http(address: &str, session: usize) -> Self {
+    pub(crate) fn http(address: &str, session: usize) -> Self {
         let way = Way::Http { address: address.to_owned(), session: String::new() };
         let mut client = Self::new(way, session);
         client.begin(Transport::Http);
@@ -128,7 +128,7 @@ impl Client {
     }
 
     /// The same.
-    pub(super) fn sse(address: &str, session: usize) -> Self {
+    pub(crate) fn sse(address: &str, session: usize) -> Self {
         let way = Way::Sse { address: address.to_owned(), endpoint: String::new() };
         let mut client = Self::new(way, session);
         let mut stream = client.open(HOME, "GET", "/a/sse", &[], "");
@@ -206,7 +206,7 @@ impl Client {
     }
 
     /// Listens once more to what belongs to no request.
-    pub(super) fn listen_again(&mut self) -> usize {
+    pub(crate) fn listen_again(&mut self) -> usize {
         self.streams += 1;
         self.listen(self.streams, &[]);
         self.streams
@@ -221,13 +221,13 @@ impl Client {
 
     /// Says a message; returns the stream on which it is answered.
     #[track_caller]
-    pub(super) fn say(&mut self, message: &Value) -> usize {
+    pub(crate) fn say(&mut self, message: &Value) -> usize {
         self.say_text(&message.to_string())
     }
 
     /// Says a message as it stands.
     #[track_caller]
-    pub(super) fn say_text(&mut self, message: &str) -> usize {
+    pub(crate) fn say_text(&mut self, message: &str) -> usize {
         self.checker.client_said(message);
         let asks = message.contains("\"method\"") && message.contains("\"id\"");
         let stream = self.streams + 1;
@@ -258,20 +258,20 @@ impl Client {
 
     /// Calls a tool with a progress token.
     #[track_caller]
-    pub(super) fn call(&mut self, id: u32, token: impl Into<Value>) -> usize {
+    pub(crate) fn call(&mut self, id: u32, token: impl Into<Value>) -> usize {
         let token = token.into();
         self.say(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
             "name": "work", "arguments": {}, "_meta": {"progressToken": token}}}))
     }
 
     #[track_caller]
-    pub(super) fn cancel(&mut self, id: u32) {
+    pub(crate) fn cancel(&mut self, id: u32) {
         self.say(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
                          "params": {"requestId": id}}));
     }
 
     /// The status of a POST or GET that may be refused, and its body.
-    pub(super) fn status(&self, method: &str, body: &str) -> (u16, String) {
+    pub(crate) fn status(&self, method: &str, body: &str) -> (u16, String) {
         let path = match &self.way {
             Way::Sse { endpoint, .. } => endpoint,
             _ => "/a",
@@ -292,13 +292,13 @@ impl Client {
 
     /// What comes next on any stream. An event that has nothing but an id tells nothing.
     #[track_caller]
-    pub(super) fn hear(&mut self) -> Told {
+    pub(crate) fn hear(&mut self) -> Told {
         self.find(|told| told.text.is_some())
     }
 
     /// What comes next on this stream, or its end.
     #[track_caller]
-    pub(super) fn hear_on(&mut self, stream: usize) -> Told {
+    pub(crate) fn hear_on(&mut self, stream: usize) -> Told {
         self.find(|told| told.stream == stream && (told.text.is_some() || told.event.is_none()))
     }
 
@@ -318,7 +318,7 @@ impl Client {
 
     /// Progress, the next thing that comes at all; returns its figure.
     #[track_caller]
-    pub(super) fn hear_progress(&mut self, stream: usize, token: impl Into<Value>) -> f64 {
+    pub(crate) fn hear_progress(&mut self, stream: usize, token: impl Into<Value>) -> f64 {
         let told = self.hear();
         let params = &told.json()["params"];
         assert_eq!(params["progressToken"], token.into(), "{told:?}");
@@ -328,7 +328,7 @@ impl Client {
 
     /// A result, the next thing that comes at all.
     #[track_caller]
-    pub(super) fn hear_result(&mut self, stream: usize, id: u32, text: &str) {
+    pub(crate) fn hear_result(&mut self, stream: usize, id: u32, text: &str) {
         let told = self.hear();
         let json = told.json();
         assert_eq!(json["id"], id, "{told:?}");
@@ -338,7 +338,7 @@ impl Client {
 
     /// Asks for something else and is told nothing but the answer to that.
     #[track_caller]
-    pub(super) fn hears_nothing(&mut self, server: &mut super::server::Server, id: u32) {
+    pub(crate) fn hears_nothing(&mut self, server: &mut super::server::Server, id: u32) {
         let stream = self.say(&json!({"jsonrpc": "2.0", "id": id, "method": "fence"}));
         server.hear("fence").answer("fence");
         self.hear_result(stream, id, "fence");
@@ -346,13 +346,13 @@ impl Client {
 
     /// The end of a stream, with nothing before it.
     #[track_caller]
-    pub(super) fn hear_end(&mut self, stream: usize) {
+    pub(crate) fn hear_end(&mut self, stream: usize) {
         let told = self.hear_on(stream);
         assert!(told.text.is_none(), "{told:?}");
     }
 
     /// Cuts the connection of a stream.
-    pub(super) fn cut(&self, stream: usize) {
+    pub(crate) fn cut(&self, stream: usize) {
         for (of, connection) in &*self.connections.lock().unwrap() {
             if *of == stream {
                 let _ = connection.shutdown(Shutdown::Both);
@@ -362,7 +362,7 @@ impl Client {
 
     /// Comes back for what follows an event; returns the stream on which it comes.
     #[track_caller]
-    pub(super) fn resume(&mut self, event: &str) -> usize {
+    pub(crate) fn resume(&mut self, event: &str) -> usize {
         self.streams += 1;
         let stream = self.streams;
         self.listen(stream, &[("last-event-id", event)]);
@@ -370,7 +370,7 @@ impl Client {
     }
 
     /// Is gone all at once, without a word.
-    pub(super) fn vanish(&mut self) {
+    pub(crate) fn vanish(&mut self) {
         if let Way::Stdio(wrap) = &mut self.way {
             wrap.hang_up();
         }
@@ -381,7 +381,7 @@ impl Client {
 
     /// Has nothing more to say: the end of standard input, of the session, of the stream.
     #[track_caller]
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         match &mut self.way {
             Way::Stdio(wrap) => wrap.hang_up(),
             Way::Http { .. } => assert_eq!(self.status("DELETE", "").0, 200),
@@ -391,7 +391,7 @@ impl Client {
 
     /// The exit code of `milepost wrap`.
     #[track_caller]
-    pub(super) fn code(&mut self) -> Option<i32> {
+    pub(crate) fn code(&mut self) -> Option<i32> {
         match &mut self.way {
             Way::Stdio(wrap) => wrap.exit().code(),
             _ => panic!("nothing exits"),

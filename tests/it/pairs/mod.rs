@@ -7,7 +7,7 @@ mod peers;
 mod server;
 mod table;
 
-use crate::serving::proxy::{Proxy, Start};
+use crate::http::serve::proxy::{Proxy, Start};
 use client::Client;
 use server::Server;
 

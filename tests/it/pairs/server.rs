@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use socket2::SockRef;
 
 use super::Transport;
-use crate::serving::upstream::{Asked, Upstream};
+use crate::http::serve::scripted_server::{Asked, Upstream};
 use crate::support::STUCK;
 
 /// A child whose standard input and output lead to a test. It ends when the test closes its side.
@@ -31,18 +31,18 @@ os._exit(3)
 "#;
 
 /// Said by the client of a session, or that it is over.
-pub(super) struct Heard {
+pub(crate) struct Heard {
     /// Sessions are counted from 0.
-    pub(super) session: usize,
-    pub(super) what: What,
+    pub(crate) session: usize,
+    pub(crate) what: What,
     /// A message as it came.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// Where it is answered.
     line: Line,
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) enum What {
+pub(crate) enum What {
     Message(Value),
     /// A client comes back for what follows this event.
     Resumes(String),
@@ -52,7 +52,7 @@ pub(super) enum What {
 
 /// Where the server says something.
 #[derive(Clone)]
-pub(super) enum Line {
+pub(crate) enum Line {
     Pipe(Arc<Mutex<TcpStream>>),
     /// A response; whether its head is written.
     Stream(Arc<Mutex<(Asked, bool)>>),
@@ -62,7 +62,7 @@ pub(super) enum Line {
 
 impl Line {
     /// Says a message. That a client may have left is no matter.
-    pub(super) fn say(&self, message: &Value) {
+    pub(crate) fn say(&self, message: &Value) {
         self.say_text(&message.to_string());
     }
 
@@ -90,7 +90,7 @@ impl Line {
     }
 
     /// The same, as an event to come back after, where there are events of single requests.
-    pub(super) fn say_numbered(&self, event: &str, message: &Value) {
+    pub(crate) fn say_numbered(&self, event: &str, message: &Value) {
         self.event(&format!("id: {event}\nretry: 50\ndata: {message}\n\n"));
     }
 
@@ -104,7 +104,7 @@ impl Line {
     }
 
     /// Ends a response.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Self::Stream(stream) = self {
             stream.lock().unwrap().0.try_say("");
         }
@@ -120,7 +120,7 @@ impl Line {
 }
 
 impl Heard {
-    pub(super) fn message(&self) -> &Value {
+    pub(crate) fn message(&self) -> &Value {
         match &self.what {
             What::Message(message) => message,
             what => panic!("{what:?}"),
@@ -128,58 +128,58 @@ impl Heard {
     }
 
     /// The id of a request.
-    pub(super) fn id(&self) -> &Value {
+    pub(crate) fn id(&self) -> &Value {
         &self.message()["id"]
     }
 
     /// The progress token of a request.
-    pub(super) fn token(&self) -> &Value {
+    pub(crate) fn token(&self) -> &Value {
         &self.message()["params"]["_meta"]["progressToken"]
     }
 
     /// Says what belongs to this request.
-    pub(super) fn say(&self, message: &Value) {
+    pub(crate) fn say(&self, message: &Value) {
         self.line.say(message);
     }
 
     /// Says a message as it stands.
-    pub(super) fn say_text(&self, message: &str) {
+    pub(crate) fn say_text(&self, message: &str) {
         self.line.say_text(message);
     }
 
     /// Says messages in one write.
-    pub(super) fn say_at_once(&self, messages: &[Value]) {
+    pub(crate) fn say_at_once(&self, messages: &[Value]) {
         self.line.say_at_once(messages);
     }
 
     /// Says it as an event to come back after.
-    pub(super) fn say_numbered(&self, event: &str, message: &Value) {
+    pub(crate) fn say_numbered(&self, event: &str, message: &Value) {
         self.line.say_numbered(event, message);
     }
 
     /// Standard progress.
-    pub(super) fn progress(&self, progress: u32, total: u32) {
+    pub(crate) fn progress(&self, progress: u32, total: u32) {
         self.say(&self.progress_message(progress, total));
     }
 
-    pub(super) fn progress_message(&self, progress: u32, total: u32) -> Value {
+    pub(crate) fn progress_message(&self, progress: u32, total: u32) -> Value {
         json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {
             "progressToken": self.token(), "progress": progress, "total": total}})
     }
 
-    pub(super) fn result(&self, text: &str) -> Value {
+    pub(crate) fn result(&self, text: &str) -> Value {
         json!({"jsonrpc": "2.0", "id": self.id(),
                "result": {"content": [{"type": "text", "text": text}]}})
     }
 
     /// Answers, and ends the response.
-    pub(super) fn answer(&self, text: &str) {
+    pub(crate) fn answer(&self, text: &str) {
         self.say(&self.result(text));
         self.end();
     }
 
     /// Ends the response.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         // The stream of HTTP+SSE is everybody's.
         if !matches!(self.what, What::End) && self.owns_line() {
             self.line.end();
@@ -210,7 +210,7 @@ struct Shared {
     tell: Sender<Heard>,
 }
 
-pub(super) struct Server {
+pub(crate) struct Server {
     transport: Transport,
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -220,7 +220,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn start(transport: Transport) -> Self {
+    pub(crate) fn start(transport: Transport) -> Self {
         let (tell, told) = mpsc::channel();
         let shared = Arc::new(Shared {
             sessions: Mutex::default(),
@@ -255,7 +255,7 @@ impl Server {
         Self { transport, listener, shared, told, early: Vec::new() }
     }
 
-    pub(super) fn transport(&self) -> Transport {
+    pub(crate) fn transport(&self) -> Transport {
         self.transport
     }
 
@@ -276,7 +276,7 @@ impl Server {
     }
 
     /// What `milepost wrap` is told of it.
-    pub(super) fn arguments(&self) -> Vec<String> {
+    pub(crate) fn arguments(&self) -> Vec<String> {
         match self.transport {
             Transport::Stdio => [vec!["--".to_owned()], self.command()].concat(),
             Transport::Http | Transport::Sse => vec![self.url()],
@@ -284,7 +284,7 @@ impl Server {
     }
 
     /// The key of a route to it.
-    pub(super) fn route(&self) -> String {
+    pub(crate) fn route(&self) -> String {
         match self.transport {
             Transport::Stdio => format!("upstream.command = {}", json!(self.command())),
             Transport::Http => format!("upstream.url = \"{}\"", self.url()),
@@ -312,7 +312,7 @@ impl Server {
 
     /// The next message of this method.
     #[track_caller]
-    pub(super) fn hear(&mut self, method: &str) -> Heard {
+    pub(crate) fn hear(&mut self, method: &str) -> Heard {
         self.find(
             method,
             |heard| matches!(&heard.what, What::Message(message) if message["method"] == method),
@@ -321,7 +321,7 @@ impl Server {
 
     /// The answer to a request of the server.
     #[track_caller]
-    pub(super) fn hear_answer(&mut self, id: u32) -> Heard {
+    pub(crate) fn hear_answer(&mut self, id: u32) -> Heard {
         self.find("an answer", |heard| {
             matches!(&heard.what, What::Message(message)
                 if message["id"] == id && message.get("method").is_none())
@@ -330,26 +330,26 @@ impl Server {
 
     /// A client that comes back for what follows an event.
     #[track_caller]
-    pub(super) fn hear_resume(&mut self, event: &str) -> Heard {
+    pub(crate) fn hear_resume(&mut self, event: &str) -> Heard {
         self.find("a client that comes back", |heard| heard.what == What::Resumes(event.to_owned()))
     }
 
     /// The end of a session.
     #[track_caller]
-    pub(super) fn hear_end(&mut self, session: usize) {
+    pub(crate) fn hear_end(&mut self, session: usize) {
         self.find("the end of a session", |heard| {
             heard.what == What::End && heard.session == session
         });
     }
 
     /// How many sessions there have been.
-    pub(super) fn sessions(&self) -> usize {
+    pub(crate) fn sessions(&self) -> usize {
         self.shared.sessions.lock().unwrap().len()
     }
 
     /// Where a session hears what belongs to no request, once there is such a place.
     #[track_caller]
-    pub(super) fn home(&self, session: usize) -> Line {
+    pub(crate) fn home(&self, session: usize) -> Line {
         let none =
             |sessions: &mut Vec<Session>| sessions.get(session).is_none_or(|s| s.home.is_none());
         let sessions = self.shared.sessions.lock().unwrap();
@@ -358,12 +358,12 @@ impl Server {
     }
 
     /// The process of a session.
-    pub(super) fn pid(&self, session: usize) -> Option<u32> {
+    pub(crate) fn pid(&self, session: usize) -> Option<u32> {
         self.shared.sessions.lock().unwrap()[session].pid
     }
 
     /// Ends as servers do that crash.
-    pub(super) fn die(&self) {
+    pub(crate) fn die(&self) {
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
         for connection in self.shared.connections.lock().unwrap().drain(..) {
             let _ = connection.shutdown(Shutdown::Both);

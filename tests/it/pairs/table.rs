@@ -22,14 +22,14 @@ struct Cell {
 /// For each pair a module with a test for each cell, and all of them in one list.
 macro_rules! cells {
     ($($pair:ident: $client:ident to $server:ident),* $(,)?; $names:tt) => {
-        $(pub(super) mod $pair {
+        $(pub(crate) mod $pair {
             cells!(@tests $client $server $names);
         })*
         const CELLS: &[&[Cell]] = &[$(cells!(@list $pair $names)),*];
     };
     (@tests $client:ident $server:ident [$($name:ident),*]) => {
         $(#[test]
-        pub(super) fn $name() {
+        pub(crate) fn $name() {
             super::cells::$name(super::Pair::new(
                 super::Transport::$client,
                 super::Transport::$server,

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use toml::Spanned;
 
-use crate::config::routes::diagnostics::Wrong;
+use crate::config::routes::compound_values::{OneOrMore, Sources};
+use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::file::DialectTable;
 use crate::config::routes::keys::said;
-use crate::config::routes::several::{OneOrMore, Sources};
 use crate::config::settings::{DEFAULT_DIALECTS, Settings, dialects};
-use crate::progress::dialect::{self, Dialect, Final, Own, Source};
+use crate::progress::dialect::{self, CustomDialect, Dialect, Final, TextSource};
 
 /// The dialects that a file describes.
-pub(super) fn read(tables: &[Spanned<DialectTable>]) -> Result<Vec<Dialect>, Wrong> {
+pub(super) fn read(tables: &[Spanned<DialectTable>]) -> Result<Vec<Dialect>, ConfigError> {
     let mut own: Vec<Dialect> = Vec::new();
     for table in tables {
         let dialect = describe(table)?;
@@ -22,36 +22,36 @@ pub(super) fn read(tables: &[Spanned<DialectTable>]) -> Result<Vec<Dialect>, Wro
         if is_taken {
             let what =
                 format!("a dialect {:?} is there already; another name is expected", dialect.name);
-            return Err(Wrong::new(name.span(), what));
+            return Err(ConfigError::new(name.span(), what));
         }
-        own.push(Dialect::Own(Arc::new(dialect)));
+        own.push(Dialect::Custom(Arc::new(dialect)));
     }
     Ok(own)
 }
 
-fn describe(table: &Spanned<DialectTable>) -> Result<Own, Wrong> {
+fn describe(table: &Spanned<DialectTable>) -> Result<CustomDialect, ConfigError> {
     let said_here = table.get_ref();
     let name = &said_here.name;
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.get_ref().is_empty() || !name.get_ref().chars().all(is_part) {
         let what = format!("{:?} is no name; one such as \"acme\" is expected", name.get_ref());
-        return Err(Wrong::new(name.span(), what));
+        return Err(ConfigError::new(name.span(), what));
     }
     let methods = said_here.method.as_ref().map(methods).transpose()?;
     let sources = said_here.source.as_ref().map(sources).transpose()?;
     if let (Some(_), Some(source)) = (&methods, &said_here.source) {
         let what = "`source` beside `method`; a dialect is of one or the other";
-        return Err(Wrong::new(source.span(), what));
+        return Err(ConfigError::new(source.span(), what));
     }
     if let (Some(source), Some(_)) = (&said_here.source, &said_here.last) {
         let what = "`source` beside `final`; text has no last line";
-        return Err(Wrong::new(source.span(), what));
+        return Err(ConfigError::new(source.span(), what));
     }
     if methods.is_none() && sources.is_none() {
         let what = "`method` or `source` is expected, such as method = \"acme/status\"";
-        return Err(Wrong::new(table.span(), what));
+        return Err(ConfigError::new(table.span(), what));
     }
-    let dialect = Own {
+    let dialect = CustomDialect {
         name: name.get_ref().clone(),
         methods: methods.unwrap_or_default(),
         sources: sources.unwrap_or_default(),
@@ -70,7 +70,7 @@ fn describe(table: &Spanned<DialectTable>) -> Result<Own, Wrong> {
     if pointers.iter().all(|pointer| pointer.is_none()) && dialect.last.is_none() {
         let what = "at least one of `request_id`, `token`, `progress`, `message` and `final` is \
             expected, such as progress = \"/params/percent\"";
-        return Err(Wrong::new(table.span(), what));
+        return Err(ConfigError::new(table.span(), what));
     }
     Ok(dialect)
 }
@@ -80,7 +80,7 @@ pub(super) fn choose<'a>(
     mut settings: Settings,
     named: impl Iterator<Item = (Option<&'a str>, &'a [Spanned<String>])>,
     own: &[Dialect],
-) -> Result<Settings, Wrong> {
+) -> Result<Settings, ConfigError> {
     for (tool, names) in named {
         let chosen = Some(chosen(names, own)?);
         match tool {
@@ -95,41 +95,44 @@ pub(super) fn choose<'a>(
 }
 
 /// The methods of a dialect.
-fn methods(said: &Spanned<OneOrMore>) -> Result<Vec<String>, Wrong> {
+fn methods(said: &Spanned<OneOrMore>) -> Result<Vec<String>, ConfigError> {
     let methods = &said.get_ref().0;
     if methods.is_empty() {
-        return Err(Wrong::new(said.span(), "at least one method is expected"));
+        return Err(ConfigError::new(said.span(), "at least one method is expected"));
     }
     for (at, method) in methods.iter().enumerate() {
         if method.is_empty() {
-            return Err(Wrong::new(said.span(), "a method such as \"acme/status\" is expected"));
+            return Err(ConfigError::new(
+                said.span(),
+                "a method such as \"acme/status\" is expected",
+            ));
         }
         if methods[..at].contains(method) {
-            return Err(Wrong::new(said.span(), format!("{method:?} is there twice")));
+            return Err(ConfigError::new(said.span(), format!("{method:?} is there twice")));
         }
     }
     Ok(methods.clone())
 }
 
 /// The sources of a dialect.
-fn sources(said: &Spanned<Sources>) -> Result<Vec<Source>, Wrong> {
+fn sources(said: &Spanned<Sources>) -> Result<Vec<TextSource>, ConfigError> {
     let sources = &said.get_ref().0;
     if sources.is_empty() {
-        return Err(Wrong::new(said.span(), "at least one source is expected"));
+        return Err(ConfigError::new(said.span(), "at least one source is expected"));
     }
     let twice = sources.iter().enumerate().any(|(at, source)| sources[..at].contains(source));
     if twice {
-        return Err(Wrong::new(said.span(), "a source is there twice"));
+        return Err(ConfigError::new(said.span(), "a source is there twice"));
     }
     Ok(sources.clone())
 }
 
 /// The dialects of some names.
-fn chosen(names: &[Spanned<String>], own: &[Dialect]) -> Result<Vec<Dialect>, Wrong> {
+fn chosen(names: &[Spanned<String>], own: &[Dialect]) -> Result<Vec<Dialect>, ConfigError> {
     let mut chosen: Vec<Dialect> = Vec::new();
     for name in names {
         let named = dialects([&**name.get_ref()], own);
-        for dialect in named.map_err(|what| Wrong::new(name.span(), what))? {
+        for dialect in named.map_err(|what| ConfigError::new(name.span(), what))? {
             if chosen.iter().any(|known| known.name() == dialect.name()) {
                 continue;
             }
@@ -142,7 +145,7 @@ fn chosen(names: &[Spanned<String>], own: &[Dialect]) -> Result<Vec<Dialect>, Wr
                      is expected",
                     dialect.name()
                 );
-                return Err(Wrong::new(name.span(), what));
+                return Err(ConfigError::new(name.span(), what));
             }
             chosen.push(dialect);
         }

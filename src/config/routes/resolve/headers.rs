@@ -3,10 +3,9 @@
 use http::{HeaderName, HeaderValue};
 use toml::Spanned;
 
-use crate::config::routes::HeaderRules;
-use crate::config::routes::diagnostics::Wrong;
-use crate::config::routes::env::Taken;
-use crate::config::routes::file;
+use crate::config::routes::diagnostics::ConfigError;
+use crate::config::routes::env::EnvValues;
+use crate::config::routes::{HeaderRules, file};
 use crate::config::settings::nearest;
 
 /// Headers that speak of one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message:
@@ -41,23 +40,26 @@ const COMMON: [&str; 8] = [
     "x-request-id",
 ];
 
-pub(super) fn read(rules: &file::HeaderRules, taken: &Taken) -> Result<HeaderRules, Wrong> {
+pub(super) fn read(
+    rules: &file::HeaderRules,
+    env_values: &EnvValues,
+) -> Result<HeaderRules, ConfigError> {
     let mut meant = HeaderRules::default();
     for (name, text) in &rules.set {
         let header = header(name)?;
         if meant.set.iter().any(|(known, _)| *known == header) {
-            return Err(Wrong::new(name.span(), format!("`{header}` is set twice")));
+            return Err(ConfigError::new(name.span(), format!("`{header}` is set twice")));
         }
         // What the value is is not said: it may be a secret.
         let value = HeaderValue::from_str(text.get_ref());
         let mut value = value.map_err(|_| {
-            Wrong::new(
+            ConfigError::new(
                 text.span(),
                 "a value without line breaks and other control signs is expected",
             )
         })?;
         let is_secret =
-            taken.written(text.get_ref()).is_some() || SECRETS.contains(&header.as_str());
+            env_values.written(text.get_ref()).is_some() || SECRETS.contains(&header.as_str());
         value.set_sensitive(is_secret);
         meant.set.push((header, value));
     }
@@ -65,7 +67,7 @@ pub(super) fn read(rules: &file::HeaderRules, taken: &Taken) -> Result<HeaderRul
         let header = header(name)?;
         if meant.set.iter().any(|(known, _)| *known == header) {
             let what = format!("`{header}` is set as well; one of both is expected");
-            return Err(Wrong::new(name.span(), what));
+            return Err(ConfigError::new(name.span(), what));
         }
         if !meant.remove.contains(&header) {
             meant.remove.push(header);
@@ -74,16 +76,19 @@ pub(super) fn read(rules: &file::HeaderRules, taken: &Taken) -> Result<HeaderRul
     Ok(meant)
 }
 
-fn header(name: &Spanned<String>) -> Result<HeaderName, Wrong> {
+fn header(name: &Spanned<String>) -> Result<HeaderName, ConfigError> {
     let text = name.get_ref();
     let header: HeaderName = text.parse().map_err(|_| {
         let near = nearest(&text.replace([' ', '_'], "-").to_lowercase(), COMMON);
         let near = near.unwrap_or("x-api-key");
-        Wrong::new(name.span(), format!("{text:?} is no header; one such as {near:?} is expected"))
+        ConfigError::new(
+            name.span(),
+            format!("{text:?} is no header; one such as {near:?} is expected"),
+        )
     })?;
     if OF_A_CONNECTION.contains(&header.as_str()) {
         let what = format!("`{header}` belongs to one connection and never passes");
-        return Err(Wrong::new(name.span(), what));
+        return Err(ConfigError::new(name.span(), what));
     }
     Ok(header)
 }

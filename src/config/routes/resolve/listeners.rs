@@ -6,17 +6,17 @@ use std::path::Path;
 use toml::Spanned;
 
 use super::pem;
-use crate::config::routes::diagnostics::Wrong;
+use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::file::{Certificate, File};
 use crate::config::routes::keys::said;
-use crate::config::routes::spelling::{Address, Text};
+use crate::config::routes::values::{Address, Text};
 use crate::config::routes::{Admin, Server, ServerTls};
 
 /// Where operators look unless told otherwise.
 const ADMIN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7333);
 
-pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), Wrong> {
+pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), ConfigError> {
     let table = &file.server;
     let defaults = Server::default();
     let server = Server {
@@ -44,29 +44,29 @@ pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), Wrong>
         let span = place.or(table.listen.as_ref()).map_or(0..0, Spanned::span);
         let what =
             format!("clients connect to {} already; another port is expected", server.listen);
-        return Err(Wrong::new(span, what));
+        return Err(ConfigError::new(span, what));
     }
     Ok((server, Admin { listen: admin, bearer }))
 }
 
 /// Pages of browsers can make any name lead to any address, so names decide who is answered.
-fn beyond_loopback(listen: &Spanned<Text<Address>>) -> Wrong {
+fn beyond_loopback(listen: &Spanned<Text<Address>>) -> ConfigError {
     let what = format!(
         "{} can be reached from other machines; server.allowed_hosts = [\"the.name.they.use\"] is \
          expected as well (or server.insecure = true: any name)",
         listen.get_ref().0
     );
-    Wrong::new(listen.span(), what)
+    ConfigError::new(listen.span(), what)
 }
 
 /// A certificate and its key, checked to be readable and to belong together.
-pub(super) fn certificate(table: &Certificate, folder: &Path) -> Result<ServerTls, Wrong> {
+pub(super) fn certificate(table: &Certificate, folder: &Path) -> Result<ServerTls, ConfigError> {
     let meant = ServerTls {
         certificate: folder.join(table.certificate.get_ref()),
         key: folder.join(table.key.get_ref()),
     };
     let chain = pem::certificates(&meant.certificate)
-        .map_err(|what| Wrong::new(table.certificate.span(), what))?;
-    pem::key(&meant.key, chain).map_err(|what| Wrong::new(table.key.span(), what))?;
+        .map_err(|what| ConfigError::new(table.certificate.span(), what))?;
+    pem::key(&meant.key, chain).map_err(|what| ConfigError::new(table.key.span(), what))?;
     Ok(meant)
 }

@@ -13,51 +13,67 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
-use super::env::{Environment, Taken, expand};
+use super::env::{EnvValues, Environment, expand};
 use super::file::File;
 use super::keys::RouteTable;
 use super::{Admin, Route, Server, Upstream};
-use crate::config::routes::diagnostics::Wrong;
+use crate::config::routes::diagnostics::ConfigError;
 use crate::config::settings::{OFF, Settings, StateDir, nearest};
 use crate::progress::dialect::Dialect;
 
 /// What a route file means.
 #[derive(Debug)]
-pub(super) struct Meant {
+pub(super) struct ResolvedConfig {
     pub(super) server: Server,
     pub(super) admin: Admin,
     pub(super) state: Option<StateDir>,
     pub(super) defaults: Settings,
     pub(super) routes: Vec<Route>,
     pub(super) dialects: Vec<Dialect>,
-    pub(super) taken: Taken,
+    pub(super) env_values: EnvValues,
 }
 
 /// Reads the text of a file whose relative paths begin at `folder`.
-pub(super) fn read(text: &str, folder: &Path, environment: &Environment) -> Result<Meant, Wrong> {
+pub(super) fn read(
+    text: &str,
+    folder: &Path,
+    environment: &Environment,
+) -> Result<ResolvedConfig, ConfigError> {
     let mut table = DeTable::parse(text)?;
-    let mut taken = expand(table.get_mut(), text, environment)?;
-    let file = File::deserialize(Deserializer::from(table)).map_err(Wrong::from);
-    file.and_then(|file| meant(&file, folder, &mut taken))
-        .map_err(|wrong| taken.hide(wrong))
-        .map(|meant| Meant { taken, ..meant })
+    let mut env_values = expand(table.get_mut(), text, environment)?;
+    let file = File::deserialize(Deserializer::from(table)).map_err(ConfigError::from);
+    file.and_then(|file| resolve(&file, folder, &mut env_values))
+        .map_err(|wrong| env_values.hide(wrong))
+        .map(|resolved| ResolvedConfig { env_values, ..resolved })
 }
 
-fn meant(file: &File, folder: &Path, taken: &mut Taken) -> Result<Meant, Wrong> {
+fn resolve(
+    file: &File,
+    folder: &Path,
+    env_values: &mut EnvValues,
+) -> Result<ResolvedConfig, ConfigError> {
     let (server, admin) = listeners::read(file, folder)?;
     let state = state(file, folder)?;
     let own = dialects::read(&file.dialect)?;
     let mut routes: Vec<Route> = Vec::new();
     for table in &file.route {
-        let route = route(file, table, &own, folder, taken)?;
+        let route = route(file, table, &own, folder, env_values)?;
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
     let defaults = dialects::choose(file.defaults.settings(), file.defaults.dialects(), &own)?;
-    Ok(Meant { server, admin, state, defaults, routes, dialects: own, taken: Taken::default() })
+    Ok(ResolvedConfig {
+        server,
+        admin,
+        state,
+        defaults,
+        routes,
+        dialects: own,
+        env_values: EnvValues::default(),
+    })
 }
 
-fn state(file: &File, folder: &Path) -> Result<Option<StateDir>, Wrong> {
+fn state(file: &File, folder: &Path) -> Result<Option<StateDir>, ConfigError> {
     let Some(said) = &file.state.dir else { return Ok(None) };
     let text = said.get_ref();
     let what = match nearest(text, [OFF]) {
@@ -66,7 +82,7 @@ fn state(file: &File, folder: &Path) -> Result<Option<StateDir>, Wrong> {
         Some(off) => format!("did you mean {off:?}? A folder of this name is \"./{text}\""),
         None => return Ok(Some(StateDir::At(folder.join(text)))),
     };
-    Err(Wrong::new(said.span(), what))
+    Err(ConfigError::new(said.span(), what))
 }
 
 fn route(
@@ -74,31 +90,31 @@ fn route(
     table: &Spanned<RouteTable>,
     own: &[Dialect],
     folder: &Path,
-    taken: &mut Taken,
-) -> Result<Route, Wrong> {
+    env_values: &mut EnvValues,
+) -> Result<Route, ConfigError> {
     let said = table.get_ref();
-    let missing = |what| Wrong::new(table.span(), format!("{what} is missing"));
+    let missing = |what| ConfigError::new(table.span(), format!("{what} is missing"));
     let path = said.path.as_ref().ok_or_else(|| missing("`path`, such as path = \"/reports\","))?;
     let upstream = said.upstream.as_ref().ok_or_else(|| {
         missing("`upstream`, such as upstream.command = [\"node\", \"server.js\"],")
     })?;
-    let upstream = upstream::read(upstream, folder, taken)?;
+    let upstream = upstream::read(upstream, folder, env_values)?;
     let mut route = Route::new(path.get_ref().0.clone(), upstream);
-    file.defaults.lay_over(&mut route);
-    said.lay_over(&mut route);
+    file.defaults.merge_into(&mut route);
+    said.merge_into(&mut route);
     if let Some(opaque) = &said.opaque {
         if *opaque.get_ref() && !matches!(route.upstream, Upstream::Http(_)) {
             let what = "only a route to `upstream.url` or `upstream.sse` can be piped";
-            return Err(Wrong::new(opaque.span(), what));
+            return Err(ConfigError::new(opaque.span(), what));
         }
         if *opaque.get_ref() && route.lifecycle().is_some() {
             let what = "a route that is only piped answers nothing, and this one has `lifecycle`";
-            return Err(Wrong::new(opaque.span(), what));
+            return Err(ConfigError::new(opaque.span(), what));
         }
         route.opaque = *opaque.get_ref();
     }
-    route.request_headers = headers::read(&said.headers.request, taken)?;
-    route.response_headers = headers::read(&said.headers.response, taken)?;
+    route.request_headers = headers::read(&said.headers.request, env_values)?;
+    route.response_headers = headers::read(&said.headers.response, env_values)?;
     route.settings = dialects::choose(said.settings(), said.dialects(), own)?;
     Ok(route)
 }

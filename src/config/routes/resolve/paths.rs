@@ -3,7 +3,7 @@
 use toml::Spanned;
 
 use crate::config::routes::Route;
-use crate::config::routes::diagnostics::Wrong;
+use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::keys::RouteTable;
 
 /// What discovery of authorization looks for below the root (RFC 8615).
@@ -17,18 +17,18 @@ pub(super) fn admit(
     table: &Spanned<RouteTable>,
     route: &Route,
     before: &[Route],
-) -> Result<(), Wrong> {
+) -> Result<(), ConfigError> {
     let span = table.get_ref().path.as_ref().map_or_else(|| table.span(), Spanned::span);
     let path = &*route.path;
     if is_below(path, RESERVED) {
         let what = format!("{path:?} is reserved for discovery ({RESERVED}); another is expected");
-        return Err(Wrong::new(span, what));
+        return Err(ConfigError::new(span, what));
     }
     for other in before {
         let other = &*other.path;
         if path == other {
             let what = format!("a route with the path {path:?} is there already");
-            return Err(Wrong::new(span, what));
+            return Err(ConfigError::new(span, what));
         }
         for (path, other) in [(path, other), (other, path)] {
             let taken = OF_SSE.iter().find(|end| is_below(path, &format!("{other}{end}")));
@@ -36,7 +36,7 @@ pub(super) fn admit(
                 let what = format!(
                     "{path:?} is where the route {other:?} answers HTTP+SSE; another path is expected"
                 );
-                return Err(Wrong::new(span, what));
+                return Err(ConfigError::new(span, what));
             }
         }
     }

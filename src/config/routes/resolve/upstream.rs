@@ -8,11 +8,10 @@ use toml::Spanned;
 use url::Url;
 
 use super::{listeners, pem};
-use crate::config::routes::diagnostics::Wrong;
-use crate::config::routes::env::Taken;
-use crate::config::routes::file;
-use crate::config::routes::spelling::{Endpoint, Reference, Text};
-use crate::config::routes::{HttpUpstream, Lifecycle, ServerInfo, StdioUpstream, Upstream};
+use crate::config::routes::diagnostics::ConfigError;
+use crate::config::routes::env::EnvValues;
+use crate::config::routes::values::{Endpoint, Reference, Text};
+use crate::config::routes::{HttpUpstream, Lifecycle, ServerInfo, StdioUpstream, Upstream, file};
 
 /// The variables of a command, by name.
 type Variables = BTreeMap<Spanned<String>, String>;
@@ -20,8 +19,8 @@ type Variables = BTreeMap<Spanned<String>, String>;
 pub(super) fn read(
     table: &Spanned<file::Upstream>,
     folder: &Path,
-    taken: &mut Taken,
-) -> Result<Upstream, Wrong> {
+    env_values: &mut EnvValues,
+) -> Result<Upstream, ConfigError> {
     let said = table.get_ref();
     let http = said.url.as_ref().or(said.sse.as_ref());
     let kinds = [
@@ -33,11 +32,11 @@ pub(super) fn read(
     let (kind, _) = kinds.first().ok_or_else(|| {
         let what = "one of `command`, `url`, `sse` and `demo` is expected, such as upstream.command = \
             [\"node\", \"server.js\"]";
-        Wrong::new(table.span(), what)
+        ConfigError::new(table.span(), what)
     })?;
     if let Some((other, span)) = kinds.get(1) {
         let what = format!("`{kind}` is there already, and `{other}` is another kind of upstream");
-        return Err(Wrong::new(span.clone(), what));
+        return Err(ConfigError::new(span.clone(), what));
     }
     let is_stdio = said.command.is_some();
     only_with(&said.env, is_stdio, "env", "command")?;
@@ -55,21 +54,26 @@ pub(super) fn read(
     only_with(&said.lifecycle, said.url.is_some(), "lifecycle", "url")?;
     if let Some(demo) = &said.demo {
         if !demo.get_ref() {
-            return Err(Wrong::new(demo.span(), "true is expected, or another upstream"));
+            return Err(ConfigError::new(demo.span(), "true is expected, or another upstream"));
         }
         return Ok(Upstream::Demo);
     }
     if let Some(command) = &said.command {
         return stdio(said, command, folder).map(Upstream::Command);
     }
-    endpoints(said, folder, taken).map(Upstream::Http)
+    endpoints(said, folder, env_values).map(Upstream::Http)
 }
 
-fn only_with<T>(key: &Option<Spanned<T>>, fits: bool, name: &str, kind: &str) -> Result<(), Wrong> {
+fn only_with<T>(
+    key: &Option<Spanned<T>>,
+    fits: bool,
+    name: &str,
+    kind: &str,
+) -> Result<(), ConfigError> {
     match key {
         Some(key) if !fits => {
             let what = format!("`{name}` goes with `{kind}`, which this upstream does not have");
-            Err(Wrong::new(key.span(), what))
+            Err(ConfigError::new(key.span(), what))
         }
         _ => Ok(()),
     }
@@ -79,7 +83,7 @@ fn stdio(
     said: &file::Upstream,
     command: &Spanned<Vec<String>>,
     folder: &Path,
-) -> Result<StdioUpstream, Wrong> {
+) -> Result<StdioUpstream, ConfigError> {
     let defaults = StdioUpstream::new(self::command(command)?);
     Ok(StdioUpstream {
         env: said.env.as_ref().map_or_else(|| Ok(Vec::new()), |env| variables(env.get_ref()))?,
@@ -100,35 +104,35 @@ fn or<T, V>(key: &Option<Spanned<T>>, default: V, value: impl FnOnce(&T) -> V) -
     key.as_ref().map_or(default, |key| value(key.get_ref()))
 }
 
-fn command(command: &Spanned<Vec<String>>) -> Result<Vec<OsString>, Wrong> {
+fn command(command: &Spanned<Vec<String>>) -> Result<Vec<OsString>, ConfigError> {
     if command.get_ref().first().is_none_or(String::is_empty) {
         let what = "a command and its arguments are expected, such as [\"node\", \"server.js\"]";
-        return Err(Wrong::new(command.span(), what));
+        return Err(ConfigError::new(command.span(), what));
     }
     // The system ends every argument at a zero.
     if command.get_ref().iter().any(|part| part.contains('\0')) {
-        return Err(Wrong::new(command.span(), "a command without \\u0000 is expected"));
+        return Err(ConfigError::new(command.span(), "a command without \\u0000 is expected"));
     }
     Ok(command.get_ref().iter().map(OsString::from).collect())
 }
 
-fn variables(said: &Variables) -> Result<Vec<(OsString, OsString)>, Wrong> {
+fn variables(said: &Variables) -> Result<Vec<(OsString, OsString)>, ConfigError> {
     for (name, value) in said {
         if name.get_ref().is_empty() || name.get_ref().contains(['=', '\0']) {
             let what = "a name of a variable, without `=`, is expected";
-            return Err(Wrong::new(name.span(), what));
+            return Err(ConfigError::new(name.span(), what));
         }
         if value.contains('\0') {
-            return Err(Wrong::new(name.span(), "a value without \\u0000 is expected"));
+            return Err(ConfigError::new(name.span(), "a value without \\u0000 is expected"));
         }
     }
     Ok(said.iter().map(|(name, value)| (name.get_ref().into(), value.into())).collect())
 }
 
 /// The folder that a command runs in, which has to be there.
-fn folder(said: &Spanned<String>, base: &Path) -> Result<PathBuf, Wrong> {
+fn folder(said: &Spanned<String>, base: &Path) -> Result<PathBuf, ConfigError> {
     if said.get_ref().is_empty() {
-        return Err(Wrong::new(said.span(), "a folder such as \"server\" is expected"));
+        return Err(ConfigError::new(said.span(), "a folder such as \"server\" is expected"));
     }
     let path = base.join(said.get_ref());
     let what = match std::fs::metadata(&path) {
@@ -136,24 +140,24 @@ fn folder(said: &Spanned<String>, base: &Path) -> Result<PathBuf, Wrong> {
         Ok(_) => format!("{} is no folder", path.display()),
         Err(error) => format!("cannot use {}: {error}", path.display()),
     };
-    Err(Wrong::new(said.span(), what))
+    Err(ConfigError::new(said.span(), what))
 }
 
 fn endpoints(
     said: &file::Upstream,
     folder: &Path,
-    taken: &mut Taken,
-) -> Result<HttpUpstream, Wrong> {
+    env_values: &mut EnvValues,
+) -> Result<HttpUpstream, ConfigError> {
     let mut endpoint = |key: &Option<Spanned<Text<Endpoint>>>| {
         let (url, text) = &key.as_ref()?.get_ref().0;
-        taken.respelled(text, url.as_str());
+        env_values.respelled(text, url.as_str());
         Some(url.clone())
     };
     let (url, sse) = (endpoint(&said.url), endpoint(&said.sse));
     let is_tls = [&url, &sse].into_iter().flatten().any(|url: &Url| url.scheme() == "https");
     let needs_tls = |key: &str, span| {
         let what = format!("`{key}` is for https:// only, and this upstream has http://");
-        Err(Wrong::new(span, what))
+        Err(ConfigError::new(span, what))
     };
     let mut upstream = HttpUpstream {
         url,
@@ -164,14 +168,14 @@ fn endpoints(
         lifecycle: None,
     };
     if let (Some(table), Some(url)) = (&said.lifecycle, &upstream.url) {
-        upstream.lifecycle = Some(Box::new(lifecycle(table.get_ref(), url, taken)?));
+        upstream.lifecycle = Some(Box::new(lifecycle(table.get_ref(), url, env_values)?));
     }
     if let Some(file) = &said.ca_file {
         if !is_tls {
             return needs_tls("ca_file", file.span());
         }
         let path = folder.join(file.get_ref());
-        pem::certificates(&path).map_err(|what| Wrong::new(file.span(), what))?;
+        pem::certificates(&path).map_err(|what| ConfigError::new(file.span(), what))?;
         upstream.ca_file = Some(path);
     }
     if let Some(certificate) = &said.client_certificate {
@@ -187,10 +191,10 @@ fn endpoints(
 fn lifecycle(
     said: &file::Lifecycle,
     endpoint: &Url,
-    taken: &mut Taken,
-) -> Result<Lifecycle, Wrong> {
+    env_values: &mut EnvValues,
+) -> Result<Lifecycle, ConfigError> {
     let mut place = |key: &Option<Spanned<Text<Reference>>>| {
-        key.as_ref().map(|key| near(key, endpoint, taken)).transpose()
+        key.as_ref().map(|key| near(key, endpoint, env_values)).transpose()
     };
     let server = |said: &file::ServerInfo| ServerInfo {
         name: said.name.clone(),
@@ -206,9 +210,13 @@ fn lifecycle(
 }
 
 /// A URL on the server of an endpoint. It is sent what clients send that one, their tokens among it.
-fn near(key: &Spanned<Text<Reference>>, endpoint: &Url, taken: &mut Taken) -> Result<Url, Wrong> {
+fn near(
+    key: &Spanned<Text<Reference>>,
+    endpoint: &Url,
+    env_values: &mut EnvValues,
+) -> Result<Url, ConfigError> {
     let text = &key.get_ref().0;
-    let wrong = |what: String| Wrong::new(key.span(), what);
+    let wrong = |what: String| ConfigError::new(key.span(), what);
     let url = endpoint.join(text).map_err(|error| {
         wrong(format!("this is no URL ({error}); one such as \"/tools/list\" is expected"))
     })?;
@@ -222,6 +230,6 @@ fn near(key: &Spanned<Text<Reference>>, endpoint: &Url, taken: &mut Taken) -> Re
     if url == *endpoint {
         return Err(wrong("another URL than `url` itself is expected".to_owned()));
     }
-    taken.respelled(text, url.as_str());
+    env_values.respelled(text, url.as_str());
     Ok(url)
 }

@@ -21,8 +21,8 @@ use crate::observe::calls::{Filter, Looking, PATH_OF_TAP, ROUND, Table, Tap};
 use crate::progress::{Reason, Repair};
 use crate::transport::http::refusal::Refusal;
 
-/// Those who may look on at once without end. Other connections to the admin listener stay free for
-/// probes.
+/// Observers with an endless stream at one time. A further observer gets 503, so that other
+/// connections to the admin listener stay free for probes.
 const WATCHERS_MAX: usize = 16;
 
 /// Bytes of messages that are written together.

@@ -1,0 +1,230 @@
+//! Values of a route file that may be written in two ways. By hand and not as untagged enums, whose
+//! errors neither say where nor what is wrong.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use crate::config::routes::values::{JsonPointer, OneOf, Spelling, Text, or_variable};
+use crate::config::settings::Word;
+use crate::progress::dialect::TextSource;
+use crate::progress::extract::Extract;
+use crate::progress::policy::masks::Masks;
+use crate::protocol::json;
+
+/// A string, or a list of strings.
+pub(super) struct OneOrMore(pub(super) Vec<String>);
+
+impl<'de> Deserialize<'de> for OneOrMore {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = OneOrMore;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of strings")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<OneOrMore, E> {
+                Ok(OneOrMore(vec![text.to_owned()]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<OneOrMore, A::Error> {
+                Deserialize::deserialize(SeqAccessDeserializer::new(list)).map(OneOrMore)
+            }
+        }
+        from.deserialize_any(Reader)
+    }
+}
+
+impl JsonSchema for OneOrMore {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "OneOrMore".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["string", "array"],
+            "items": { "type": "string" },
+            "minItems": 1,
+        })
+    }
+}
+
+/// A list of patterns, read together.
+pub(super) struct Patterns<T>(pub(super) T);
+
+/// What a list of patterns is read into.
+pub(super) trait FromPatterns: Sized {
+    /// Reads them, or says which is wrong and what would be right.
+    fn read(patterns: &[String]) -> Result<Self, String>;
+}
+
+impl FromPatterns for Extract {
+    fn read(patterns: &[String]) -> Result<Self, String> {
+        Self::read(patterns.iter().map(|pattern| &**pattern))
+    }
+}
+
+impl FromPatterns for Masks {
+    fn read(patterns: &[String]) -> Result<Self, String> {
+        Self::read(patterns.iter().map(|pattern| &**pattern))
+    }
+}
+
+impl<'de, T: FromPatterns> Deserialize<'de> for Patterns<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let patterns = Vec::<String>::deserialize(from)?;
+        T::read(&patterns).map(Self).map_err(D::Error::custom)
+    }
+}
+
+impl<T> JsonSchema for Patterns<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Patterns".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "array", "items": { "type": "string" } })
+    }
+}
+
+/// One of the sources of a dialect, or a list of them.
+pub(super) struct Sources(pub(super) Vec<TextSource>);
+
+impl<'de> Deserialize<'de> for Sources {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let OneOrMore(words) = OneOrMore::deserialize(from)?;
+        let sources: Result<_, String> = words.iter().map(|word| TextSource::read(word)).collect();
+        sources.map(Sources).map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for Sources {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Sources".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<Text<OneOf<TextSource>>>();
+        json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
+    }
+}
+
+/// What marks the last message: a pointer to `true`, or a pointer and the value there.
+pub(super) struct Final {
+    pub(super) pointer: Text<JsonPointer>,
+    /// The value as JSON text.
+    pub(super) equals: Bytes,
+}
+
+/// A pointer, and the value there.
+#[derive(serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Marker {
+    /// Where it is.
+    pointer: Text<JsonPointer>,
+    /// What it is then: a string, a number, true or false. Default: true.
+    equals: Option<Scalar>,
+}
+
+impl<'de> Deserialize<'de> for Final {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Final;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON Pointer or { pointer = \"/params/status\", equals = \"done\" }")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Final, E> {
+                let pointer = JsonPointer::read(text).map(Text).map_err(E::custom)?;
+                Ok(Final { pointer, equals: Scalar::default().0 })
+            }
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Final, A::Error> {
+                let marker = Marker::deserialize(MapAccessDeserializer::new(table))?;
+                Ok(Final { pointer: marker.pointer, equals: marker.equals.unwrap_or_default().0 })
+            }
+        }
+        from.deserialize_any(Reader)
+    }
+}
+
+impl JsonSchema for Final {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Final".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let both = [or_variable(JsonPointer::schema()), generator.subschema_for::<Marker>()];
+        json_schema!({ "anyOf": both })
+    }
+}
+
+/// A string, a number, `true` or `false`, as JSON text.
+struct Scalar(Bytes);
+
+impl Default for Scalar {
+    fn default() -> Self {
+        Self(Bytes::from_static(b"true"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Scalar;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a number, true or false")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Scalar, E> {
+                Ok(Scalar(json::quote(text)))
+            }
+            fn visit_bool<E: Error>(self, value: bool) -> Result<Scalar, E> {
+                Ok(Scalar(value.to_string().into()))
+            }
+            fn visit_i64<E: Error>(self, value: i64) -> Result<Scalar, E> {
+                Ok(Scalar(value.to_string().into()))
+            }
+            fn visit_f64<E: Error>(self, value: f64) -> Result<Scalar, E> {
+                let text = value.to_string();
+                if json::number(text.as_bytes()).is_none() {
+                    return Err(E::custom("a number that JSON has is expected"));
+                }
+                Ok(Scalar(text.into()))
+            }
+        }
+        from.deserialize_any(Reader)
+    }
+}
+
+impl JsonSchema for Scalar {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Scalar".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "number", "boolean"] })
+    }
+}

@@ -1,0 +1,84 @@
+//! The files that a route file names, whether all else in it is right or not.
+
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+use super::env::Environment;
+
+/// Files that a route file may name and that are watched for changes.
+const NAMED_MAX: usize = 4096;
+
+/// Where certificates and keys are named: the table, and its keys.
+const CERTIFICATES: [(&str, &[&str]); 3] = [
+    ("tls", &["certificate", "key"]),
+    ("client_certificate", &["certificate", "key"]),
+    ("upstream", &["ca_file"]),
+];
+
+/// The files that the text of a route file of this name mentions: certificates and keys. Nothing but the
+/// text has to be TOML; of any other nothing is known.
+pub fn named_files(path: &Path, text: &str, environment: &Environment) -> Vec<PathBuf> {
+    let Ok(table) = DeTable::parse(text) else { return Vec::new() };
+    let folder = path.parent().unwrap_or_else(|| Path::new(""));
+    let mut files = Vec::new();
+    search(table.get_ref(), "", &mut |file| {
+        // What cannot be filled in is refused elsewhere.
+        if let Ok(file) = environment.fill(file)
+            && files.len() < NAMED_MAX
+        {
+            files.push(folder.join(file));
+        }
+    });
+    files.sort();
+    files.dedup();
+    files
+}
+
+fn search(table: &DeTable<'_>, name: &str, found: &mut impl FnMut(&str)) {
+    let keys =
+        CERTIFICATES.iter().find(|(table, _)| *table == name).map_or(&[][..], |(_, keys)| keys);
+    for (key, value) in table {
+        match value.get_ref() {
+            DeValue::String(file) if keys.contains(&key.get_ref().as_ref()) => found(file),
+            value => search_value(value, key.get_ref(), found),
+        }
+    }
+}
+
+fn search_value(value: &DeValue<'_>, name: &str, found: &mut impl FnMut(&str)) {
+    match value {
+        DeValue::Table(table) => search(table, name, found),
+        DeValue::Array(elements) => {
+            elements.iter().for_each(|element| search_value(element.get_ref(), name, found));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_by_certificates_and_keys() {
+        let text = r#"
+            server.tls = { certificate = "tls/${NAME}.pem", key = "/k.pem" }
+            [[route]]
+            path = "/a"
+            no_such_key = 1
+            [route.upstream]
+            url = "https://up.example"
+            ca_file = "ca.pem"
+            client_certificate.certificate = "own.pem"
+            client_certificate.key = "own.pem"
+            [route.headers.request.set]
+            key = "no file"
+        "#;
+        let environment = [("NAME", "site")].into_iter().collect();
+        let files = named_files(Path::new("/etc/m/proxy.toml"), text, &environment);
+        let files: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
+        assert_eq!(files, ["/etc/m/ca.pem", "/etc/m/own.pem", "/etc/m/tls/site.pem", "/k.pem"]);
+        assert!(named_files(Path::new("p"), "no [toml", &environment).is_empty());
+    }
+}

@@ -1,0 +1,468 @@
+//! One request of a client, from the moment it is passed on until its answer reaches the gate.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::progress::clients::Client;
+use crate::progress::dialect::{Dialect, Report};
+use crate::progress::gate::meter::Meter;
+use crate::progress::gate::stream::{Payload, StreamId};
+use crate::progress::policy::Policy;
+use crate::progress::verdict::{Reason, Repair, Repairs};
+use crate::protocol::jsonrpc::{Framing, Key};
+use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
+use crate::protocol::trace_context::TraceContext;
+
+/// Names one call of a filter; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub(crate) u64);
+
+/// An id or a token: the client's own text, and what the server knows it by.
+#[derive(Debug, Clone)]
+pub(crate) struct MappedId {
+    pub(crate) client: Bytes,
+    pub(crate) server: Key,
+    /// The two are not the same.
+    pub(crate) translated: bool,
+}
+
+impl MappedId {
+    /// What client and server know it by.
+    pub(crate) fn same(client: Bytes, server: Key) -> Self {
+        Self { client, server, translated: false }
+    }
+
+    /// Whether `text` means it to both.
+    pub(crate) fn is_just(&self, text: &[u8]) -> bool {
+        !self.translated && *self.client == *text
+    }
+}
+
+/// A task of 2025-11-25 that a call has turned into.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub(crate) id: Key,
+    pub(crate) text: Bytes,
+}
+
+/// Progress reports of one call that wait to be written. Beyond the limit the newest replaces the
+/// oldest; a flooding server writes faster than anyone reads.
+const PENDING_MAX: usize = 8192;
+
+/// Bytes of the messages in which the waiting progress reports of one call arrived. Beyond the
+/// limit the oldest are dropped.
+const PENDING_BYTES_MAX: usize = 4 << 20;
+
+/// Progress for a client that reads too slowly comes no closer than this, whatever the route says.
+const SLOW_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Progress that waits to be written.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// The message it came in; `None` if that message has its verdict already.
+    pub(crate) message: Option<u64>,
+    /// Its place among everything that arrived.
+    pub(crate) order: u64,
+    /// Not before.
+    pub(crate) due: Instant,
+    /// It may be replaced by a newer one (rule G4).
+    pub(crate) thin: bool,
+    /// The message as it came, where that may be what the client is told.
+    pub(crate) raw: Option<Payload>,
+    /// What it came in.
+    pub(crate) framing: Framing,
+    pub(crate) report: Report,
+    /// Length of the message it came in, which it keeps.
+    pub(crate) bytes: usize,
+}
+
+/// The progress of one call that waits, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct PendingQueue {
+    items: VecDeque<Pending>,
+    bytes: usize,
+}
+
+impl PendingQueue {
+    /// Takes one more, and answers with the oldest ones that have to give way to it.
+    pub(crate) fn push(&mut self, pending: Pending) -> Vec<Pending> {
+        let mut gone = Vec::new();
+        self.bytes += pending.bytes;
+        self.items.push_back(pending);
+        while self.items.len() > 1
+            && (self.items.len() > PENDING_MAX || self.bytes > PENDING_BYTES_MAX)
+        {
+            gone.extend(self.give_way());
+        }
+        gone
+    }
+
+    /// The oldest gives way to the one after it.
+    pub(crate) fn give_way(&mut self) -> Option<Pending> {
+        let old = self.pop_front()?;
+        if let Some(next) = self.items.front_mut() {
+            next.report.take_over(&old.report);
+        }
+        Some(old)
+    }
+
+    pub(crate) fn pop_front(&mut self) -> Option<Pending> {
+        self.items.pop_front().inspect(|pending| self.bytes -= pending.bytes)
+    }
+
+    pub(crate) fn pop_back(&mut self) -> Option<Pending> {
+        self.items.pop_back().inspect(|pending| self.bytes -= pending.bytes)
+    }
+
+    pub(crate) fn first(&self) -> Option<&Pending> {
+        self.items.front()
+    }
+
+    pub(crate) fn second(&self) -> Option<&Pending> {
+        self.items.get(1)
+    }
+
+    pub(crate) fn last(&self) -> Option<&Pending> {
+        self.items.back()
+    }
+
+    /// Puts off the first one.
+    pub(crate) fn delay_first(&mut self, due: Instant) {
+        if let Some(first) = self.items.front_mut() {
+            first.due = due;
+        }
+    }
+
+    /// Everything that waits.
+    pub(crate) fn take(&mut self) -> VecDeque<Pending> {
+        self.bytes = 0;
+        std::mem::take(&mut self.items)
+    }
+}
+
+/// What was last sent, to know an exact duplicate by.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LastSent {
+    pub(crate) value: Option<f64>,
+    pub(crate) total: Option<f64>,
+    pub(crate) message: Option<Bytes>,
+}
+
+impl LastSent {
+    pub(crate) fn by(report: &Report) -> Self {
+        let figure = report.figure.as_ref();
+        Self {
+            value: figure.map(|figure| figure.value.value),
+            total: figure.and_then(|figure| figure.total.as_ref()).map(|total| total.value),
+            // A copy: a call may be open for hours, and would keep a whole read buffer.
+            message: report.message.as_deref().map(Bytes::copy_from_slice),
+        }
+    }
+}
+
+/// What was last heard of a counter in text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counter {
+    pub(crate) value: f64,
+    pub(crate) total: Option<f64>,
+    pub(crate) heard: Instant,
+}
+
+/// What came and went for one call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallStats {
+    /// Notifications of the server that were about this call.
+    pub received: u64,
+    /// Lines of text and logs that could be taken for progress of this call.
+    pub overheard: u64,
+    /// Notifications that the client was sent, heartbeats included.
+    pub sent: u64,
+    /// Heartbeats among them.
+    pub beats: u64,
+    /// Heartbeats whose figure is an estimate.
+    pub estimates: u64,
+    /// Notifications among them that were made of text.
+    pub sent_from_text: u64,
+    /// How often each repair was made.
+    pub repaired: BTreeMap<Repair, u64>,
+    /// How many were withheld for each reason.
+    pub withheld: BTreeMap<Reason, u64>,
+}
+
+impl CallStats {
+    pub(crate) fn repaired(&mut self, repairs: Repairs) {
+        for repair in repairs.iter() {
+            *self.repaired.entry(repair).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn withheld(&mut self, reason: Reason) {
+        *self.withheld.entry(reason).or_default() += 1;
+    }
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// With a result.
+    Result,
+    /// With a result that says that the tool has failed.
+    ToolError,
+    /// With a result that is not the last word: the client is asked for more, or a task goes on.
+    Interim,
+    /// With an error.
+    Error,
+    /// The client gave it up.
+    Cancelled,
+    /// The route's `call_timeout` passed.
+    TimedOut,
+    /// The server went away first.
+    ServerGone,
+    /// The task that it had turned into ended or ran out.
+    TaskEnded,
+    /// In a way that was not read.
+    Settled,
+}
+
+impl Outcome {
+    /// Every outcome, in the order of the enum.
+    pub const ALL: [Self; 9] = [
+        Self::Result,
+        Self::ToolError,
+        Self::Interim,
+        Self::Error,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::ServerGone,
+        Self::TaskEnded,
+        Self::Settled,
+    ];
+
+    /// Its name in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Result => "result",
+            Self::ToolError => "tool error",
+            Self::Interim => "interim result",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed out",
+            Self::ServerGone => "server gone",
+            Self::TaskEnded => "task ended",
+            Self::Settled => "settled",
+        }
+    }
+
+    /// Whether the server has answered.
+    pub(crate) fn is_answer(self) -> bool {
+        matches!(self, Self::Result | Self::ToolError | Self::Interim | Self::Error | Self::Settled)
+    }
+}
+
+/// A request as it was passed on.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened<'a> {
+    /// Names the call.
+    pub call: CallId,
+    /// The request's method.
+    pub method: &'a str,
+    /// The tool, for `tools/call`.
+    pub tool: Option<&'a str>,
+    /// The text of its id, as its client wrote it.
+    pub id: &'a Bytes,
+    /// The client's token text, if it gave one.
+    pub token: Option<&'a Bytes>,
+    /// Who the client is, as far as it has said.
+    pub client: Option<&'a Arc<Client>>,
+    /// When it was passed on.
+    pub opened: Instant,
+}
+
+/// One call as the operator is told of it when it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// Names the call.
+    pub call: CallId,
+    /// The client's own text of the request's id.
+    pub id: Bytes,
+    /// The request's method.
+    pub method: String,
+    /// The tool, for `tools/call`.
+    pub tool: Option<String>,
+    /// The client's token text, if it gave one and is told of it here.
+    pub token: Option<Bytes>,
+    /// It is a `tools/call` for which the client gave no token: nothing may be told of it.
+    pub lacks_token: bool,
+    /// Who the client is, as far as it has said.
+    pub client: Option<Arc<Client>>,
+    /// Which revision is spoken, as far as that is known.
+    pub revision: Option<Revision>,
+    /// Which trace the request belongs to, if its client says so.
+    pub trace: Option<Arc<TraceContext>>,
+    /// When the request was passed on.
+    pub opened: Instant,
+    /// When it ended.
+    pub ended: Instant,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The code of the server's error, if it ended with one.
+    pub error_code: Option<i64>,
+    /// When the client was told of it first.
+    pub first_sent: Option<Instant>,
+    /// The longest time for which the client was told nothing of it.
+    pub silence: Duration,
+    /// When that began.
+    pub silent_from: Instant,
+    /// The server reported a figure.
+    pub figured: bool,
+    /// What came and went.
+    pub account: CallStats,
+}
+
+/// A request that has not been answered, or the task it has turned into.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// Another filter tells its client of it, for now.
+    pub(crate) shadow: bool,
+    pub(crate) stream: StreamId,
+    /// What held when it was opened.
+    pub(crate) policy: Arc<Policy>,
+    /// The upstream stream on which the server speaks of it, if that is no client stream.
+    pub(crate) paired: Option<StreamId>,
+    pub(crate) id: MappedId,
+    pub(crate) token: Option<MappedId>,
+    pub(crate) method: Box<str>,
+    pub(crate) tool: Option<String>,
+    pub(crate) revision: Option<Revision>,
+    /// A `tools/call` for which the client gave no token.
+    pub(crate) lacks_token: bool,
+    /// Who the client is, where the request itself says so.
+    pub(crate) client: Option<Arc<Client>>,
+    pub(crate) trace: Option<Arc<TraceContext>>,
+    pub(crate) opened: Instant,
+    /// The request asks to be run as a task.
+    pub(crate) asks_for_task: bool,
+    pub(crate) task: Option<Task>,
+    /// The task that a `tasks/...` request names.
+    pub(crate) about_task: Option<Key>,
+    pub(crate) meter: Meter,
+    pub(crate) pending: PendingQueue,
+    pub(crate) sent_at: Option<Instant>,
+    pub(crate) first_sent: Option<Instant>,
+    /// The longest time between two notifications, or before the first, and when it began.
+    pub(crate) silence: (Duration, Instant),
+    pub(crate) last_sent: Option<(LastSent, Instant)>,
+    /// The last heartbeat, to know it by when another proxy sends the same.
+    pub(crate) last_heartbeat: Option<(LastSent, Instant)>,
+    /// The last words that the server found for this call, if they are others than those that were
+    /// said last.
+    pub(crate) last_message: Option<Bytes>,
+    /// Its messages so far, where they are pieces of one text.
+    pub(crate) joined: Option<Bytes>,
+    /// The server has said something for this call.
+    pub(crate) server_spoke: bool,
+    /// It has reported a figure.
+    pub(crate) figured: bool,
+    /// It has reported figures as progress, and not only in text.
+    pub(crate) has_protocol_value: bool,
+    /// The counter that is followed in text.
+    pub(crate) text_counter: Option<Counter>,
+    /// The dialect in which the server has marked its last notification.
+    pub(crate) last_of: Option<Dialect>,
+    /// The server speaks a dialect of bare results.
+    pub(crate) bare_results: bool,
+    /// When this call is looked at again, and its place among others of the same moment.
+    pub(crate) wake: Option<(Instant, u64)>,
+    /// When it ends by itself: `call_timeout`, or a task's time to live.
+    pub(crate) expires: Option<Instant>,
+    pub(crate) account: CallStats,
+    /// The code of the error that the server has answered with.
+    pub(crate) error_code: Option<i64>,
+}
+
+impl Call {
+    pub(crate) fn is_tool_call(&self) -> bool {
+        &*self.method == TOOLS_CALL
+    }
+
+    pub(crate) fn is_subscription(&self) -> bool {
+        &*self.method == LISTEN
+    }
+
+    /// The client is told of it.
+    pub(crate) fn note_sent(&mut self, now: Instant) {
+        self.silence = self.silence_until(now);
+        self.first_sent.get_or_insert(now);
+        self.sent_at = Some(now);
+        self.account.sent += 1;
+    }
+
+    /// The client is told by us that it goes on.
+    pub(crate) fn note_heartbeat(&mut self, now: Instant, is_estimate: bool) {
+        self.account.beats += 1;
+        self.account.estimates += u64::from(is_estimate);
+        self.note_sent(now);
+    }
+
+    /// The longest silence so far, and when it began.
+    fn silence_until(&self, now: Instant) -> (Duration, Instant) {
+        let since = self.sent_at.unwrap_or(self.opened);
+        let silent = now.saturating_duration_since(since);
+        if silent > self.silence.0 { (silent, since) } else { self.silence }
+    }
+
+    /// Keeps what was said last. Words stay when it has none.
+    pub(crate) fn remember(&mut self, said: LastSent, now: Instant) {
+        let wordless = said.message.is_none();
+        let before = self.last_sent.replace((said, now));
+        if !wordless {
+            self.last_message = None;
+        } else if let Some((LastSent { message: Some(words), .. }, _)) = before {
+            self.last_message = Some(words);
+        }
+    }
+
+    /// The last words that the server found for this call.
+    pub(crate) fn last_words(&self) -> Option<&Bytes> {
+        let said = self.last_sent.as_ref().and_then(|(said, _)| said.message.as_ref());
+        self.last_message.as_ref().or(said)
+    }
+
+    /// Thinned notifications of it come no closer than this.
+    pub(crate) fn min_interval(&self, client_is_slow: bool) -> Duration {
+        let slow = if client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
+        self.policy.min_interval.max(slow)
+    }
+
+    /// What a message of ours calls it.
+    pub(crate) fn label(&self) -> &str {
+        self.tool.as_deref().unwrap_or(&self.method)
+    }
+
+    pub(crate) fn summary(self, id: CallId, ended: Instant, outcome: Outcome) -> Summary {
+        let (silence, silent_from) = self.silence_until(ended);
+        Summary {
+            call: id,
+            id: self.id.client,
+            method: self.method.into(),
+            tool: self.tool,
+            token: self.token.map(|token| token.client),
+            lacks_token: self.lacks_token,
+            client: self.client,
+            revision: self.revision,
+            trace: self.trace,
+            opened: self.opened,
+            ended,
+            outcome,
+            error_code: self.error_code,
+            first_sent: self.first_sent,
+            silence,
+            silent_from,
+            figured: self.figured,
+            account: self.account,
+        }
+    }
+}

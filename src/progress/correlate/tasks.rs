@@ -1,0 +1,106 @@
+//! Tasks of 2025-11-25: a token outlives the first answer and dies with the task (rule T7).
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::call::{Call, CallId, Outcome, Task};
+use super::ledger::Tomb;
+use crate::progress::{Filter, StreamId};
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::{json, mcp};
+
+/// The longest time for which a task is remembered, also without a time to live or with a longer
+/// one.
+const TASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// JSON-RPC's code for "no such task" (11:utilities/tasks).
+const INVALID_PARAMS: &[u8] = b"-32602";
+
+impl Filter {
+    /// A call is answered by `CreateTaskResult`: its token lives on. False if `task` is none.
+    pub(crate) fn becomes_task(&mut self, now: Instant, id: CallId, task: &Bytes) -> bool {
+        let Some(text) = json::member(task, "taskId") else { return false };
+        let Some(key) = Key::read(&text) else { return false };
+        if is_over(task) {
+            return false;
+        }
+        let ttl = json::member(task, "ttl").and_then(|ttl| json::number(&ttl));
+        let ttl = ttl.map_or(TASK_MAX, |ms| Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3));
+        self.ledger.answered_by_task(id, now + ttl.min(TASK_MAX));
+        if let Some(call) = self.ledger.get_mut(id) {
+            call.task = Some(Task { id: key, text });
+        }
+        self.schedule(id);
+        true
+    }
+
+    /// An answer about tasks: some statuses end them.
+    pub(crate) fn note_task_answer(&mut self, now: Instant, id: CallId, message: &Message) {
+        let Some(call) = self.ledger.get(id) else { return };
+        let method = call.method.clone();
+        if &*method == mcp::TASKS_LIST {
+            let Some(tasks) = message.result().and_then(|result| json::member(&result, "tasks"))
+            else {
+                return;
+            };
+            for task in json::elements(&tasks).map(|(found, _)| found).unwrap_or_default() {
+                self.note_task(now, &tasks.slice(task));
+            }
+            return;
+        }
+        // `tasks/result` answers only when the task is over; an unknown task is over too.
+        let asked = call.about_task.clone();
+        let unknown = message.error().and_then(|error| json::member(&error, "code"));
+        let over = &*method == mcp::TASKS_RESULT || unknown.is_some_and(|c| *c == *INVALID_PARAMS);
+        match (asked, over) {
+            (Some(task), true) => self.end_task(now, &task),
+            _ => {
+                if let Some(result) = message.result() {
+                    self.note_task(now, &result);
+                }
+            }
+        }
+    }
+
+    /// A task as a server describes it.
+    pub(crate) fn note_task(&mut self, now: Instant, task: &Bytes) {
+        let id = json::member(task, "taskId").and_then(|id| Key::read(&id));
+        if let Some(id) = id.filter(|_| is_over(task)) {
+            self.end_task(now, &id);
+        }
+    }
+
+    /// How many tasks go on, in a filter whose calls do not end by themselves.
+    pub fn tasks(&self) -> usize {
+        self.ledger.expiring()
+    }
+
+    /// Whether a request of a client stream has turned into a task that goes on.
+    pub fn has_tasks_on(&self, stream: StreamId) -> bool {
+        self.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_some())
+    }
+
+    /// Every task is over, as another filter of the session has heard.
+    pub fn end_tasks(&mut self, now: Instant) {
+        let tasks = self.ledger.iter().filter(|(_, call)| call.task.is_some());
+        let tasks: Vec<CallId> = tasks.map(|(id, _)| id).collect();
+        for id in tasks {
+            self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
+        }
+    }
+
+    fn end_task(&mut self, now: Instant, task: &Key) {
+        let is_meant = |call: &Call| call.task.as_ref().is_some_and(|own| own.id == *task);
+        let found = self.ledger.iter().find(|(_, call)| is_meant(call)).map(|(id, _)| id);
+        if let Some(id) = found {
+            self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
+        }
+    }
+}
+
+fn is_over(task: &Bytes) -> bool {
+    let status = json::member(task, "status");
+    let status = status.as_ref().and_then(|status| json::words(status));
+    matches!(status.as_deref(), Some("completed" | "failed" | "cancelled"))
+}

@@ -1,0 +1,280 @@
+//! A dialect that a route file describes: methods, and pointers to what their messages say; or places
+//! where a server writes JSON objects for other eyes, and pointers into those.
+//!
+//! ```json
+//! {"jsonrpc":"2.0","method":"acme/status","params":{"callId":7,"pct":15,"text":"m","state":"running"}}
+//! {"jsonrpc":"2.0","method":"acme/status","params":{"content":[{"text":"{\"percentComplete\":15}"}]}}
+//! ```
+
+use bytes::Bytes;
+
+use super::fields::{is_valid, number, whole};
+use super::{About, Report, TextSource};
+use crate::progress::extract::Extract;
+use crate::progress::gate::meter::ProgressValue;
+use crate::progress::verdict::Repair;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::Key;
+
+/// What a bare figure of such a dialect counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Count {
+    /// Hundredths: `total` is 100.
+    Percent,
+    /// Parts of one: `total` is 1.
+    Unit,
+    /// What the message or the route says.
+    #[default]
+    Raw,
+}
+
+/// A dialect that a route file describes. What is `None` such messages do not say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CustomDialect {
+    /// Its name in route files, flags and logs.
+    pub name: String,
+    /// The notification methods that it claims; none if it has sources.
+    pub methods: Vec<String>,
+    /// The sources whose JSON objects it reads, with pointers relative to those; none if it has methods.
+    pub sources: Vec<TextSource>,
+    /// The id of the request.
+    pub request_id: Option<Pointer>,
+    /// What stands where the token belongs.
+    pub token: Option<Pointer>,
+    /// The figure.
+    pub progress: Option<Pointer>,
+    /// Its total.
+    pub total: Option<Pointer>,
+    /// The words.
+    pub message: Option<Pointer>,
+    /// What marks the last message.
+    pub last: Option<Final>,
+    /// What a figure without total counts.
+    pub scale: Count,
+}
+
+impl CustomDialect {
+    /// Reads a message or an object of a source; `None` if nothing is where it is looked for.
+    pub(super) fn read(&self, text: &Bytes) -> Option<Report> {
+        let find = |pointer: &Option<Pointer>| {
+            let found = pointer.as_ref().and_then(|pointer| pointer.find(text));
+            found.filter(|found| **found != *b"null")
+        };
+        let (request, token, words) =
+            (find(&self.request_id), find(&self.token), find(&self.message));
+        let value = find(&self.progress);
+        let marker = self.last.as_ref().and_then(|last| last.pointer.find(text));
+        let said = [&request, &token, &words, &value, &marker];
+        if said.iter().all(|found| found.is_none()) {
+            return None;
+        }
+        let mut report = Report {
+            about: About {
+                token: token.as_ref().and_then(Key::read),
+                token_text: token,
+                request: request.as_ref().and_then(Key::read),
+                request_text: request,
+                ..About::default()
+            },
+            figure: value.and_then(|value| self.figure(&value, find(&self.total))),
+            message: words.map(as_words),
+            last: marker.is_some_and(|value| self.last.as_ref().is_some_and(|l| l.is(&value))),
+            ..Report::default()
+        };
+        report.repairs.add(Repair::Dialect);
+        Some(report)
+    }
+
+    /// Whom an object of a source names; `None` if it names nobody.
+    pub(in crate::progress) fn about(&self, text: &Bytes) -> Option<About> {
+        let about = self.read(text)?.about;
+        (about.token.is_some() || about.request.is_some()).then_some(about)
+    }
+
+    fn figure(&self, value: &Bytes, total: Option<Bytes>) -> Option<ProgressValue> {
+        let Some(value) = number(value) else {
+            return Extract::presets().figure(&json::words(value)?);
+        };
+        let known = match self.scale {
+            Count::Percent => Some(whole("100")),
+            Count::Unit => Some(whole("1")),
+            Count::Raw => None,
+        };
+        Some(ProgressValue { value, total: total.as_ref().and_then(number).or(known) })
+    }
+}
+
+/// A JSON string as it is written, if a client can parse it; what is no string is put into one.
+fn as_words(text: Bytes) -> Bytes {
+    if !text.starts_with(b"\"") {
+        return json::quote(&String::from_utf8_lossy(&text));
+    }
+    if is_valid(&text) {
+        return text;
+    }
+    json::words(&text).map_or_else(|| text.clone(), |words| json::quote(&words))
+}
+
+/// What marks the last message of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Final {
+    /// Where it is.
+    pub pointer: Pointer,
+    /// What it is then, as JSON text: a string, a number, `true` or `false`.
+    pub equals: Bytes,
+}
+
+impl Final {
+    fn is(&self, value: &Bytes) -> bool {
+        match (json::words(value), json::words(&self.equals)) {
+            (Some(said), Some(expected)) => said == expected,
+            (None, None) => {
+                value == &self.equals
+                    || json::number(value)
+                        .is_some_and(|said| Some(said) == json::number(&self.equals))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A JSON Pointer (RFC 6901) into a message. A `#` at the end of a part descends into JSON that
+/// stands in a string: `/params/content/0/text#/percentComplete`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pointer {
+    steps: Vec<Step>,
+    text: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    /// Into a member, or an element if the part is a number.
+    Part(String),
+    /// Into the JSON that a string holds.
+    Embedded,
+}
+
+impl Pointer {
+    /// Reads a pointer; the error says what would be right.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let Some(parts) = text.strip_prefix('/') else {
+            let near = text.trim_start_matches(['$', '.', '#']).replace(['.', '['], "/");
+            let near = near.replace([']', '\'', '"'], "");
+            let near = near.trim_matches('/');
+            let near = if near.is_empty() { "params/progress" } else { near };
+            return Err(format!("{text:?} is no JSON Pointer; did you mean \"/{near}\"?"));
+        };
+        let mut steps = Vec::new();
+        for part in parts.split('/') {
+            let plain = part.trim_end_matches('#');
+            if has_stray_tilde(plain) {
+                let near = text.replace('~', "~0");
+                return Err(format!(
+                    "{text:?} has a `~` that is not ~0 or ~1; did you mean {near:?}?"
+                ));
+            }
+            steps.push(Step::Part(plain.replace("~1", "/").replace("~0", "~")));
+            steps.extend((plain.len()..part.len()).map(|_| Step::Embedded));
+        }
+        Ok(Self { steps, text: text.to_owned() })
+    }
+
+    /// How it is written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The raw value that it points at.
+    fn find(&self, text: &Bytes) -> Option<Bytes> {
+        let mut value = text.clone();
+        for step in &self.steps {
+            value = match step {
+                Step::Part(part) => inner(&value, part)?,
+                Step::Embedded => {
+                    let content = json::unescape(&value)?.into_owned();
+                    let begin = json::skip_space(&content, 0);
+                    let end = json::skip_value(&content, begin)?;
+                    Bytes::from(content).slice(begin..end)
+                }
+            };
+        }
+        Some(value)
+    }
+}
+
+fn has_stray_tilde(part: &str) -> bool {
+    part.split('~').skip(1).any(|after| !after.starts_with(['0', '1']))
+}
+
+fn inner(value: &Bytes, part: &str) -> Option<Bytes> {
+    if !value.starts_with(b"[") {
+        return json::member(value, part);
+    }
+    let is_index = part == "0" || !part.starts_with(['0', '+']);
+    let index: usize = part.parse().ok().filter(|_| is_index)?;
+    let (elements, _) = json::elements(value)?;
+    elements.get(index).map(|element| value.slice(element.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pointer: &str, text: &'static str, expected: Option<&str>) {
+        let found = Pointer::read(pointer).unwrap().find(&Bytes::from_static(text.as_bytes()));
+        assert_eq!(
+            found,
+            expected.map(|text| Bytes::copy_from_slice(text.as_bytes())),
+            "{pointer}"
+        );
+    }
+
+    #[test]
+    fn a_pointer_finds_the_raw_value() {
+        let text =
+            r#" { "a/b": 1, "m~n": [10, {"c" : "d\u0041"}], "": 2, "a": 1, "a": NaN, "0": 3 }"#;
+        check("/a~1b", text, Some("1"));
+        check("/m~0n/0", text, Some("10"));
+        check("/m~0n/1/c", text, Some(r#""d\u0041""#));
+        check("/", text, Some("2"));
+        check("/a", text, Some("NaN"));
+        check("/0", text, Some("3"));
+        for nothing in ["/b", "/m~0n/2", "/m~0n/00", "/m~0n/+1", "/m~0n/-", "/a/b", "/m~0n/1/c/0"] {
+            check(nothing, text, None);
+        }
+    }
+
+    #[test]
+    fn a_hash_descends_into_a_string() {
+        let text = r##"{"t":" {\"p\": 15, \"u\": \"{\\\"q\\\":[7]}\"} ","n":"42","x":"no","#k":1,"k#l":2}"##;
+        check("/t#/p", text, Some("15"));
+        check("/t#/u#/q/0", text, Some("7"));
+        check("/n#", text, Some("42"));
+        check("/n##", text, None);
+        check("/x#/p", text, None);
+        check("/k#/p", text, None);
+        check("/#k", text, Some("1"));
+        check("/k#l", text, Some("2"));
+    }
+
+    #[test]
+    fn what_is_no_pointer_is_refused_with_the_one_that_may_be_meant() {
+        for (text, near) in [
+            ("params/pct", "\"/params/pct\""),
+            ("$.params.items[0].pct", "\"/params/items/0/pct\""),
+            ("", "\"/params/progress\""),
+            ("/a~b", "\"/a~0b\""),
+        ] {
+            let error = Pointer::read(text).unwrap_err();
+            assert!(error.ends_with(&format!("did you mean {near}?")), "{error}");
+        }
+    }
+
+    #[test]
+    fn nesting_is_a_counter_and_no_stack() {
+        let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
+        let pointer = Pointer::read("/a/0/0").unwrap();
+        assert!(pointer.find(&Bytes::from(deep)).is_some());
+    }
+}

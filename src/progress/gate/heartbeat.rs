@@ -1,0 +1,158 @@
+//! When a silence is to be broken.
+
+use std::time::{Duration, Instant};
+
+use crate::progress::durations::Expected;
+use crate::progress::policy::Heartbeat;
+
+/// The silence of a server after which a heartbeat says so instead of `running`.
+pub(crate) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
+
+/// Characters of a message that Milepost writes itself. Claude Code shows no more.
+pub const WORDS_MAX: usize = 200;
+
+/// The time of the next heartbeat of a call, if it is to have one (rule A1).
+///
+/// `sent` is when anything was last sent for the call, `server_spoke` whether the server has said
+/// anything for it: then twice the time has to pass, so that of two proxies in a chain only the inner
+/// one beats.
+pub(crate) fn next_heartbeat(
+    heartbeat: &Heartbeat,
+    opened: Instant,
+    sent: Option<Instant>,
+    server_spoke: bool,
+) -> Option<Instant> {
+    if !heartbeat.enabled {
+        return None;
+    }
+    let at = match sent {
+        None => opened + heartbeat.after,
+        Some(sent) if server_spoke => sent + heartbeat.every * 2,
+        Some(sent) => sent + heartbeat.every,
+    };
+    (at <= opened + heartbeat.max).then_some(at)
+}
+
+/// What a heartbeat says: how long the call runs, and after a minute without a word that there is
+/// none.
+pub(crate) fn words(
+    tool: &str,
+    last_message: Option<&str>,
+    running: Duration,
+    silent: Duration,
+) -> String {
+    if silent >= NO_WORD_AFTER {
+        return one_line(tool, &format!(": no word from the server for {}", spell(silent)));
+    }
+    match last_message {
+        Some(message) if !message.is_empty() => {
+            one_line(message, &format!(" ({})", spell(running)))
+        }
+        _ => one_line(tool, &format!(": running {}", spell(running))),
+    }
+}
+
+/// What the heartbeat of a call says whose usual time is known: how much of it has passed, and after a
+/// minute without a word also that there is none.
+pub(crate) fn estimate(
+    tool: &str,
+    last_message: Option<&str>,
+    running: Duration,
+    silent: Duration,
+    expected: Expected,
+) -> String {
+    let passed = spell(running);
+    let mut tail = match expected {
+        Expected::About(about, _) => format!("{passed} of about {}", spell(rounded(about))),
+        Expected::Longer(most) => {
+            format!("{passed}, longer than ever before ({} at most)", spell(rounded(most)))
+        }
+    };
+    if silent >= NO_WORD_AFTER {
+        tail += &format!("; no word from the server for {}", spell(silent));
+    }
+    match last_message {
+        Some(message) if !message.is_empty() => one_line(message, &format!(": {tail}")),
+        _ => one_line(tool, &format!(": {tail}")),
+    }
+}
+
+/// `text` and then `tail` on one line of at most [`WORDS_MAX`] characters; `tail` is kept whole.
+pub(crate) fn one_line(text: &str, tail: &str) -> String {
+    let room = WORDS_MAX.saturating_sub(tail.chars().count());
+    let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut line: String = clean.clone().take(room).collect();
+    if clean.count() > room {
+        line.pop();
+        line.push('…');
+    }
+    line + tail
+}
+
+/// To the next second, but never to none.
+fn rounded(time: Duration) -> Duration {
+    Duration::from_secs((time + Duration::from_millis(500)).as_secs().max(1))
+}
+
+/// Whole seconds; from two minutes on minutes and seconds.
+fn spell(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("{seconds}s"),
+        seconds @ 120..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        seconds => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(last: Option<&str>, running: u64, silent: u64, said: &str) {
+        let time = Duration::from_secs;
+        assert_eq!(words("report", last, time(running), time(silent)), said);
+    }
+
+    #[test]
+    fn a_heartbeat_says_how_long() {
+        check(None, 35, 35, "report: running 35s");
+        check(None, 75, 75, "report: no word from the server for 75s");
+        check(None, 600, 10, "report: running 10m00s");
+        check(Some("Indexing"), 20, 10, "Indexing (20s)");
+        check(Some("Indexing"), 100, 61, "report: no word from the server for 61s");
+        check(Some("two\nlines\u{1b}[1m"), 3, 3, "two lines [1m (3s)");
+    }
+
+    #[test]
+    fn a_heartbeat_says_how_long_it_may_take() {
+        let time = Duration::from_secs;
+        let check = |last, running, silent, expected, said: &str| {
+            assert_eq!(estimate("report", last, time(running), time(silent), expected), said);
+        };
+        let about = Expected::About(time(40), 0.3);
+        check(None, 12, 12, about, "report: 12s of about 40s");
+        check(Some("Indexing"), 12, 2, about, "Indexing: 12s of about 40s");
+        let longer = Expected::Longer(time(45));
+        check(None, 52, 52, longer, "report: 52s, longer than ever before (45s at most)");
+        let both = "report: 75s of about 10m00s; no word from the server for 75s";
+        check(None, 75, 75, Expected::About(time(600), 0.1), both);
+    }
+
+    #[test]
+    fn a_heartbeat_is_one_short_line() {
+        let long = words("t", Some(&"é".repeat(500)), Duration::from_secs(9), Duration::ZERO);
+        assert_eq!(long.chars().count(), WORDS_MAX);
+        assert!(long.ends_with("… (9s)"), "{long}");
+    }
+
+    #[test]
+    fn the_next_beat_depends_on_who_spoke_last() {
+        let heartbeat = Heartbeat::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(next_heartbeat(&heartbeat, start, None, false), Some(at(2)));
+        assert_eq!(next_heartbeat(&heartbeat, start, Some(at(2)), false), Some(at(7)));
+        assert_eq!(next_heartbeat(&heartbeat, start, Some(at(2)), true), Some(at(12)));
+        assert_eq!(next_heartbeat(&heartbeat, start, Some(at(30 * 60)), false), None);
+    }
+}

@@ -1,0 +1,392 @@
+//! The figure that one client has been told for one token, which only rises.
+
+use bytes::Bytes;
+
+use crate::progress::policy::OnFall;
+use crate::progress::verdict::{Reason, Repair, Repairs};
+use crate::protocol::json;
+
+/// The step before any real figure, and the largest one while figures are parts of one: small enough
+/// that a later `1/10` keeps its scale.
+const SMALL_STEP: f64 = 1e-6;
+
+/// Up to here 1,000 steps that are distinct as `f32` fit below the next whole step; some clients
+/// keep progress as a 32-bit float.
+const F32_STEPS_BELOW: f64 = 16_384.0;
+
+/// A number and how the server spelled it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Number {
+    /// Its value; finite.
+    pub value: f64,
+    /// Its JSON text.
+    pub text: Bytes,
+}
+
+/// What a server claims: a figure, perhaps of a total.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProgressValue {
+    /// The work done.
+    pub value: Number,
+    /// All the work.
+    pub total: Option<Number>,
+}
+
+/// What the client is told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EmittedProgress {
+    /// The figure's JSON text.
+    pub progress: Bytes,
+    /// The total's JSON text.
+    pub total: Option<Bytes>,
+    /// Nothing if this is what the server said.
+    pub repair: Option<Repair>,
+}
+
+impl EmittedProgress {
+    /// Without a total that is below the figure (rule N3): what the server says rightly may be so,
+    /// but what is written anew is not.
+    pub(crate) fn within_total(mut self, repairs: &mut Repairs) -> Self {
+        let value = |text: &Bytes| json::number(text);
+        let over = |total: &Bytes| value(total) < value(&self.progress);
+        if self.total.as_ref().is_some_and(over) {
+            self.total = None;
+            repairs.add(Repair::Total);
+        }
+        self
+    }
+}
+
+/// One client's figure. Nothing but [`Meter::take`] and [`Meter::heartbeat`] moves it, and both only up.
+#[derive(Debug, Clone, Default)]
+pub struct Meter {
+    emitted: Option<f64>,
+    /// The server's last figure as it said it.
+    claimed: Option<f64>,
+    /// The server's highest figure.
+    highest: Option<f64>,
+    /// The server's last total, in the scale of what the client is told.
+    total: Option<Number>,
+    /// What earlier phases have come to.
+    base: f64,
+    /// A figure of 1 or more has been seen.
+    past_one: bool,
+    /// The last figures that were told are estimates.
+    estimated: bool,
+}
+
+impl Meter {
+    /// The last figure the client was told.
+    pub fn emitted(&self) -> Option<f64> {
+        self.emitted
+    }
+
+    /// Takes over what another request with the same token has been told (rule T1: a client knows
+    /// progress by its token).
+    pub fn raise_to(&mut self, emitted: Option<f64>) {
+        if emitted > self.emitted {
+            self.emitted = emitted;
+        }
+    }
+
+    /// Whether a figure would be passed on as it is.
+    pub fn would_rise(&self, value: f64) -> bool {
+        self.base == 0.0 && self.emitted.is_none_or(|emitted| value > emitted)
+    }
+
+    /// Whether there is a figure above the last one.
+    pub fn can_rise(&self) -> bool {
+        self.lifted().is_ok()
+    }
+
+    /// Takes what the server claims and answers with what the client is told (rules N1, N2, N3).
+    pub fn take(
+        &mut self,
+        figure: Option<&ProgressValue>,
+        on_fall: OnFall,
+    ) -> Result<EmittedProgress, Reason> {
+        let Some(figure) = figure else {
+            let value = self.lifted()?;
+            return Ok(self.tell(value, Repair::Number));
+        };
+        let value = figure.value.value;
+        self.begin_phase_if_fallen(figure, on_fall);
+        self.claimed = Some(value);
+        let highest = self.highest;
+        self.highest = Some(highest.map_or(value, |highest| highest.max(value)));
+        self.past_one |= value >= 1.0;
+        if self.would_rise(value) {
+            self.emitted = Some(value);
+            self.total = figure.total.as_ref().map(|total| self.rebased(total));
+            let total = figure.total.as_ref().map(|total| total.text.clone());
+            return Ok(EmittedProgress {
+                progress: figure.value.text.clone(),
+                total,
+                repair: None,
+            });
+        }
+        self.total = figure.total.as_ref().map(|total| self.rebased(total));
+        let raised = self.base + value;
+        if self.base != 0.0
+            && raised.is_finite()
+            && self.emitted.is_none_or(|emitted| raised > emitted)
+        {
+            return Ok(self.tell(raised, Repair::Rebase));
+        }
+        // What is only behind a heartbeat has not fallen.
+        if on_fall == OnFall::Drop && highest.is_some_and(|highest| value <= highest) {
+            return Err(Reason::Fell);
+        }
+        let value = self.lifted()?;
+        Ok(self.tell(value, Repair::Lift))
+    }
+
+    /// Takes a figure that rises and needs no repair; false if it is any other, and then nothing has
+    /// happened.
+    pub fn rise(&mut self, value: f64, total: Option<(&[u8], f64)>) -> bool {
+        if !self.would_rise(value) || self.claimed.is_some_and(|claimed| value < claimed) {
+            return false;
+        }
+        self.estimated = false;
+        self.emitted = Some(value);
+        self.claimed = Some(value);
+        self.highest = Some(self.highest.map_or(value, |highest| highest.max(value)));
+        self.past_one |= value >= 1.0;
+        let same = |known: &Number| total.is_some_and(|(text, _)| *known.text == *text);
+        if !self.total.as_ref().is_some_and(same) {
+            let copy =
+                |(text, value): (&[u8], f64)| Number { value, text: Bytes::copy_from_slice(text) };
+            self.total = total.map(copy);
+        }
+        true
+    }
+
+    /// A sign of life that claims no work: one step, or `value` where that is more.
+    pub fn heartbeat(&mut self, value: Option<f64>) -> Result<EmittedProgress, Reason> {
+        let lifted = self.lifted()?;
+        let value = value.filter(|value| self.emitted.is_none_or(|emitted| *value > emitted));
+        Ok(self.tell(value.unwrap_or(lifted), Repair::Number))
+    }
+
+    /// A sign of life that tells how much of the usual time has passed, as parts of one: `part`, or one
+    /// step where that is no more than what was told. Only for a call without figures of its server.
+    pub fn estimate(&mut self, part: Option<f64>) -> Result<EmittedProgress, Reason> {
+        let lifted = self.lifted()?;
+        self.total = Some(Number { value: 1.0, text: Bytes::from_static(b"1") });
+        self.estimated = true;
+        let part = part.filter(|part| *part >= lifted);
+        Ok(self.tell(part.unwrap_or(lifted), Repair::Number))
+    }
+
+    fn begin_phase_if_fallen(&mut self, figure: &ProgressValue, on_fall: OnFall) {
+        if std::mem::take(&mut self.estimated) && !self.would_rise(figure.value.value) {
+            // Parts of one go on top of the estimates; what counts further than to one soon passes them.
+            let value = figure.value.value;
+            let total = figure.total.as_ref().map_or(1.0, |total| total.value);
+            let is_part = total <= 1.0 && value < 1.0 && (value > 0.0 || figure.total.is_some());
+            self.base = self.emitted.filter(|_| is_part).unwrap_or(self.base);
+            self.estimated = !is_part;
+            return;
+        }
+        let fell = self.claimed.is_some_and(|claimed| figure.value.value < claimed);
+        let base = self.base;
+        let other_total = match (&self.total, &figure.total) {
+            (Some(last), Some(new)) => last.value != new.value + base,
+            _ => false,
+        };
+        if fell && (on_fall == OnFall::Rebase || (on_fall == OnFall::Lift && other_total)) {
+            self.base = self.emitted.unwrap_or(0.0);
+        }
+    }
+
+    fn rebased(&self, total: &Number) -> Number {
+        if self.base == 0.0 {
+            // A copy: the meter outlives the buffer that the text came in.
+            return Number { value: total.value, text: Bytes::copy_from_slice(&total.text) };
+        }
+        let value = self.base + total.value;
+        Number { value, text: spell(value) }
+    }
+
+    fn tell(&mut self, value: f64, repair: Repair) -> EmittedProgress {
+        self.emitted = Some(value);
+        let total =
+            self.total.as_ref().filter(|total| value <= total.value && total.value.is_finite());
+        EmittedProgress {
+            progress: spell(value),
+            total: total.map(|total| total.text.clone()),
+            repair: Some(repair),
+        }
+    }
+
+    /// The next figure above the last one.
+    fn lifted(&self) -> Result<f64, Reason> {
+        let emitted = self.emitted.unwrap_or(0.0);
+        let parts_of_one =
+            !self.past_one || self.total.as_ref().is_some_and(|total| total.value <= 1.0);
+        let step = if parts_of_one {
+            SMALL_STEP
+        } else if emitted.abs() < F32_STEPS_BELOW {
+            f32_step(emitted).max(SMALL_STEP)
+        } else {
+            f64_step(emitted).max(SMALL_STEP)
+        };
+        let mut next = emitted + step;
+        if step == SMALL_STEP {
+            // Six decimals read better than the sum of many roundings.
+            let round = ((emitted / SMALL_STEP + 1e-3).floor() + 1.0) / 1e6;
+            if round - emitted >= f32_step(emitted).min(SMALL_STEP / 2.0) {
+                next = round;
+            }
+        }
+        let next = if next > emitted { next } else { emitted.next_up() };
+        if next.is_finite() { Ok(next) } else { Err(Reason::Exhausted) }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the step of the narrower type is asked for")]
+fn f32_step(value: f64) -> f64 {
+    let narrow = value.abs() as f32;
+    f64::from(narrow.next_up()) - f64::from(narrow)
+}
+
+fn f64_step(value: f64) -> f64 {
+    value.abs().next_up() - value.abs()
+}
+
+/// A finite number as JSON text, without an exponent where that stays short.
+pub fn spell(value: f64) -> Bytes {
+    let plain = value == 0.0 || (1e-7..1e21).contains(&value.abs());
+    let text = if plain { value.to_string() } else { format!("{value:e}") };
+    Bytes::from(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(text: &str) -> Option<ProgressValue> {
+        let number = |text: &str| Number {
+            value: text.parse().unwrap(),
+            text: Bytes::copy_from_slice(text.as_bytes()),
+        };
+        let (value, total) = text.split_once('/').unwrap_or((text, ""));
+        (text != "-").then(|| ProgressValue {
+            value: number(value),
+            total: (!total.is_empty()).then(|| number(total)),
+        })
+    }
+
+    /// What is told of each claim: `=` as it was said, else the figure; `x` if nothing.
+    #[track_caller]
+    fn check(on_fall: OnFall, claims: &str, emitted: &str) {
+        let mut meter = Meter::default();
+        let said =
+            claims.split(' ').map(|claim| match meter.take(figure(claim).as_ref(), on_fall) {
+                Err(_) => "x".to_owned(),
+                Ok(EmittedProgress { repair: None, .. }) => "=".to_owned(),
+                Ok(EmittedProgress { progress, total, .. }) => {
+                    let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+                    text(progress)
+                        + &total.map_or_else(String::new, |total| format!("/{}", text(total)))
+                }
+            });
+        assert_eq!(said.collect::<Vec<_>>().join(" "), emitted);
+    }
+
+    #[test]
+    fn what_rises_is_passed_on_as_it_is() {
+        check(OnFall::Lift, "0/10 0.1 1/10 1.5 150/100 151/200 152/0", "= = = = = = =");
+        check(OnFall::Lift, "-5 -1 -3", "= = -0.999999");
+    }
+
+    #[test]
+    fn what_repeats_or_falls_is_lifted_by_the_smallest_step() {
+        check(OnFall::Lift, "3/10 3/10 2/10 4/10", "= 3.000001/10 3.000002/10 =");
+        check(
+            OnFall::Lift,
+            "50/100 40/100 50/100 60/100",
+            "= 50.000003814697266/100 50.00000762939453/100 =",
+        );
+        check(OnFall::Lift, "0.5/1 0.5/1 1/1 1/1", "= 0.500001/1 = 1.000001");
+    }
+
+    #[test]
+    fn a_lift_past_the_total_loses_it_until_a_figure_is_below_again() {
+        check(OnFall::Lift, "2/2 - 1/2 3/4", "= 2.000001 2.000002 =");
+    }
+
+    #[test]
+    fn without_any_figure_steps_stay_far_below_one() {
+        check(OnFall::Lift, "- - - 0/10 1/10", "0.000001 0.000002 0.000003 0.000004/10 =");
+    }
+
+    #[test]
+    fn a_fall_with_another_total_begins_a_phase() {
+        check(OnFall::Lift, "4/5 5/5 1/3 2/3 3/3", "= = 6/8 7/8 8/8");
+        check(
+            OnFall::Lift,
+            "0/100 100/100 0/100 50/100",
+            "= = 100.00000762939453 100.00001525878906",
+        );
+        check(OnFall::Rebase, "0/100 100/100 0/100 50/100", "= = 100.00000762939453/200 150/200");
+    }
+
+    #[test]
+    fn a_route_can_drop_falls_instead() {
+        check(OnFall::Drop, "5 5 3 6", "= x x =");
+    }
+
+    #[test]
+    fn what_the_server_says_after_estimates_takes_over() {
+        let emitted = |part, claims: &str| {
+            let mut meter = Meter::default();
+            meter.estimate(Some(0.25)).unwrap();
+            let estimate = meter.estimate(part).unwrap();
+            assert_eq!(&estimate.total.unwrap()[..], b"1");
+            let said = claims.split(' ').map(|claim| {
+                let emitted = meter.take(figure(claim).as_ref(), OnFall::Lift).unwrap();
+                let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+                text(&emitted.progress)
+                    + &emitted.total.map_or_else(String::new, |t| format!("/{}", text(&t)))
+            });
+            let said: Vec<String> = said.collect();
+            (String::from_utf8(estimate.progress.to_vec()).unwrap(), said.join(" "))
+        };
+        let check = |part, claims, estimate: &str, said: &str| {
+            assert_eq!(emitted(part, claims), (estimate.to_owned(), said.to_owned()));
+        };
+        check(Some(0.5), "1/10 2/10", "0.5", "1/10 2/10");
+        check(Some(0.5), "0/10 0/10 1/10", "0.5", "0.500001/10 0.500002/10 1/10");
+        check(Some(0.5), "0 0 1 2", "0.5", "0.500001 0.500002 1 2");
+        check(Some(0.5), "0.25/1 0.5/1 1/1", "0.5", "0.75/1.5 1/1.5 1.5/1.5");
+        check(Some(0.5), "0/1 0.5/1 1/1", "0.5", "0.500001/1.5 1/1.5 1.5/1.5");
+        check(Some(0.5), "0 0.25 0.375", "0.5", "0.500001 0.750001 0.875001");
+        check(Some(0.5), "0.75/1 0.8/1", "0.5", "0.75/1 0.8/1");
+        check(Some(0.5), "- 25/100", "0.5", "0.500001/1 25/100");
+        check(Some(0.2), "-5 3", "0.250001", "0.250002 3");
+        check(None, "- -", "0.250001", "0.250002/1 0.250003/1");
+    }
+
+    #[test]
+    fn steps_are_distinct_as_f32_or_at_least_as_f64() {
+        for start in ["1", "8191.5", "16383.9", "20000", "1e12", "9007199254740993", "1e300"] {
+            let mut meter = Meter::default();
+            meter.take(figure(start).as_ref(), OnFall::Lift).unwrap();
+            let before = meter.emitted().unwrap();
+            meter.take(None, OnFall::Lift).unwrap();
+            let after = meter.emitted().unwrap();
+            assert!(after > before, "{start}");
+            if before < F32_STEPS_BELOW {
+                assert!(after as f32 > before as f32, "{start}");
+                assert!((after - before) * 1000.0 < 1.0, "{start}");
+            }
+        }
+    }
+
+    #[test]
+    fn where_no_number_is_larger_nothing_is_told() {
+        let max = f64::MAX.to_string();
+        check(OnFall::Lift, &format!("{max} -"), "= x");
+    }
+}

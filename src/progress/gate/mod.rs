@@ -1,0 +1,502 @@
+//! The gate of each client stream: what may be written now, and what it says (rules G1 to G5).
+//!
+//! Tokens, figures and "answered" are decided here, at the moment of writing; everything upstream
+//! of the gate only makes claims.
+
+pub(crate) mod heartbeat;
+pub mod meter;
+pub(crate) mod notification;
+pub(crate) mod stream;
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::policy::{HeartbeatValue, Messages};
+use super::verdict::{Reason, Repair, Verdict};
+use crate::progress::correlate::call::{Call, CallId, LastSent, Outcome, Pending};
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::gate::meter::EmittedProgress;
+use crate::progress::gate::notification::Parts;
+use crate::progress::gate::stream::{
+    Guard, Item, ItemKind, MessageVerdict, Payload, StreamId, Transmit,
+};
+use crate::progress::{Filter, FilterEvent, Mode, transmit};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, own_error};
+use crate::protocol::mcp::Revision;
+
+/// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
+const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Progress that could not be written for this long gives way to newer progress of the same call:
+/// the client reads too slowly (rule G4).
+const COLLAPSE_AFTER: Duration = Duration::from_millis(200);
+
+impl Filter {
+    /// What is to be written on a stream now, if anything. Ask again until there is nothing.
+    pub fn poll_transmit(&mut self, now: Instant, id: StreamId) -> Option<Transmit> {
+        self.expire(now);
+        loop {
+            let stream = self.streams.get_mut(&id)?;
+            let ready = stream.ready(now);
+            let due = stream.wakes.first().copied().filter(|(at, ..)| *at <= now);
+            let due = due.filter(|_| !stream.is_midway() && !stream.is_guarded(now));
+            let order = ready.and_then(|index| stream.queue.get(index)).map(|item| item.order);
+            if let Some((at, place, call)) = due
+                && order.is_none_or(|order| place < order)
+            {
+                stream.wakes.remove(&(at, place, call));
+                if let Some(payload) = self.send_due(now, call) {
+                    let transmit = Transmit { payload, part: super::Fragment::Whole };
+                    if self.policy.mode != Mode::Observe {
+                        return Some(transmit);
+                    }
+                }
+                continue;
+            }
+            let item = ready.and_then(|index| stream.take(index));
+            let Some(item) = item else { break };
+            for judged in &item.verdicts {
+                self.record(judged.number, judged.call, judged.verdict);
+            }
+            if self.policy.mode != Mode::Observe {
+                return Some(transmit(item));
+            }
+        }
+        self.streams.get_mut(&id)?.observed.pop_front()
+    }
+
+    /// When [`Filter::poll_transmit`] is to be asked again, if nothing arrives before.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let streams = self.streams.values().filter_map(|stream| stream.timeout()).min();
+        let expiry = self.ledger.next_expiry().map(|(at, _)| at);
+        [streams, expiry].into_iter().flatten().min()
+    }
+
+    /// What was given out for a stream has been written.
+    pub fn written(&mut self, now: Instant, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        for call in std::mem::take(&mut stream.unwritten) {
+            if let Some(call) = self.ledger.get_mut(call) {
+                call.sent_at = call.sent_at.max(Some(now));
+            }
+        }
+        stream.written(now);
+    }
+
+    /// Lets a call say what is due: a notification that waited, else a heartbeat.
+    fn send_due(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+        if let Some(call) = self.ledger.get_mut(id) {
+            call.wake = None;
+        }
+        let said = self.send_pending(now, id).or_else(|| self.heartbeat(now, id));
+        if said.is_some()
+            && let Some(call) = self.ledger.get(id)
+            && let Some(stream) = self.streams.get_mut(&call.stream)
+        {
+            stream.unwritten.push(id);
+        }
+        self.schedule(id);
+        said
+    }
+
+    fn send_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+        let is_slow = self.client_is_slow;
+        let call = self.ledger.get_mut(id)?;
+        let min_interval = call.min_interval(is_slow);
+        let first = call.pending.first().filter(|first| first.due <= now)?;
+        if first.thin
+            && let Some(sent) = call.sent_at
+            && now < sent + min_interval
+        {
+            call.pending.delay_first(sent + min_interval);
+            return None;
+        }
+        let mut stale = Vec::new();
+        while call.pending.first().is_some_and(|first| first.due + COLLAPSE_AFTER < now)
+            && call.pending.second().is_some_and(|second| second.due <= now)
+        {
+            stale.extend(call.pending.give_way());
+        }
+        let pending = call.pending.pop_front()?;
+        for old in stale {
+            self.supersede(id, old, Reason::Superseded);
+        }
+        let rendered = self.render(now, id, &pending);
+        let (payload, verdict) = match rendered {
+            Ok((payload, verdict)) => (Some(payload), verdict),
+            Err(reason) => (None, Verdict::Withheld(reason)),
+        };
+        if let Some(number) = pending.message {
+            self.record(number, Some(id), verdict);
+        }
+        payload
+    }
+
+    /// What the client is told of a report, now: the very bytes if that is just what we would say.
+    pub(crate) fn render(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        pending: &Pending,
+    ) -> Result<(Payload, Verdict), Reason> {
+        let rendered = self.try_render(now, id, pending);
+        self.share_value(id);
+        let Some(call) = self.ledger.get_mut(id) else { return rendered };
+        match &rendered {
+            Ok((_, verdict)) => {
+                call.account.sent_from_text += u64::from(pending.report.from_text);
+                call.note_sent(now);
+                if let Verdict::Repaired(repairs) = verdict {
+                    call.account.repaired(*repairs);
+                }
+            }
+            Err(reason) => call.account.withheld(*reason),
+        }
+        rendered
+    }
+
+    fn try_render(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        pending: &Pending,
+    ) -> Result<(Payload, Verdict), Reason> {
+        let words_allowed = self.words_allowed(id);
+        let Some(call) = self.ledger.get_mut(id) else { return Err(Reason::Late) };
+        let Some(token) = call.token.as_ref().map(|token| token.client.clone()) else {
+            return Err(Reason::NoToken);
+        };
+        let policy = call.policy.of(call.tool.as_deref());
+        let (messages, on_fall) = (policy.messages, policy.on_fall);
+        let said = LastSent::by(&pending.report);
+        // What is overheard stands for itself.
+        let appends =
+            messages == Messages::Append && said.message.is_some() && !pending.report.from_text;
+        let stream = self.streams.get_mut(&call.stream);
+        if let (Some(stream), Some(figure)) = (stream, &pending.report.figure)
+            && stream.replays
+        {
+            if !call.meter.would_rise(figure.value.value) {
+                return Err(Reason::Duplicate);
+            }
+            stream.replays = false;
+        }
+        let repeats =
+            |(last, at): &(LastSent, Instant)| *last == said && now < *at + DUPLICATE_WITHIN;
+        if !appends && [&call.last_sent, &call.last_heartbeat].into_iter().flatten().any(repeats) {
+            return Err(Reason::Duplicate);
+        }
+        let emitted = call.meter.take(pending.report.figure.as_ref(), on_fall)?;
+        let mut own = pending.report.message.clone();
+        if let (true, Some(first), Some(more)) = (appends, &call.joined, &own) {
+            own = Some(notification::join(first, more));
+        }
+        call.remember(said, now);
+        if own.is_some() {
+            // A copy of what may be said again, and no more of it.
+            let kept = own.as_ref().map(notification::message);
+            call.last_message = kept.as_deref().map(Bytes::copy_from_slice);
+        }
+        if appends {
+            call.joined.clone_from(&call.last_message);
+        }
+        let mut repairs = pending.report.repairs;
+        if let Some(repair) = emitted.repair {
+            repairs.add(repair);
+        }
+        if appends {
+            repairs.add(Repair::Message);
+        }
+        if repairs.is_empty()
+            && let Some(raw) = &pending.raw
+        {
+            return Ok((raw.clone(), Verdict::Forwarded));
+        }
+        let mut message = own.map(|text| notification::message(&text));
+        if message.is_none() && words_allowed {
+            repairs.add(Repair::Message);
+            let running = || json::quote(&format!("{}: running", call.label()));
+            let last = call.last_words().map(notification::message);
+            message = Some(last.unwrap_or_else(running));
+        }
+        let emitted = emitted.within_total(&mut repairs);
+        let bytes = write(call, &emitted, &token, message.as_ref(), &pending.report);
+        let payload = Payload::own(bytes).in_place_of(&pending.framing);
+        Ok((payload, Verdict::Repaired(repairs)))
+    }
+
+    /// A client knows progress by its token: every call with that token has been told as much.
+    fn share_value(&mut self, id: CallId) {
+        let emitted = self.ledger.get(id).and_then(|call| call.meter.emitted());
+        for holder in self.ledger.holders(id) {
+            if let Some(call) = self.ledger.get_mut(holder) {
+                call.meter.raise_to(emitted);
+            }
+        }
+    }
+
+    /// Whether words of our own may be put into the progress of this call: 2024-11-05 has none.
+    fn words_allowed(&self, id: CallId) -> bool {
+        let own = self.ledger.get(id).and_then(|call| call.revision);
+        self.policy_of(id).words_in_2024 || own.or(self.revision) != Some(Revision::V2024_11_05)
+    }
+
+    /// Breaks the silence of a call, if it is time (rules A1, A2).
+    fn heartbeat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+        let words_allowed = self.words_allowed(id);
+        let silent = self.received_at;
+        self.next_heartbeat(self.ledger.get(id)?).filter(|at| *at <= now)?;
+        let call = self.ledger.get_mut(id)?;
+        let token = call.token.as_ref()?.client.clone();
+        let running = now.saturating_duration_since(call.opened);
+        let policy = call.policy.of(call.tool.as_deref());
+        let elapsed = policy.heartbeat.value == HeartbeatValue::Elapsed;
+        let estimates = policy.estimate && !call.figured;
+        // Asked at each beat: what is known may have been read from a file meanwhile.
+        let usual = call.tool.as_deref().filter(|_| estimates);
+        let usual = usual.and_then(|tool| call.policy.learned.usual(tool));
+        let expected = usual.map(|usual| usual.expected(running));
+        let emitted = match expected {
+            Some(expected) => call.meter.estimate(expected.part()),
+            None => call.meter.heartbeat(elapsed.then(|| running.as_secs_f64().round())),
+        };
+        let emitted = emitted.ok()?;
+        let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
+        let last = call.last_words().and_then(|text| json::words(text));
+        let silence = now.saturating_duration_since(heard);
+        let words = match expected {
+            Some(expected) => {
+                heartbeat::estimate(call.label(), last.as_deref(), running, silence, expected)
+            }
+            None => heartbeat::words(call.label(), last.as_deref(), running, silence),
+        };
+        let message = words_allowed.then(|| json::quote(&words));
+        let bytes =
+            write(call, &emitted, &token, message.as_ref(), &super::dialect::Report::default());
+        let value = |text: &Bytes| json::number(text);
+        let total = emitted.total.as_ref().and_then(value);
+        call.last_heartbeat =
+            Some((LastSent { value: value(&emitted.progress), total, message }, now));
+        call.note_heartbeat(now, expected.is_some());
+        self.share_value(id);
+        self.events.push_back(FilterEvent::Heartbeat(id));
+        Some(Payload::own(bytes))
+    }
+
+    fn next_heartbeat(&self, call: &Call) -> Option<Instant> {
+        let wanted = call.policy.mode == Mode::Full
+            && self.alive
+            && call.token.is_some()
+            && !call.shadow
+            && call.task.is_none()
+            && call.is_tool_call()
+            && call.meter.can_rise();
+        let heartbeat = &call.policy.of(call.tool.as_deref()).heartbeat;
+        wanted
+            .then(|| {
+                heartbeat::next_heartbeat(heartbeat, call.opened, call.sent_at, call.server_spoke)
+            })
+            .flatten()
+            .map(|at| {
+                let stream = self.streams.get(&call.stream);
+                let first = stream.map_or(Duration::ZERO, |stream| stream.pacing.first_after);
+                let next = call.sent_at.map_or(at, |sent| sent + call.policy.min_interval);
+                at.max(call.opened + first).max(next)
+            })
+    }
+
+    /// Works out when a call has something to say next.
+    pub(crate) fn schedule(&mut self, id: CallId) {
+        let Some(call) = self.ledger.get(id) else { return };
+        let pending = call.pending.first().map(|first| (first.due, first.order));
+        let heartbeat = self.next_heartbeat(call).map(|at| (at, u64::MAX));
+        let wake = [pending, heartbeat].into_iter().flatten().min();
+        let (before, stream) = (call.wake, call.stream);
+        if before == wake {
+            return;
+        }
+        // A beat that is put off again and again is looked at when it would have been due.
+        if let (Some((at, u64::MAX)), Some((later, u64::MAX))) = (before, wake)
+            && at <= later
+        {
+            return;
+        }
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            if let Some((at, order)) = before {
+                stream.wakes.remove(&(at, order, id));
+            }
+            if let Some((at, order)) = wake {
+                stream.wakes.insert((at, order, id));
+            }
+        }
+        if let Some(call) = self.ledger.get_mut(id) {
+            call.wake = wake;
+        }
+    }
+
+    /// How long an answer to `call` has to wait.
+    pub(crate) fn guard_of(&self, call: CallId) -> Guard {
+        let Some(found) = self.ledger.get(call) else { return Guard::default() };
+        let unwritten =
+            self.streams.get(&found.stream).is_some_and(|stream| stream.unwritten.contains(&call));
+        Guard { last: found.sent_at, unwritten: unwritten.then_some(call) }
+    }
+
+    /// A call is over: its names die, and what waited for it is dropped, or goes out before its
+    /// answer where nothing has to wait (rules G1, G4, T7).
+    pub(crate) fn end_call(&mut self, now: Instant, id: CallId, tomb: Tomb, outcome: Outcome) {
+        let answered = outcome.is_answer();
+        if answered {
+            self.flush_pending(now, id);
+        }
+        if tomb == Tomb::Cancelled {
+            self.given_up_at = Some(now);
+        }
+        let Some(mut call) = self.ledger.close(id, tomb) else { return };
+        self.forget_policies();
+        if let Some(stream) = self.streams.get_mut(&call.stream)
+            && let Some((at, order)) = call.wake
+        {
+            stream.wakes.remove(&(at, order, id));
+        }
+        let reason = if answered { Reason::Overtaken } else { Reason::Late };
+        for old in call.pending.take() {
+            call.account.withheld(reason);
+            if let Some(number) = old.message {
+                self.record(number, Some(id), Verdict::Withheld(reason));
+            }
+        }
+        if !call.shadow {
+            let client = self.client.as_ref();
+            call.client = call.client.take().or_else(|| client.cloned());
+            call.revision = call.revision.or(self.revision);
+            let summary = call.summary(id, now, outcome);
+            self.events.push_back(FilterEvent::Call(Box::new(summary)));
+        }
+    }
+
+    /// Where no pacing is needed, what still waits goes out before the answer.
+    fn flush_pending(&mut self, now: Instant, id: CallId) {
+        let Some(call) = self.ledger.get(id) else { return };
+        let (target, key) = (call.stream, Key::read(&call.id.client));
+        // Of a large answer pieces may have been written before its id was known; and what another
+        // request with the same token has to say may be written first and would have to say less.
+        let passing = self.streams.get(&target).is_some_and(|stream| stream.is_midway());
+        let shared = self.ledger.holders(id).len() > 1;
+        if passing || shared || self.is_paced(Some(target)) {
+            return;
+        }
+        let Some(call) = self.ledger.get_mut(id) else { return };
+        for pending in call.pending.take() {
+            match self.render(now, id, &pending) {
+                Ok((payload, verdict)) => {
+                    let judged = |number| MessageVerdict { number, call: Some(id), verdict };
+                    let verdicts = pending.message.map(judged);
+                    let item = Item {
+                        order: 0,
+                        kind: key.clone().map_or(ItemKind::Other, ItemKind::Progress),
+                        payload,
+                        guards: Vec::new(),
+                        verdicts: verdicts.into_iter().collect(),
+                    };
+                    self.enqueue(Some(target), item);
+                }
+                Err(reason) => {
+                    if let Some(number) = pending.message {
+                        self.record(number, Some(id), Verdict::Withheld(reason));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether progress on a stream has to keep its distance from answers (rule G3).
+    pub(crate) fn is_paced(&self, stream: Option<StreamId>) -> bool {
+        let stream = stream.and_then(|id| self.streams.get(&id));
+        stream.is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero())
+    }
+
+    /// When [`Filter::expire`] is to be asked next.
+    pub fn poll_expiry(&self) -> Option<Instant> {
+        self.ledger.next_expiry().map(|(at, _)| at)
+    }
+
+    /// Ends what ends by itself: calls past their time-out, tasks past their time to live. Whoever asks
+    /// [`Filter::poll_transmit`] of any stream need not ask this; a shell whose clients all read
+    /// nothing does.
+    pub fn expire(&mut self, now: Instant) {
+        while let Some((at, id)) = self.ledger.next_expiry() {
+            if at > now {
+                return;
+            }
+            let timed_out = self.ledger.get(id).is_some_and(|call| call.task.is_none());
+            if timed_out {
+                self.send_cancelled(id, "no answer within the time allowed by the proxy");
+                let why = "the server did not answer within the time allowed";
+                self.answer_with_error(now, id, why, None, Outcome::TimedOut);
+            } else {
+                self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
+            }
+        }
+    }
+
+    /// Answers a call in the server's place.
+    pub(crate) fn answer_with_error(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        why: &str,
+        status: Option<u16>,
+        outcome: Outcome,
+    ) {
+        let Some(call) = self.ledger.get(id) else { return };
+        let (stream, client_id) = (call.stream, call.id.client.clone());
+        let guards = vec![self.guard_of(id)];
+        self.end_call(now, id, Tomb::Cancelled, outcome);
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Answer,
+            payload: Payload::own(own_error(&client_id, why, status)),
+            guards,
+            verdicts: Vec::new(),
+        };
+        self.enqueue_own(stream, item);
+    }
+
+    /// Answers a request that was not passed on, or that has no other answer.
+    pub(crate) fn refuse(
+        &mut self,
+        stream: StreamId,
+        client_id: &Bytes,
+        why: &str,
+        status: Option<u16>,
+    ) {
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Answer,
+            payload: Payload::own(own_error(client_id, why, status)),
+            guards: Vec::new(),
+            verdicts: Vec::new(),
+        };
+        self.enqueue_own(stream, item);
+    }
+}
+
+fn write(
+    call: &Call,
+    emitted: &EmittedProgress,
+    token: &Bytes,
+    message: Option<&Bytes>,
+    report: &super::dialect::Report,
+) -> Bytes {
+    let parts = Parts {
+        token,
+        message: message.map(|message| &message[..]),
+        meta: report.meta.as_deref(),
+        members: &report.members,
+        task: call.task.as_ref().map(|task| &task.text[..]),
+    };
+    notification::write(emitted, &parts)
+}

@@ -1,0 +1,341 @@
+//! One client stream: what waits to be written on it, and when it may be.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::progress::correlate::call::CallId;
+use crate::progress::policy::Pacing;
+use crate::progress::verdict::{Reason, Verdict};
+use crate::protocol::jsonrpc::{Framing, Key, Message};
+use crate::protocol::trace_context::TraceContext;
+
+/// Names a client stream of one filter, or an upstream stream that pairs with requests
+/// ([`crate::progress::Filter::pair`]). The shell chooses the numbers; no number may mean both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+impl StreamId {
+    /// Where a client says what belongs to no stream.
+    pub const NOWHERE: Self = Self(u64::MAX);
+}
+
+/// Bytes waiting to be written on one stream. Beyond the limit the server is not read until the
+/// client has read.
+pub const QUEUE_MAX: usize = 1 << 20;
+
+/// What a client stream carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamKind {
+    /// Messages of every request of its scope: stdio, a GET stream.
+    Shared,
+    /// The messages of one HTTP request and its answer.
+    Exchange,
+}
+
+/// How bytes to be written relate to what arrived.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Form {
+    /// They are what arrived, with the frame it came in.
+    #[default]
+    AsCame,
+    /// They are one message without a frame; it takes the place of what came in this one, if it does.
+    Own(Option<Bytes>),
+}
+
+/// Bytes to be written, in pieces of what arrived and of our own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Payload {
+    first: Bytes,
+    rest: Vec<Bytes>,
+    form: Form,
+}
+
+impl Payload {
+    /// A message as it came.
+    pub fn of(message: &Message) -> Self {
+        match message.framing() {
+            Framing::Itself => message.raw().clone().into(),
+            Framing::Within(frame) => frame.clone().into(),
+            Framing::Apart(frame) => {
+                Self { form: Form::Own(frame.clone()), ..message.raw().clone().into() }
+            }
+        }
+    }
+
+    /// A message of our own.
+    pub fn own(message: Bytes) -> Self {
+        Self { form: Form::Own(None), ..message.into() }
+    }
+
+    /// The same as a message that takes the place of what came in `frame`.
+    #[must_use]
+    pub fn in_place_of(mut self, framing: &Framing) -> Self {
+        self.form = Form::Own(match framing {
+            Framing::Itself => None,
+            Framing::Within(frame) => Some(frame.clone()),
+            Framing::Apart(frame) => frame.clone(),
+        });
+        self
+    }
+
+    /// Puts `new` in the place of a range of `raw`.
+    pub fn splice(raw: &Bytes, range: std::ops::Range<usize>, new: Bytes) -> Self {
+        let rest = vec![new, raw.slice(range.end..)];
+        Self { first: raw.slice(..range.start), rest, form: Form::AsCame }
+    }
+
+    /// The pieces one after the other.
+    pub fn from_pieces(pieces: Vec<Bytes>) -> Self {
+        Self { first: Bytes::new(), rest: pieces, form: Form::AsCame }
+    }
+
+    /// How it relates to what arrived.
+    pub fn form(&self) -> &Form {
+        &self.form
+    }
+
+    /// The pieces in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.pieces().map(Bytes::len).sum()
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of it in one piece.
+    pub fn to_bytes(&self) -> Bytes {
+        if self.rest.is_empty() {
+            self.first.clone()
+        } else {
+            self.pieces().flatten().copied().collect()
+        }
+    }
+}
+
+impl From<Bytes> for Payload {
+    fn from(first: Bytes) -> Self {
+        Self { first, rest: Vec::new(), form: Form::AsCame }
+    }
+}
+
+/// Which part of a message a [`Transmit`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fragment {
+    /// All of it.
+    Whole,
+    /// A piece of a message that is too large to be held; more follow.
+    Piece,
+    /// The last piece.
+    End,
+}
+
+/// Something to be written on a client stream now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transmit {
+    /// The bytes, and whether they have a frame.
+    pub payload: Payload,
+    /// Which part of a message they are.
+    pub part: Fragment,
+}
+
+/// When an answer may be written, seen from the last notification of its request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Guard {
+    /// That notification was written then.
+    pub(crate) last: Option<Instant>,
+    /// It was given out and is not written yet.
+    pub(crate) unwritten: Option<CallId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ItemKind {
+    Answer,
+    Request,
+    Other,
+    /// Progress that goes out before the answer to the client's request of this id.
+    Progress(Key),
+    /// Pieces of the large message of this number; `end` marks the last.
+    Piece {
+        of: u64,
+        end: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) order: u64,
+    pub(crate) kind: ItemKind,
+    pub(crate) payload: Payload,
+    pub(crate) guards: Vec<Guard>,
+    /// Verdicts that become true when it is written.
+    pub(crate) verdicts: Vec<MessageVerdict>,
+}
+
+/// What becomes of a message of the server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MessageVerdict {
+    /// Its number.
+    pub(crate) number: u64,
+    /// The call that it is about, if that is known.
+    pub(crate) call: Option<CallId>,
+    pub(crate) verdict: Verdict,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) kind: StreamKind,
+    pub(crate) pacing: Pacing,
+    /// Which trace belongs to what the client says now.
+    pub(crate) trace: Option<Arc<TraceContext>>,
+    pub(crate) queue: VecDeque<Item>,
+    pub(crate) queued: usize,
+    /// `mode = "observe"`: what the client gets; the queue is worked out for the record.
+    pub(crate) observed: VecDeque<Transmit>,
+    /// When calls of this stream have something to say.
+    pub(crate) wakes: BTreeSet<(Instant, u64, CallId)>,
+    /// Calls whose notification was given out and is not written yet.
+    pub(crate) unwritten: Vec<CallId>,
+    /// The large message of which some has been given out, and more follows.
+    pub(crate) midway: Option<u64>,
+    /// Pieces of large messages in the queue.
+    pieces: usize,
+    /// The server repeats what the client may have had already.
+    pub(crate) replays: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(kind: StreamKind, pacing: Pacing) -> Self {
+        Self {
+            kind,
+            pacing,
+            trace: None,
+            queue: VecDeque::new(),
+            queued: 0,
+            observed: VecDeque::new(),
+            wakes: BTreeSet::new(),
+            unwritten: Vec::new(),
+            midway: None,
+            pieces: 0,
+            replays: false,
+        }
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn backlog(&self) -> usize {
+        let observed = self.observed.iter().map(|transmit| transmit.payload.len()).sum::<usize>();
+        self.queued + observed
+    }
+
+    pub(crate) fn push(&mut self, item: Item) {
+        self.pieces += usize::from(matches!(item.kind, ItemKind::Piece { .. }));
+        self.queued += item.payload.len();
+        self.queue.push_back(item);
+    }
+
+    /// When an item may be written: `None` is "now", `Some(None)` "once what was given out is
+    /// written".
+    fn not_before(&self, item: &Item) -> Option<Option<Instant>> {
+        let mut latest = None;
+        for guard in &item.guards {
+            if guard.unwritten.is_some() {
+                return Some(None);
+            }
+            latest = latest.max(guard.last);
+        }
+        latest.map(|last| Some(last + self.pacing.guard))
+    }
+
+    fn waits(&self, item: &Item, now: Instant) -> bool {
+        match self.not_before(item) {
+            None => false,
+            Some(None) => true,
+            Some(Some(at)) => at > now,
+        }
+    }
+
+    /// Whether a large message is passing: nothing may be said beside it (rule G5). So it is already
+    /// while it waits in the queue: it would be glued to what is said now.
+    pub(crate) fn is_midway(&self) -> bool {
+        self.midway.is_some() || self.pieces > 0
+    }
+
+    /// The items of which any may be written next: the first, and behind an answer the answers and
+    /// requests that may pass it (rule G3); while a large message passes, only its next piece.
+    fn candidates(&self) -> impl Iterator<Item = (usize, &Item)> {
+        let can_pass = |item: &&Item| matches!(item.kind, ItemKind::Answer | ItemKind::Request);
+        let (from, count) = match self.midway {
+            Some(number) => {
+                let next =
+                    |item: &Item| matches!(item.kind, ItemKind::Piece { of, .. } if of == number);
+                (self.queue.iter().position(next).unwrap_or(self.queue.len()), 1)
+            }
+            None => (0, self.queue.iter().take_while(can_pass).count().max(1)),
+        };
+        self.queue.iter().enumerate().skip(from).take(count)
+    }
+
+    /// The item that may be written now.
+    pub(crate) fn ready(&self, now: Instant) -> Option<usize> {
+        self.candidates().find(|(_, item)| !self.waits(item, now)).map(|(index, _)| index)
+    }
+
+    /// Whether the first item waits: then notifications wait too.
+    pub(crate) fn is_guarded(&self, now: Instant) -> bool {
+        self.queue.front().is_some_and(|item| self.waits(item, now))
+    }
+
+    pub(crate) fn take(&mut self, index: usize) -> Option<Item> {
+        let item = self.queue.remove(index)?;
+        self.queued -= item.payload.len();
+        if let ItemKind::Piece { of, end } = item.kind {
+            self.midway = (!end).then_some(of);
+            self.pieces -= 1;
+        }
+        Some(item)
+    }
+
+    /// The client has given up the request that it calls `id`: no progress of it may follow, even if
+    /// it waits for its turn before the answer. What becomes of the messages it was in.
+    pub(crate) fn purge(&mut self, id: &Key) -> Vec<MessageVerdict> {
+        let mut verdicts = Vec::new();
+        let about = ItemKind::Progress(id.clone());
+        while let Some(index) = self.queue.iter().position(|item| item.kind == about) {
+            verdicts.extend(self.take(index).into_iter().flat_map(|item| item.verdicts));
+        }
+        let late = Verdict::Withheld(Reason::Late);
+        verdicts
+            .into_iter()
+            .map(|judged: MessageVerdict| MessageVerdict { verdict: late, ..judged })
+            .collect()
+    }
+
+    /// What was given out is written.
+    pub(crate) fn written(&mut self, now: Instant) {
+        self.unwritten.clear();
+        for guard in self.queue.iter_mut().flat_map(|item| &mut item.guards) {
+            if guard.unwritten.take().is_some() {
+                guard.last = Some(now);
+            }
+        }
+    }
+
+    /// When something on this stream may next be written, if nothing can be written now.
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        if self.queue.is_empty() {
+            return self.wakes.first().filter(|_| self.midway.is_none()).map(|(at, ..)| *at);
+        }
+        let times = self.candidates().map(|(_, item)| self.not_before(item));
+        let waits: Option<Vec<Option<Instant>>> = times.collect();
+        waits?.into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,332 @@
+//! The server's answers: which call they end, and the repairs that a client needs to accept them.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::progress::correlate::call::{CallId, Outcome};
+use crate::progress::correlate::id_mapping::{spliced, within};
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict, Payload, StreamId};
+use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
+use crate::progress::{AnswerRepairs, Filter, Origin};
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message};
+use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
+
+/// The longest result or error, in bytes, that is rewritten. A longer answer is forwarded as it is.
+const REWRITE_MAX: usize = 1 << 20;
+
+/// The longest result, in bytes, that is searched for `isError`. A result that reports a failure is
+/// short, and reading a large result costs too much.
+const OUTCOME_MAX: usize = 4 << 10;
+
+/// What becomes of an answer.
+pub(crate) struct RepairedAnswer {
+    pub(crate) payload: Option<Payload>,
+    pub(crate) guard: Option<Guard>,
+    pub(crate) verdict: Verdict,
+    pub(crate) call: Option<CallId>,
+    pub(crate) stream: Option<StreamId>,
+}
+
+impl RepairedAnswer {
+    fn withheld(reason: Reason) -> Self {
+        let verdict = Verdict::Withheld(reason);
+        Self { payload: None, guard: None, verdict, call: None, stream: None }
+    }
+
+    /// It is for nobody that is known, and goes where such messages go.
+    fn fallback_stream(message: &Message, place: Result<Option<StreamId>, Reason>) -> Self {
+        let Ok(stream) = place else { return Self::withheld(Reason::OrphanAnswer) };
+        let payload = Some(Payload::of(message));
+        Self { payload, guard: None, verdict: Verdict::Forwarded, call: None, stream }
+    }
+}
+
+impl Filter {
+    pub(crate) fn answer(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        number: u64,
+        done: Repairs,
+    ) {
+        let judged = self.judge_answer(now, origin, message, done);
+        let Some(payload) = judged.payload else {
+            self.record(number, judged.call, judged.verdict);
+            return;
+        };
+        let mut repairs = done;
+        if let Verdict::Repaired(own) = judged.verdict {
+            repairs.join(own);
+        }
+        let verdict =
+            if repairs.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(repairs) };
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Answer,
+            payload,
+            guards: judged.guard.into_iter().collect(),
+            verdicts: vec![MessageVerdict { number, call: judged.call, verdict }],
+        };
+        self.enqueue(judged.stream, item);
+    }
+
+    /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
+    pub(crate) fn judge_answer(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        done: Repairs,
+    ) -> RepairedAnswer {
+        let Some(key) = message.id_key() else {
+            // An error without id is legal: the request could not be read. A result is not.
+            let missing = message.id().is_none_or(|id| *id == *b"null");
+            let result = message.result().is_some();
+            let withhold =
+                result && (missing && self.policy.answers.missing_id || self.policy.remap);
+            return if withhold {
+                RepairedAnswer::withheld(Reason::MissingId)
+            } else {
+                RepairedAnswer::fallback_stream(message, self.fallback_stream(origin))
+            };
+        };
+        if self.is_answer_to_us(&key) {
+            return RepairedAnswer::withheld(Reason::OwnRequest);
+        }
+        let exact = self.ledger.by_id(&key);
+        let Some(id) = self.answered_on(origin, &key) else {
+            return self.answer_to_nobody(origin, &key, message);
+        };
+        self.rebind_stream(origin, id);
+        let guard = self.guard_of(id);
+        let Some(call) = self.ledger.get(id) else {
+            return RepairedAnswer::withheld(Reason::OrphanAnswer);
+        };
+        let switches = call.policy.answers;
+        let bare = (call.bare_results || call.policy.bare_results) && call.is_tool_call();
+        let bare = bare && switches.bare_result;
+        let stream = call.stream;
+        let mut repairs = Repairs::default();
+        let restore_id = self.policy.remap || (exact.is_none() && switches.response_id);
+        if restore_id && !self.policy.remap {
+            repairs.add(Repair::ResponseId);
+        }
+        let body = mended_body(message, bare, switches, &mut repairs);
+        let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
+        splices.extend(body);
+        let payload = spliced(message, splices);
+        if let Some(call) = self.ledger.get_mut(id) {
+            call.account.repaired(repairs);
+            call.account.repaired(done);
+        }
+        self.note_answer(now, id, message);
+        let verdict =
+            if repairs.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(repairs) };
+        let (payload, guard) = (Some(payload), Some(guard));
+        RepairedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
+    }
+
+    /// The call that an answer with this id is for.
+    pub(crate) fn answered_on(&self, origin: Origin, key: &Key) -> Option<CallId> {
+        // A careless client repeats ids, but each of its requests has its own upstream stream.
+        let own = if self.pairs { self.sole_call_on(origin) } else { None };
+        own.filter(|own| self.ledger.get(*own).is_some_and(|call| call.id.server == *key))
+            .filter(|own| self.ledger.get(*own).is_some_and(|call| call.task.is_none()))
+            .or_else(|| self.ledger.answered_by(key))
+            .or_else(|| self.meant_by(origin, key))
+    }
+
+    /// Where an answer to a call names it, and what its client calls it.
+    pub(crate) fn restored_names(
+        &self,
+        id: CallId,
+        message: &Message,
+    ) -> Vec<(std::ops::Range<usize>, Bytes)> {
+        let Some(call) = self.ledger.get(id) else { return Vec::new() };
+        let name = &call.id;
+        let mut places: Vec<_> = message.id_range().into_iter().collect();
+        // The final result of a subscription says its id once more (rule M-05).
+        if self.policy.remap && self.is_subscription(id) {
+            let meta = message.result().and_then(|result| json::member(&result, "_meta"));
+            let again = meta.and_then(|meta| json::member(&meta, mcp::META_SUBSCRIPTION));
+            let ours = again.filter(|again| {
+                Key::read(again)
+                    .is_some_and(|key| key == name.server || key.respelled(&name.server))
+            });
+            places.extend(ours.and_then(|ours| within(message.raw(), &ours)));
+        }
+        places.into_iter().map(|place| (place, name.client.clone())).collect()
+    }
+
+    /// An answer on the stream of a single request is for that request, whatever its id says: some
+    /// servers answer id 0 under an id of their own.
+    fn meant_by(&self, origin: Origin, key: &Key) -> Option<CallId> {
+        let open = |call: &crate::progress::correlate::call::Call| call.task.is_none();
+        let own = self.sole_call_on(origin)?;
+        let own = Some(own).filter(|own| self.policy_of(*own).answers.response_id)?;
+        let unknown = self.ledger.was_id_in_any_spelling(key).is_none();
+        self.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
+    }
+
+    fn answer_to_nobody(&mut self, origin: Origin, key: &Key, message: &Message) -> RepairedAnswer {
+        let passes = !self.policy.answers.orphan_answer || self.ledger.overflowed;
+        // Where clients share the server it could be another one's.
+        if passes && !self.policy.remap {
+            return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
+        }
+        if self.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended) && !self.policy.remap {
+            self.ledger.answered_after_all(key);
+            return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
+        }
+        RepairedAnswer::withheld(self.why_orphan(key))
+    }
+
+    /// Why an answer with this id, which is no open request's, is withheld.
+    pub(crate) fn why_orphan(&self, key: &Key) -> Reason {
+        match self.ledger.was_id_in_any_spelling(key) {
+            Some(Tomb::Answered | Tomb::Ended) => Reason::SecondAnswer,
+            Some(Tomb::Cancelled) => Reason::CancelledAnswer,
+            Some(Tomb::Token | Tomb::Alias) | None => Reason::OrphanAnswer,
+        }
+    }
+
+    /// What an answer tells besides that its call is over.
+    pub(crate) fn note_answer(&mut self, now: Instant, id: CallId, message: &Message) {
+        let Some(call) = self.ledger.get(id) else { return };
+        let modern = call.revision.or(self.revision) == Some(Revision::V2026_07_28);
+        let asks_for_task = call.asks_for_task && !modern;
+        let (method, is_tool_call) = (call.method.clone(), call.is_tool_call());
+        let result = message.result();
+        if &*method == mcp::INITIALIZE
+            && let Some(result) = &result
+        {
+            let date = json::member(result, "protocolVersion");
+            self.revision = date.and_then(|date| Revision::from_date(&json::words(&date)?));
+            self.meet_server(result);
+        }
+        if asks_for_task
+            && let Some(task) = result.as_ref().and_then(|result| json::member(result, "task"))
+            && self.becomes_task(now, id, &task)
+        {
+            return;
+        }
+        if method.starts_with("tasks/") {
+            self.note_task_answer(now, id, message);
+        }
+        let outcome = match result {
+            _ if let Some(error) = error_of(message) => {
+                if let Some(call) = self.ledger.get_mut(id) {
+                    call.error_code = code_of(&error);
+                }
+                Outcome::Error
+            }
+            // A task that was over at once says nothing of how long its work took.
+            _ if asks_for_task => Outcome::Interim,
+            Some(result) if is_tool_call => outcome_of(&result),
+            _ => Outcome::Result,
+        };
+        self.end_call(now, id, Tomb::Answered, outcome);
+    }
+
+    /// Several objects on one line are forwarded as they are; the answers among them still count.
+    pub(crate) fn retire_seen_answers(&mut self, now: Instant, message: &Message) {
+        for element in message.elements() {
+            let answers = element.result().is_some() || element.error().is_some();
+            let call = element.id_key().filter(|_| answers).and_then(|id| self.ledger.by_id(&id));
+            if let Some(call) = call {
+                self.note_answer(now, call, &element);
+            }
+        }
+    }
+}
+
+/// The range of `message` that a client cannot accept, and what to put there.
+fn mended_body(
+    message: &Message,
+    bare: bool,
+    switches: AnswerRepairs,
+    repairs: &mut Repairs,
+) -> Option<(std::ops::Range<usize>, Bytes)> {
+    if let (Some(error), Some(range)) = (error_of(message), message.error_range()) {
+        let mended = mended_error(&error).filter(|_| switches.error_shape)?;
+        repairs.add(Repair::ErrorShape);
+        return Some((range, mended));
+    }
+    if !bare {
+        return None;
+    }
+    let (result, range) = (message.result()?, message.result_range()?);
+    let mended = wrapped_result(&result)?;
+    repairs.add(Repair::BareResult);
+    Some((range, mended))
+}
+
+/// The error of an answer; `null` beside a result is none.
+fn error_of(message: &Message) -> Option<Bytes> {
+    message.error().filter(|error| **error != *b"null" || message.result().is_none())
+}
+
+fn code_of(error: &Bytes) -> Option<i64> {
+    std::str::from_utf8(&json::member(error, "code")?).ok()?.parse().ok()
+}
+
+/// What the result of a tool says of itself.
+fn outcome_of(result: &Bytes) -> Outcome {
+    if result.len() > OUTCOME_MAX {
+        return Outcome::Result;
+    }
+    let (mut failed, mut complete) = (false, true);
+    for member in json::Members::new(result) {
+        let (key, value) = (&result[member.key], &result[member.value]);
+        if json::key_is(key, "isError") {
+            failed = value == b"true";
+        } else if json::key_is(key, "resultType") {
+            complete = value == b"\"complete\"";
+        }
+    }
+    match complete {
+        _ if failed => Outcome::ToolError,
+        true => Outcome::Result,
+        false => Outcome::Interim,
+    }
+}
+
+/// An error with `code` and `message`; `None` if it has both.
+fn mended_error(error: &Bytes) -> Option<Bytes> {
+    if error.len() > REWRITE_MAX {
+        return None;
+    }
+    let code =
+        json::member(error, "code").filter(|code| matches!(Key::read(code), Some(Key::Integer(_))));
+    let is_words = |text: &Bytes| text.starts_with(b"\"");
+    let message = json::member(error, "message").filter(is_words);
+    if code.is_some() && message.is_some() {
+        return None;
+    }
+    let said = json::member(error, "error").filter(is_words);
+    let own = is_words(error).then(|| error.clone());
+    let words =
+        message.or(said).or(own).unwrap_or_else(|| json::quote("the server gave no reason"));
+    let code = code.unwrap_or_else(|| Bytes::from(INTERNAL_ERROR.to_string()));
+    let parts: [&[u8]; 7] =
+        [br#"{"code":"#, &code, br#","message":"#, &words, br#","data":"#, error, b"}"];
+    Some(Bytes::from(parts.concat()))
+}
+
+/// A bare payload as the content of a tool result; `None` if it is a tool result already.
+fn wrapped_result(result: &Bytes) -> Option<Bytes> {
+    const KNOWN: [&str; 5] = ["content", "structuredContent", "task", "resultType", "toolResult"];
+    let known = || KNOWN.iter().any(|name| json::member(result, name).is_some());
+    if result.len() > REWRITE_MAX || (result.starts_with(b"{") && known()) {
+        return None;
+    }
+    let text = json::quote(&String::from_utf8_lossy(result));
+    let failed = json::member(result, "error").is_some();
+    let tail: &[u8] = if failed { br#"}],"isError":true}"# } else { br#"}],"isError":false}"# };
+    let parts: [&[u8]; 3] = [br#"{"content":[{"type":"text","text":"#, &text, tail];
+    Some(Bytes::from(parts.concat()))
+}

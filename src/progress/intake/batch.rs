@@ -1,0 +1,202 @@
+//! Several messages in one: an array of 2025-03-26, which may speak of requests on several streams, or
+//! several objects on one line.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::answer::RepairedAnswer;
+use super::server::Unread;
+use crate::progress::correlate::call::{CallId, Pending};
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict, Payload, StreamId};
+use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
+use crate::progress::{Filter, Origin};
+use crate::protocol::jsonrpc::{Framing, Kind, Message};
+use crate::protocol::mcp::Revision;
+
+/// What becomes of one element: its client's stream and what that gets, and how long it has to wait.
+struct Element {
+    stream: Option<StreamId>,
+    payload: Option<Payload>,
+    guard: Option<Guard>,
+    verdict: Verdict,
+    call: Option<CallId>,
+}
+
+impl Element {
+    fn withheld(call: Option<CallId>, reason: Reason) -> Self {
+        let verdict = Verdict::Withheld(reason);
+        Self { stream: None, payload: None, guard: None, verdict, call }
+    }
+}
+
+/// The elements that go on one stream.
+#[derive(Default)]
+struct Group {
+    stream: Option<StreamId>,
+    kept: Vec<Bytes>,
+    guards: Vec<Guard>,
+    verdicts: Vec<MessageVerdict>,
+}
+
+impl Filter {
+    /// Whether objects on one line are to be taken apart: their streams may be different ones.
+    pub(crate) fn is_split(&self, message: &Message) -> bool {
+        self.many && message.kind() == Kind::Opaque && message.elements().nth(1).is_some()
+    }
+
+    /// Several messages in one. Only 2025-03-26 knows arrays; to anyone else each goes alone.
+    pub(crate) fn several(&mut self, now: Instant, origin: Origin, message: &Message) {
+        if self.revision != Some(Revision::V2025_03_26) || message.kind() != Kind::Batch {
+            return self.one_by_one(now, origin, message);
+        }
+        let mut groups: Vec<Group> = Vec::new();
+        let mut untouched = true;
+        for element in message.elements() {
+            let element = &element;
+            self.messages += 1;
+            let number = self.messages;
+            let claims = self.claims_progress(element);
+            let place = claims.then(|| self.progress_place(origin, element)).flatten();
+            // Progress must keep its distance from the answers around it.
+            if claims && self.is_paced(place) {
+                let done = Repairs::from_iter([Repair::Batch]);
+                self.progress(now, origin, element, number, done);
+                untouched = false;
+                continue;
+            }
+            let judged = if claims {
+                self.progress_at_once(now, origin, element)
+            } else {
+                self.judge_element(now, origin, element)
+            };
+            untouched &= judged.verdict == Verdict::Forwarded;
+            let Some(payload) = judged.payload else {
+                self.record(number, judged.call, judged.verdict);
+                continue;
+            };
+            let stream = self.open_or_session_stream(judged.stream);
+            let place = groups.iter().position(|group| group.stream == stream);
+            let place = place.unwrap_or_else(|| {
+                groups.push(Group { stream, ..Group::default() });
+                groups.len() - 1
+            });
+            if let Some(group) = groups.get_mut(place) {
+                group.guards.extend(judged.guard);
+                group.kept.push(payload.to_bytes());
+                let (call, verdict) = (judged.call, judged.verdict);
+                group.verdicts.push(MessageVerdict { number, call, verdict });
+            }
+        }
+        self.send_groups(message, groups, untouched);
+    }
+
+    fn one_by_one(&mut self, now: Instant, origin: Origin, message: &Message) {
+        let mut elements = message.elements().peekable();
+        while let Some(mut element) = elements.next() {
+            // What the frame has besides goes with the last one.
+            if let (None, Framing::Within(frame)) = (elements.peek(), message.framing()) {
+                element = element.framed(Framing::Apart(Some(frame.clone())));
+            }
+            self.at_work = Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
+            self.judge(now, origin, &element, Repairs::from_iter([Repair::Batch]));
+        }
+    }
+
+    /// The array as it came, if all of it stays together; else what belongs together in one array.
+    fn send_groups(&mut self, message: &Message, groups: Vec<Group>, untouched: bool) {
+        let split = groups.len() > 1;
+        let last = groups.len().saturating_sub(1);
+        for (index, group) in groups.into_iter().enumerate() {
+            let Group { stream, mut kept, guards, mut verdicts } = group;
+            let payload = if untouched && !split {
+                Payload::of(message)
+            } else {
+                let text = match kept.pop() {
+                    Some(only) if split && kept.is_empty() => only,
+                    end => {
+                        kept.extend(end);
+                        Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat())
+                    }
+                };
+                // What the frame has besides goes with the last one.
+                let own = Payload::own(text);
+                if index == last { own.in_place_of(message.framing()) } else { own }
+            };
+            for judged in verdicts.iter_mut().filter(|_| split) {
+                judged.verdict = judged.verdict.with(Repair::Batch);
+            }
+            let kind = ItemKind::Other;
+            self.enqueue(stream, Item { order: 0, kind, payload, guards, verdicts });
+        }
+    }
+
+    fn judge_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
+        if element.kind() == Kind::Response {
+            let judged = self.judge_answer(now, origin, element, Repairs::default());
+            let RepairedAnswer { payload, guard, verdict, call, stream } = judged;
+            return Element { stream, payload, guard, verdict, call };
+        }
+        if self.policy.remap && !matches!(element.kind(), Kind::Request | Kind::Notification) {
+            return Element::withheld(None, Reason::Unknown);
+        }
+        let placed = self.placed(origin, element);
+        if element.kind() == Kind::Notification {
+            self.server_notification(now, element);
+            self.text_from_log(now, origin, element);
+        }
+        match placed {
+            Err(reason) => Element::withheld(None, reason),
+            Ok((stream, payload)) => {
+                let (payload, call) = (Some(payload), self.sole_call_on(origin));
+                Element { stream, payload, guard: None, verdict: Verdict::Forwarded, call }
+            }
+        }
+    }
+
+    /// The stream of the call that progress is about.
+    fn progress_place(&mut self, origin: Origin, element: &Message) -> Option<StreamId> {
+        let meant = self.many.then(|| self.stream_meant(origin, element, false)).flatten();
+        meant.or_else(|| self.fallback_stream(origin).ok().flatten())
+    }
+
+    /// Progress inside an array: there is no later moment for it.
+    fn progress_at_once(&mut self, now: Instant, origin: Origin, message: &Message) -> Element {
+        let (id, report) = match self.read_report(origin, message) {
+            Ok(found) => found,
+            Err(Unread::Withheld(call, reason)) => return Element::withheld(call, reason),
+            Err(Unread::NotTaken(id, about)) => {
+                let call = self.ledger.get(id);
+                let payload = call.map(|call| self.with_client_names(call, message, &about));
+                let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
+                return Element { stream, payload, guard: None, verdict, call: Some(id) };
+            }
+        };
+        // What waits would be written later and would have to say more.
+        while let Some(old) = self.ledger.get_mut(id).and_then(|call| call.pending.pop_front()) {
+            self.supersede(id, old, Reason::Superseded);
+        }
+        let call = self.ledger.get(id);
+        let stream = call.map(|call| call.stream);
+        let raw = call.and_then(|call| self.as_sent(call, message, &report));
+        let framing = message.framing().clone();
+        let pending = Pending {
+            message: None,
+            order: 0,
+            due: now,
+            thin: false,
+            raw,
+            framing,
+            report,
+            bytes: 0,
+        };
+        let rendered = self.render(now, id, &pending);
+        self.schedule(id);
+        match rendered {
+            Ok((payload, verdict)) => {
+                Element { stream, payload: Some(payload), guard: None, verdict, call: Some(id) }
+            }
+            Err(reason) => Element::withheld(Some(id), reason),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! What clients say: which calls open, and which are given up.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::progress::clients::Client;
+use crate::progress::correlate::call::{Call, CallId, MappedId, Opened, Outcome};
+use crate::progress::correlate::id_mapping::{is_plain, spliced, within};
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::gate::stream::{Payload, StreamId};
+use crate::progress::policy::ask::tool_of;
+use crate::progress::{Filter, FilterEvent, Mode, Pacing, clients};
+use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
+use crate::protocol::mcp::Revision;
+use crate::protocol::trace_context::TraceContext;
+use crate::protocol::{json, mcp};
+
+/// What is written of a call that is opened.
+pub(crate) struct CallDraft {
+    pub(crate) id: MappedId,
+    pub(crate) token: Option<MappedId>,
+    revision: Option<Revision>,
+    lacks_token: bool,
+    client: Option<Arc<Client>>,
+    trace: Option<Arc<TraceContext>>,
+    asks_for_task: bool,
+    about_task: Option<Key>,
+}
+
+impl Filter {
+    /// Takes a message of a client and answers with what the server is to get: the very bytes,
+    /// unless several clients share it. Then it may be empty: the server is to get nothing.
+    pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
+        self.at_work = None;
+        match message.kind() {
+            Kind::Request => return self.open_call(now, stream, message),
+            Kind::Notification => return self.client_notification(now, stream, message),
+            Kind::Batch => {
+                let elements = message.elements();
+                let sent = elements.map(|one| self.client_message(now, stream, &one));
+                let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
+                if !self.policy.remap {
+                    return self.as_asked(message);
+                }
+                let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
+                if sent.is_empty() {
+                    return Payload::default();
+                }
+                let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
+                return Bytes::from(text).into();
+            }
+            Kind::Opaque | Kind::Noise if self.policy.remap => {
+                return self.refuse_unreadable(stream, message);
+            }
+            // What we do not understand the server may: its answers are no orphans.
+            Kind::Opaque => self.ledger.overflowed = true,
+            Kind::Response | Kind::Noise => {}
+        }
+        message.raw().clone().into()
+    }
+
+    /// A message of a client that was too large to be held has passed. It wants no progress that
+    /// we could know of, but its answer is no orphan. Not where several clients share the server:
+    /// there it cannot pass as it came.
+    pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
+        match scan.kind() {
+            _ if self.policy.remap => return,
+            Kind::Request => {}
+            Kind::Notification | Kind::Response => return,
+            _ => return self.ledger.overflowed = true,
+        }
+        let (Some(key), Some(method)) = (scan.id(), scan.method()) else {
+            self.ledger.overflowed = true;
+            return;
+        };
+        let draft = CallDraft {
+            id: MappedId::same(key.to_json(), key),
+            token: None,
+            revision: None,
+            // It may have one: it was not read.
+            lacks_token: false,
+            client: None,
+            trace: self.trace_in(stream, &Bytes::new()),
+            asks_for_task: false,
+            about_task: None,
+        };
+        self.enter(now, stream, &method, None, draft);
+    }
+
+    fn open_call(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
+        let (Some(id), Some(key)) = (message.id(), message.id_key()) else {
+            if self.policy.remap {
+                return self.refuse_unreadable(stream, message);
+            }
+            self.ledger.overflowed = true;
+            return message.raw().clone().into();
+        };
+        if self.policy.remap && message.repeats_a_key() {
+            return self.refuse_unreadable(stream, message);
+        }
+        self.apply_pending_policy();
+        let params = message.params().unwrap_or_default();
+        let meta = json::member(&params, "_meta").unwrap_or_default();
+        let date = json::member(&meta, mcp::META_REVISION);
+        let method = message.method().unwrap_or_default().into_owned();
+        let is_tool_call = method == mcp::TOOLS_CALL;
+        let tool = tool_of(&method, &params);
+        let text = json::member(&meta, "progressToken");
+        let lacks_token = is_tool_call && text.is_none();
+        let token =
+            text.and_then(|text| self.policy.token_in(message, &params, tool.as_deref(), text));
+        let draft = CallDraft {
+            id: MappedId::same(id, key),
+            token,
+            revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
+            lacks_token,
+            client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
+            trace: self.trace_in(stream, &meta),
+            asks_for_task: json::member(&params, "task").is_some(),
+            about_task: method
+                .starts_with("tasks/")
+                .then(|| json::member(&params, "taskId"))
+                .flatten()
+                .and_then(|id| Key::read(&id)),
+        };
+        if method == mcp::INITIALIZE {
+            self.learn_client(stream, &params);
+        } else if method == mcp::SET_LEVEL {
+            self.client_sets_level();
+        }
+        if self.policy.remap {
+            return self.remapped(now, stream, message, &method, tool, draft);
+        }
+        self.enter(now, stream, &method, tool, draft);
+        self.as_asked(message)
+    }
+
+    /// A message with what its server must be asked for.
+    fn as_asked(&self, message: &Message) -> Payload {
+        self.policy.asked(message).unwrap_or_else(|| message.raw().clone()).into()
+    }
+
+    pub(crate) fn enter(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        method: &str,
+        tool: Option<String>,
+        draft: CallDraft,
+    ) -> Option<CallId> {
+        let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
+        // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
+        let own =
+            |name: MappedId| MappedId { client: Bytes::copy_from_slice(&name.client), ..name };
+        let token = draft.token.as_ref();
+        let copy = self.policy.copy_of(method, tool.as_deref(), token);
+        let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
+        let shadow = self.part == crate::progress::correlate::session_split::FilterRole::Session;
+        let id = self.ledger.open(Call {
+            shadow,
+            stream,
+            policy: Arc::clone(self.policy.now()),
+            paired: None,
+            id: own(draft.id),
+            token: draft.token.map(own),
+            method: method.into(),
+            tool,
+            revision: draft.revision,
+            lacks_token: draft.lacks_token,
+            client: draft.client,
+            trace: draft.trace,
+            opened: now,
+            asks_for_task: draft.asks_for_task,
+            task: None,
+            about_task: draft.about_task,
+            meter: crate::progress::gate::meter::Meter::default(),
+            pending: crate::progress::correlate::call::PendingQueue::default(),
+            sent_at: None,
+            first_sent: None,
+            silence: (Duration::ZERO, now),
+            last_sent: None,
+            last_heartbeat: None,
+            last_message: None,
+            joined: None,
+            server_spoke: false,
+            has_protocol_value: false,
+            text_counter: None,
+            figured: false,
+            last_of: None,
+            bare_results: false,
+            wake: None,
+            expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
+            account: crate::progress::CallStats::default(),
+            error_code: None,
+        })?;
+        if let Some(copy) = copy {
+            self.ledger.learn(&copy, id);
+        }
+        if !shadow {
+            self.events.push_back(FilterEvent::Opened(id));
+        }
+        self.schedule(id);
+        Some(id)
+    }
+
+    /// A request that is open.
+    pub fn opened(&self, id: CallId) -> Option<Opened<'_>> {
+        let call = self.ledger.get(id)?;
+        Some(Opened {
+            call: id,
+            method: &call.method,
+            tool: call.tool.as_deref(),
+            id: &call.id.client,
+            token: call.token.as_ref().map(|token| &token.client),
+            client: call.client.as_ref().or(self.client.as_ref()),
+            opened: call.opened,
+        })
+    }
+
+    /// Learns from `initialize` who the client is.
+    fn learn_client(&mut self, stream: StreamId, params: &Bytes) {
+        let info = json::member(params, "clientInfo").unwrap_or_default();
+        let (name, version) = name_and_version(&info);
+        // Where several clients share the server, each would speak for all.
+        if !self.policy.remap {
+            self.client = Client::new(&name, &version).map(Arc::new);
+        }
+        if self.policy.spare_known_clients
+            && clients::is_orderly(&name, &version)
+            && let Some(stream) = self.streams.get_mut(&stream)
+        {
+            stream.pacing = Pacing::IMMEDIATE;
+        }
+    }
+
+    /// Who the client of a request is, if that says so itself, as from 2026-07-28 on.
+    fn client_in(&self, meta: &Bytes) -> Option<Arc<Client>> {
+        let (name, version) = name_and_version(&json::member(meta, mcp::META_CLIENT)?);
+        let client = Client::new(&name, &version)?;
+        let known = self.client.as_ref().filter(|known| ***known == client);
+        Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
+    }
+
+    /// What the client says on a stream from now on belongs to this trace, but for requests that say
+    /// themselves to which they belong.
+    pub fn traced(&mut self, stream: StreamId, trace: Option<TraceContext>) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.trace = trace.map(Arc::new);
+        }
+    }
+
+    /// Which trace a request belongs to.
+    fn trace_in(&self, stream: StreamId, meta: &Bytes) -> Option<Arc<TraceContext>> {
+        let member = |name| json::member(meta, name);
+        let words = |text: Bytes| json::words(&text).map(|words| words.into_owned());
+        let (parent, state) = mcp::META_TRACE;
+        let own = member(parent).and_then(words).and_then(|parent| {
+            let state = member(state).and_then(words);
+            TraceContext::read(parent.as_bytes(), state.as_deref().map(str::as_bytes))
+        });
+        let around = || self.streams.get(&stream).and_then(|stream| stream.trace.clone());
+        own.map(Arc::new).or_else(around)
+    }
+
+    /// Who the client is, if it has said so for all of its requests.
+    pub fn client(&self) -> Option<&Arc<Client>> {
+        self.client.as_ref()
+    }
+
+    /// Says who the client is where this filter did not see it.
+    pub fn speaks_with(&mut self, client: Option<Arc<Client>>) {
+        self.client = client.or_else(|| self.client.take());
+    }
+
+    fn client_notification(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+    ) -> Payload {
+        let untouched: Payload = message.raw().clone().into();
+        let method = message.method();
+        if method.as_deref() != Some(mcp::CANCELLED) {
+            if method.as_deref() == Some(mcp::INITIALIZED) {
+                self.ask_for_logs();
+            }
+            return untouched;
+        }
+        let params = message.params().unwrap_or_default();
+        // To a server that several clients share it could mean another one's request.
+        let unknown = if self.policy.remap { Payload::default() } else { untouched.clone() };
+        let Some(text) = json::member(&params, "requestId") else { return unknown };
+        let Some(id) = Key::read(&text) else { return unknown };
+        let Some(call) = self.client_call(stream, &id) else {
+            let found = self.streams.get_mut(&stream).map(|stream| stream.purge(&id));
+            for judged in found.unwrap_or_default() {
+                self.record(judged.number, judged.call, judged.verdict);
+            }
+            return unknown;
+        };
+        let remaps = self.policy.remap;
+        let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
+        let known = self.ledger.get(call).map(|call| call.id.server.to_json());
+        if remaps && place.is_none() {
+            // Its server may read another id than we do.
+            self.send_cancelled(call, "the client has cancelled it");
+        }
+        // A client must not cancel `initialize`; if it does, that changes nothing.
+        if self.ledger.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
+            self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
+        }
+        match (place, known) {
+            (Some(place), Some(known)) => spliced(message, vec![(place, known)]).to_bytes().into(),
+            _ => unknown,
+        }
+    }
+
+    /// Tells the server that nobody waits for a call any more.
+    pub(crate) fn send_cancelled(&mut self, call: CallId, reason: &str) {
+        let Some(call) = self.ledger.get(call) else { return };
+        let id = call.id.server.to_json();
+        let reason = json::quote(reason);
+        let mut text =
+            br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#
+                .to_vec();
+        text.extend_from_slice(&id);
+        text.extend_from_slice(br#","reason":"#);
+        text.extend_from_slice(&reason);
+        text.extend_from_slice(b"}}");
+        self.to_server.push_back(Bytes::from(text).into());
+    }
+}
+
+/// What an `Implementation` calls itself.
+fn name_and_version(info: &Bytes) -> (String, String) {
+    let text = |key: &str| {
+        let text = json::member(info, key).unwrap_or_default();
+        json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
+    };
+    (text("name"), text("version"))
+}

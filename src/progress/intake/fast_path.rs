@@ -1,0 +1,240 @@
+//! Progress as the specification has it, on the stream of its own request: the usual case, and told
+//! apart from every other at a glance.
+//!
+//! What is not certain here is left to the long way, which says the same of it (a property test holds
+//! the two together). Nothing is built: the server's bytes go on as they are.
+
+use std::time::Instant;
+
+use crate::progress::correlate::call::{Call, LastSent};
+use crate::progress::gate::stream::{StreamId, StreamKind};
+use crate::progress::policy::{Coalesce, Messages};
+use crate::progress::verdict::Verdict;
+use crate::progress::{Filter, Mode, Pacing};
+use crate::protocol::{json, mcp};
+
+/// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
+const LENGTH_MAX: usize = 4 << 10;
+
+/// One notification, in parts of its text.
+#[derive(Debug, Default)]
+struct Plain<'a> {
+    token: &'a [u8],
+    progress: f64,
+    total: Option<(&'a [u8], f64)>,
+    message: Option<&'a [u8]>,
+}
+
+impl Filter {
+    /// Takes a message of the server that came on `stream`, if it is progress that may go on as it
+    /// is, at once; false if it is anything else, and then nothing has happened.
+    pub fn plain_progress(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
+        if !self.goes_straight(stream) {
+            return false;
+        }
+        let Some(plain) = Plain::read(text) else { return false };
+        let Some((id, call)) = self.ledger.sole_mut() else { return false };
+        let policy = call.policy.of(call.tool.as_deref());
+        let ready = call.stream == stream
+            && call.is_quiet()
+            && call.policy.coalesce == Coalesce::Repaired
+            && policy.messages == Messages::Replace
+            && policy.scale.is_none()
+            && policy.has_standard()
+            && call.token.as_ref().is_some_and(|token| token.is_just(plain.token))
+            && &*call.method != mcp::LISTEN;
+        if !ready || !call.meter.rise(plain.progress, plain.total) {
+            return false;
+        }
+        call.note_plain(now, &plain);
+        let is_unplanned = call.wake.is_none();
+        self.received_at = Some(now);
+        self.messages += 1;
+        let number = self.messages;
+        self.record(number, Some(id), Verdict::Forwarded);
+        // A beat that is put off is looked at when it would have been due.
+        if is_unplanned {
+            self.schedule(id);
+        }
+        true
+    }
+
+    /// Whether anything on this stream may go on without waiting for something else.
+    fn goes_straight(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| {
+            stream.kind == StreamKind::Exchange
+                && stream.pacing == Pacing::IMMEDIATE
+                && stream.queue.is_empty()
+                && !stream.replays
+                && stream.midway.is_none()
+        }) && self.policy.mode != Mode::Observe
+            && !self.policy.remap
+            && !self.client_is_slow
+            && self.large_messages.is_empty()
+    }
+}
+
+impl Call {
+    /// Whether nothing of it waits, and its server has not said its last word.
+    fn is_quiet(&self) -> bool {
+        self.pending.first().is_none() && self.last_of.is_none() && self.task.is_none()
+    }
+
+    fn note_plain(&mut self, now: Instant, plain: &Plain<'_>) {
+        self.account.received += 1;
+        self.server_spoke = true;
+        self.has_protocol_value = true;
+        self.figured = true;
+        self.note_sent(now);
+        let said = LastSent {
+            value: Some(plain.progress),
+            total: plain.total.map(|(_, value)| value),
+            message: plain.message.map(bytes::Bytes::copy_from_slice),
+        };
+        self.remember(said, now);
+    }
+}
+
+/// A reader that knows one shape and gives up on any other.
+struct Reader<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        self.at = json::skip_space(self.text, self.at);
+        let byte = *self.text.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        (self.byte()? == byte).then_some(())
+    }
+
+    /// A string with its quotes, all of which any parser reads in the same way.
+    fn string(&mut self) -> Option<&'a [u8]> {
+        self.expect(b'"')?;
+        let start = self.at - 1;
+        loop {
+            let rest = self.text.get(self.at..)?;
+            let length = memchr::memchr2(b'"', b'\\', rest)?;
+            if rest[..length].iter().any(|byte| *byte < b' ') {
+                return None;
+            }
+            self.at += length + 1;
+            match rest[length] {
+                b'"' => return Some(&self.text[start..self.at]),
+                b'\\' => match self.text.get(self.at)? {
+                    b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
+                    _ => return None,
+                },
+                _ => return None,
+            }
+        }
+    }
+
+    fn number(&mut self) -> Option<&'a [u8]> {
+        self.at = json::skip_space(self.text, self.at);
+        let start = self.at;
+        let digits = |reader: &mut Self| {
+            let rest = &reader.text[reader.at..];
+            let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            reader.at += count;
+            (count > 0).then_some(count)
+        };
+        if self.text.get(self.at) == Some(&b'-') {
+            self.at += 1;
+        }
+        let zero = self.text.get(self.at) == Some(&b'0');
+        let count = digits(self)?;
+        if zero && count > 1 {
+            return None;
+        }
+        if self.text.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            digits(self)?;
+        }
+        // A power is left to the long way.
+        if matches!(self.text.get(self.at), Some(b'e' | b'E')) {
+            return None;
+        }
+        Some(&self.text[start..self.at])
+    }
+
+    /// The members of an object, each taken by `member`, which refuses what it does not know.
+    fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
+        self.expect(b'{')?;
+        loop {
+            let key = self.string()?;
+            self.expect(b':')?;
+            member(self, key)?;
+            match self.byte()? {
+                b',' => {}
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+}
+
+fn finite(value: &f64) -> bool {
+    value.is_finite()
+}
+
+/// Puts what is there for the first time; a second time is a fault.
+fn once<'a>(place: &mut Option<&'a [u8]>, found: &'a [u8]) -> Option<()> {
+    place.replace(found).is_none().then_some(())
+}
+
+impl<'a> Plain<'a> {
+    fn read(text: &'a [u8]) -> Option<Self> {
+        if text.len() > LENGTH_MAX || std::str::from_utf8(text).is_err() {
+            return None;
+        }
+        let mut reader = Reader { text, at: 0 };
+        let (mut version, mut method, mut params) = (None, None, None);
+        reader.object(|reader, key| match key {
+            br#""jsonrpc""# => once(&mut version, reader.string()?),
+            br#""method""# => {
+                let name = reader.string()?;
+                // Of anything else no more is read.
+                (name == br#""notifications/progress""#).then_some(())?;
+                once(&mut method, name)
+            }
+            br#""params""# if params.is_none() => {
+                params = Some(Self::params(reader)?);
+                Some(())
+            }
+            _ => None,
+        })?;
+        method?;
+        let whole = json::skip_space(text, reader.at) == text.len();
+        params.filter(|_| whole && version == Some(br#""2.0""#))
+    }
+
+    fn params(reader: &mut Reader<'a>) -> Option<Self> {
+        let (mut token, mut progress, mut total, mut message) = (None, None, None, None);
+        reader.object(|reader, key| match key {
+            br#""progressToken""# => {
+                reader.at = json::skip_space(reader.text, reader.at);
+                let found = match reader.text.get(reader.at)? {
+                    b'"' => reader.string()?,
+                    _ => reader.number()?,
+                };
+                once(&mut token, found)
+            }
+            br#""progress""# => once(&mut progress, reader.number()?),
+            br#""total""# => once(&mut total, reader.number()?),
+            br#""message""# => once(&mut message, reader.string()?),
+            _ => None,
+        })?;
+        let value = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok().filter(finite);
+        let total = match total {
+            Some(text) => Some((text, value(text)?)),
+            None => None,
+        };
+        Some(Self { token: token?, progress: value(progress?)?, total, message })
+    }
+}

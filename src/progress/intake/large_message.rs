@@ -1,0 +1,235 @@
+//! Messages of the server that are too large to be held: judged by what their envelope shows while
+//! they pass (rule G5).
+//!
+//! On a wire that many streams share the first piece has to show whom the message is for: it cannot be
+//! taken back. A shell that cannot tell keeps the message apart ([`Filter::answered_apart`]), and where
+//! different clients share the server it always does.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::session_split;
+use crate::progress::gate::stream::{Fragment, Item, ItemKind};
+use crate::progress::verdict::{Reason, Verdict};
+use crate::progress::{
+    Disposition, Filter, LargeDisposition, LargeMessage, Mode, Origin, Outcome, StreamId,
+};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Kind, Scan};
+
+impl Filter {
+    /// The first piece of a message that is too large to be held, and where in it the message's own
+    /// text is: the rest is its frame.
+    pub fn server_passing(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        head: Bytes,
+        text: Range<usize>,
+    ) -> Disposition {
+        self.received_at = Some(now);
+        self.messages += 1;
+        let mut scan = Scan::default();
+        scan.feed(&head[text.clone()]);
+        let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
+        let fate = match scan.kind() {
+            _ if self.policy.remap => LargeDisposition::Withhold(Reason::TooLong),
+            _ if self.policy.mode == Mode::Observe => LargeDisposition::Forward,
+            Kind::Noise | Kind::Opaque if !may_be_message(&head[text.clone()]) => {
+                LargeDisposition::Noise
+            }
+            // A member that stands behind the large one is not known yet; `id` alone tells nothing.
+            Kind::Notification if claimed => LargeDisposition::Withhold(Reason::TooLong),
+            _ => LargeDisposition::Forward,
+        };
+        let stream = self.fallback_stream(origin).ok().flatten();
+        let number = self.messages;
+        let passing =
+            LargeMessage { number, scan, fate, stream, call: None, answers: None, known: false };
+        self.large_messages.insert(source(origin), passing);
+        self.note_large_answer(origin, false);
+        self.forward_piece(now, origin, head, false)
+    }
+
+    /// Another piece of it.
+    pub fn server_piece(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        piece: Bytes,
+        text: Range<usize>,
+    ) -> Disposition {
+        self.received_at = Some(now);
+        if let Some(passing) = self.large_messages.get_mut(&source(origin))
+            && !passing.known
+        {
+            passing.scan.feed(&piece[text]);
+            self.note_large_answer(origin, true);
+        }
+        self.forward_piece(now, origin, piece, false)
+    }
+
+    /// It is over.
+    pub fn server_passed(&mut self, now: Instant, origin: Origin) {
+        self.forward_piece(now, origin, Bytes::new(), true);
+        let Some(passing) = self.large_messages.remove(&source(origin)) else { return };
+        let verdict = match passing.fate {
+            LargeDisposition::Forward => Verdict::Forwarded,
+            LargeDisposition::Withhold(reason) => Verdict::Withheld(reason),
+            LargeDisposition::Noise => Verdict::Withheld(Reason::Noise),
+        };
+        self.record(passing.number, passing.call, verdict);
+        if let (LargeDisposition::Withhold(_), Some(call)) = (passing.fate, passing.call) {
+            let why = "the server's answer is too large to be passed on";
+            self.answer_with_error(now, call, why, None, Outcome::Error);
+        }
+    }
+
+    /// Takes the answer to the server's request `id`, which the shell keeps apart because it is too
+    /// large: the stream on which the client is to be given it, and the id it is to have there in the
+    /// place of the one it came with ([`Scan::id_place`]). Its call is over, and what waits of its
+    /// progress is to be written before it. `None` if it answers no open call, or its stream has
+    /// closed: then it is to be dropped.
+    pub fn answered_apart(&mut self, now: Instant, id: &Key) -> Option<(StreamId, Bytes)> {
+        self.received_at = Some(now);
+        self.messages += 1;
+        let number = self.messages;
+        let Some(call) = self.ledger.answered_by(id) else {
+            self.record(number, None, Verdict::Withheld(self.why_orphan(id)));
+            return None;
+        };
+        let answered = self.ledger.get(call)?;
+        let (stream, name) =
+            (self.open_or_session_stream(Some(answered.stream)), answered.id.client.clone());
+        self.end_call(now, call, Tomb::Answered, Outcome::Result);
+        let verdict = stream.map_or(Verdict::Withheld(Reason::Gone), |_| Verdict::Forwarded);
+        self.record(number, Some(call), verdict);
+        stream.map(|stream| (stream, name))
+    }
+
+    /// Whether a large message that came on another upstream stream is passing to the same client: more
+    /// of the one that passes on this would only wait, so it is not to be read until then.
+    pub fn must_wait(&self, origin: Origin) -> bool {
+        let Some(own) = self.large_messages.get(&source(origin)) else { return false };
+        let others = self.large_messages.values().filter(|other| other.number < own.number);
+        let passes = |one: &LargeMessage| one.fate == LargeDisposition::Forward;
+        passes(own) && others.into_iter().any(|other| passes(other) && other.stream == own.stream)
+    }
+
+    /// Its end did not come. Nobody can read an answer that broke off: its request is answered with an
+    /// error that says `why`, unless only the end of its line is missing.
+    pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {
+        let passing = self.large_messages.get_mut(&source(origin));
+        if let Some(passing) = passing.filter(|passing| passing.scan.is_whole()) {
+            passing.answers = None;
+        }
+        self.break_off(now, origin, why, None);
+    }
+
+    /// Ends passing messages that will never be whole.
+    pub(crate) fn break_off_large(&mut self, now: Instant, why: &str, status: Option<u16>) {
+        let sources: Vec<Option<StreamId>> = self.large_messages.keys().copied().collect();
+        for source in sources {
+            self.break_off(now, source.map_or(Origin::Shared, Origin::Stream), why, status);
+        }
+    }
+
+    fn break_off(&mut self, now: Instant, origin: Origin, why: &str, status: Option<u16>) {
+        self.forward_piece(now, origin, Bytes::from_static(b"\n"), false);
+        let passing = self.large_messages.get_mut(&source(origin));
+        let asked = passing.and_then(|passing| passing.answers.take());
+        self.server_passed(now, origin);
+        if let Some((stream, id)) = asked.filter(|_| !self.left) {
+            self.refuse(stream, &id, why, status);
+        }
+    }
+
+    /// Once the id of a passing answer is known, its call says nothing more.
+    fn note_large_answer(&mut self, origin: Origin, begun: bool) {
+        let sole = self.sole_call_on(origin);
+        let Some(passing) = self.large_messages.get_mut(&source(origin)) else { return };
+        if passing.call.is_none() && passing.scan.kind() == Kind::Response {
+            // It passes as it is, but a client may accept its id in another spelling too.
+            // On the stream of a single request an answer is for that one, and no more need be read.
+            let answered = passing.scan.id().and_then(|id| self.ledger.answered_by(&id));
+            passing.call = answered.or(sole);
+            passing.known = sole.is_some();
+            // What has been passed on cannot be taken back to another stream.
+            if let Some(call) =
+                passing.call.and_then(|call| self.ledger.get(call)).filter(|_| !begun)
+            {
+                passing.stream = Some(call.stream);
+            }
+        }
+    }
+
+    fn forward_piece(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        piece: Bytes,
+        end: bool,
+    ) -> Disposition {
+        let Some(passing) = self.large_messages.get(&source(origin)) else {
+            return Disposition::Consumed;
+        };
+        if passing.fate == LargeDisposition::Noise {
+            return Disposition::NotAMessage(piece);
+        }
+        if passing.fate != LargeDisposition::Forward {
+            return Disposition::Consumed;
+        }
+        let (stream, number) = (passing.stream, passing.number);
+        // Until the id is known it may answer any call that was notified of late (rule G5).
+        let guards = match (passing.call, passing.scan.kind()) {
+            (_, Kind::Request | Kind::Notification) => Vec::new(),
+            (Some(call), _) => vec![self.guard_of(call)],
+            (None, _) => self.ledger.iter().map(|(id, _)| self.guard_of(id)).collect(),
+        };
+        if let Some(call) = passing.call
+            && let Some(answered) = self.ledger.get(call)
+        {
+            let asked = (answered.stream, answered.id.client.clone());
+            self.end_call(now, call, Tomb::Answered, Outcome::Result);
+            if let Some(passing) = self.large_messages.get_mut(&source(origin)) {
+                passing.answers = Some(asked);
+            }
+        }
+        if self.policy.mode == Mode::Observe {
+            let part = if end { Fragment::End } else { Fragment::Piece };
+            let stream = if self.part == session_split::FilterRole::Whole {
+                stream
+            } else {
+                self.session_stream
+            };
+            self.observe(stream, piece.into(), part);
+            return Disposition::Consumed;
+        }
+        let kind = ItemKind::Piece { of: number, end };
+        let item = Item { order: 0, kind, payload: piece.into(), guards, verdicts: Vec::new() };
+        self.enqueue(stream, item);
+        Disposition::Consumed
+    }
+}
+
+/// The upstream stream that a message passes on; none for the only wire.
+fn source(origin: Origin) -> Option<StreamId> {
+    match origin {
+        Origin::Shared => None,
+        Origin::Stream(id) => Some(id),
+    }
+}
+
+/// Whether a large text that has shown no member of an envelope yet, or is an array, may be one or
+/// several messages all the same.
+fn may_be_message(head: &[u8]) -> bool {
+    let start = json::skip_space(head, 0);
+    let inside = match head.get(start) {
+        Some(b'[') => json::skip_space(head, start + 1),
+        _ => start,
+    };
+    head.get(inside) == Some(&b'{') && memchr::memmem::find(head, b"\"jsonrpc\"").is_some()
+}

@@ -1,0 +1,114 @@
+//! `mode = "observe"`: every message goes on as it came, each to the stream that it belongs to; the
+//! rest is worked out for the record only.
+
+use crate::progress::correlate::id_mapping::spliced;
+use crate::progress::correlate::place::Placed;
+use crate::progress::correlate::session_split;
+use crate::progress::gate::stream::{Fragment, Item, Payload, StreamId, StreamKind, Transmit};
+use crate::progress::verdict::Reason;
+use crate::progress::{Filter, Mode, Origin, transmit};
+use crate::protocol::jsonrpc::{Kind, Message};
+
+impl Filter {
+    /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.
+    pub(crate) fn observed(&mut self, origin: Origin, message: &Message) -> bool {
+        if self.part != session_split::FilterRole::Whole || !self.many && !self.pairs {
+            return self.observe(self.session_stream, Payload::of(message), Fragment::Whole);
+        }
+        if message.kind() != Kind::Batch && !self.is_split(message) {
+            let Ok((stream, payload)) = self.observed_place(origin, message) else { return true };
+            return self.observe(stream, payload, Fragment::Whole);
+        }
+        let elements = message.elements().map(|element| self.observed_place(origin, &element));
+        let placed: Vec<Placed> = elements.collect();
+        let first = placed.first().and_then(|one| one.as_ref().ok()).map(|(stream, _)| *stream);
+        let together = |one: &Placed| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
+        if let Some(stream) = first
+            && !self.policy.remap
+            && placed.iter().all(together)
+        {
+            return self.observe(stream, Payload::of(message), Fragment::Whole);
+        }
+        for (stream, payload) in placed.into_iter().flatten() {
+            self.observe(stream, payload, Fragment::Whole);
+        }
+        true
+    }
+
+    /// Puts what a client gets on its stream.
+    pub(crate) fn observe(
+        &mut self,
+        stream: Option<StreamId>,
+        payload: Payload,
+        part: Fragment,
+    ) -> bool {
+        let open = self.open_or_session_stream(stream).and_then(|id| self.streams.get_mut(&id));
+        let Some(stream) = open else { return false };
+        stream.observed.push_back(Transmit { payload, part });
+        true
+    }
+
+    /// Puts a message of ours on a stream. One HTTP request needs its answer in any mode.
+    pub(crate) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
+        let kind = self.streams.get(&stream).map(|stream| stream.kind);
+        let needed = kind == Some(StreamKind::Exchange) || self.policy.remap;
+        if self.policy.mode == Mode::Observe
+            && self.part == session_split::FilterRole::Whole
+            && needed
+        {
+            let Transmit { payload, part } = transmit(item);
+            self.observe(Some(stream), payload, part);
+            return;
+        }
+        self.enqueue(Some(stream), item);
+    }
+
+    fn observed_place(&mut self, origin: Origin, message: &Message) -> Placed {
+        match message.kind() {
+            Kind::Response => self.observed_answer(origin, message),
+            Kind::Notification => match self.observed_progress(origin, message) {
+                Some(placed) => placed,
+                None => self.placed(origin, message),
+            },
+            Kind::Request => self.placed(origin, message),
+            Kind::Noise => Err(Reason::Noise),
+            _ if self.policy.remap => Err(Reason::Unknown),
+            _ => self.placed(origin, message),
+        }
+    }
+
+    fn observed_answer(&self, origin: Origin, message: &Message) -> Placed {
+        let answered = message.id_key().and_then(|key| self.answered_on(origin, &key));
+        let Some(id) = answered else {
+            // Where clients share the server it could be another one's.
+            return if self.policy.remap {
+                Err(Reason::OrphanAnswer)
+            } else {
+                self.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
+            };
+        };
+        let stream = self.ledger.get(id).map(|call| call.stream);
+        let names = if self.policy.remap { self.restored_names(id, message) } else { Vec::new() };
+        Ok((stream, spliced(message, names)))
+    }
+
+    /// Where progress goes; `None` if it is none, or of a call that is not known.
+    fn observed_progress(&mut self, origin: Origin, message: &Message) -> Option<Placed> {
+        if !self.claims_progress(message) {
+            return None;
+        }
+        let (policies, method) = (self.policy.clone(), message.method()?);
+        let mut why = Reason::Unreadable;
+        for (_, report) in policies.reports(&method, message) {
+            match self.attribute(&report.about, origin) {
+                Ok((id, _)) => {
+                    let call = self.ledger.get(id)?;
+                    let payload = self.with_client_names(call, message, &report.about);
+                    return Some(Ok((Some(call.stream), payload)));
+                }
+                Err(reason) => why = reason,
+            }
+        }
+        policies.remap.then_some(Err(why))
+    }
+}

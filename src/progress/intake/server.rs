@@ -1,0 +1,407 @@
+//! What the server says: each message judged and put where it belongs.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::progress::correlate::call::{CallId, Pending};
+use crate::progress::correlate::place::Placed;
+use crate::progress::dialect::{About, Dialect, Fields, Report};
+use crate::progress::gate::notification;
+use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict, Payload};
+use crate::progress::policy::{Coalesce, Scale};
+use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
+use crate::progress::{Disposition, Filter, Mode, Origin};
+use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
+use crate::protocol::{json, mcp};
+
+/// Positions in a line of text at which an answer is searched.
+const BRACES_MAX: usize = 16;
+
+/// Why nothing comes of a message that a dialect claims.
+pub(crate) enum Unread {
+    /// The client does not get it.
+    Withheld(Option<CallId>, Reason),
+    /// It is about a call of a tool that does not go by this dialect: to it the message means nothing.
+    NotTaken(CallId, Box<About>),
+}
+
+/// What a report came in.
+#[derive(Debug, Default)]
+pub(crate) struct Arrived {
+    /// Its number, unless it has its verdict already.
+    pub(crate) number: Option<u64>,
+    /// The message as the client may be told it, if it needs no repair.
+    pub(crate) raw: Option<Payload>,
+    pub(crate) framing: Framing,
+    /// Its length.
+    pub(crate) bytes: usize,
+}
+
+impl Filter {
+    /// Takes a message of the server.
+    pub fn server_message(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Disposition {
+        if self.is_of_another_filter(message) {
+            self.received_at = Some(now);
+            return Disposition::NotMine;
+        }
+        self.server_message_here(now, origin, message)
+    }
+
+    /// Takes a message of the server that no other filter of the session knows of.
+    pub fn server_message_here(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Disposition {
+        self.received_at = Some(now);
+        self.at_work = Some((self.fallback_stream(origin).ok().flatten(), message.clone()));
+        if self.policy.mode == Mode::Observe && self.observed(origin, message) {
+            self.at_work = None;
+        }
+        let fate = match self.answer_behind_text(message) {
+            Some((text, answer)) => {
+                self.judge(now, origin, &Message::parse(text.clone()), Repairs::default());
+                self.judge(now, origin, &answer, Repairs::default());
+                Disposition::NotAMessage(text)
+            }
+            None => self.judge(now, origin, message, Repairs::default()),
+        };
+        self.at_work = None;
+        if self.policy.mode == Mode::Observe && !self.many { Disposition::Consumed } else { fate }
+    }
+
+    pub(crate) fn judge(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        done: Repairs,
+    ) -> Disposition {
+        if message.kind() == Kind::Batch || self.is_split(message) {
+            self.several(now, origin, message);
+            return Disposition::Consumed;
+        }
+        self.messages += 1;
+        let number = self.messages;
+        match message.kind() {
+            Kind::Noise => {
+                self.record(number, None, Verdict::Withheld(Reason::Noise));
+                self.text_from_stdout(now, origin, message.raw());
+                return Disposition::NotAMessage(message.raw().clone());
+            }
+            Kind::Response => self.answer(now, origin, message, number, done),
+            Kind::Notification if self.claims_progress(message) => {
+                self.progress(now, origin, message, number, done);
+            }
+            Kind::Notification => {
+                // What this ends is known until then.
+                let about = self.sole_call_on(origin);
+                let placed = self.placed(origin, message);
+                self.server_notification(now, message);
+                self.forward(placed, (number, about), ItemKind::Other, done);
+                self.text_from_log(now, origin, message);
+            }
+            Kind::Request => {
+                let placed = self.placed(origin, message);
+                let about = self.sole_call_on(origin);
+                self.forward(placed, (number, about), ItemKind::Request, done);
+            }
+            Kind::Opaque | Kind::Batch if self.policy.remap => {
+                // Whose it is and what it says of others cannot be told.
+                self.record(number, None, Verdict::Withheld(Reason::Unknown));
+            }
+            Kind::Opaque | Kind::Batch => {
+                self.retire_seen_answers(now, message);
+                self.forward(self.placed(origin, message), (number, None), ItemKind::Other, done);
+            }
+        }
+        Disposition::Consumed
+    }
+
+    /// An answer to an open call that stands behind text on one line: a server that prints dots
+    /// without ending the line. Anything else behind text may be a server's note of what it heard.
+    fn answer_behind_text(&self, message: &Message) -> Option<(Bytes, Message)> {
+        let raw = message.raw();
+        if message.kind() != Kind::Noise || self.policy.mode == Mode::Observe {
+            return None;
+        }
+        let braces = memchr::memchr_iter(b'{', raw).take(BRACES_MAX);
+        braces.filter(|at| *at > 0).find_map(|at| {
+            let tail = Message::parse(raw.slice(at..));
+            let open = tail.kind() == Kind::Response && tail.is_strict();
+            let call = tail.id_key().filter(|_| open).and_then(|id| self.ledger.by_id(&id))?;
+            self.ledger.get(call).map(|_| (raw.slice(..at), tail))
+        })
+    }
+
+    /// Whether a notification is what some dialect calls progress.
+    pub(crate) fn claims_progress(&self, message: &Message) -> bool {
+        message.kind() == Kind::Notification
+            && message.method().is_some_and(|method| self.policy.claims(&method))
+    }
+
+    /// Passes on what is neither progress nor an answer.
+    fn forward(
+        &mut self,
+        placed: Placed,
+        (number, call): (u64, Option<CallId>),
+        kind: ItemKind,
+        done: Repairs,
+    ) {
+        let (stream, payload) = match placed {
+            Ok(found) => found,
+            Err(reason) => return self.record(number, call, Verdict::Withheld(reason)),
+        };
+        let verdict = if done.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(done) };
+        let verdicts = vec![MessageVerdict { number, call, verdict }];
+        self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });
+    }
+
+    /// Notifications that tell of calls without being progress.
+    pub(crate) fn server_notification(&mut self, now: Instant, message: &Message) {
+        let Some(method) = message.method() else { return };
+        if method == mcp::TASK_STATUS {
+            let params = message.params().unwrap_or_default();
+            self.note_task(now, &params);
+        } else if method == mcp::CANCELLED {
+            // Up to 2025-11-25 a server cancels its own requests; from 2026-07-28 on it can only end
+            // a client's `subscriptions/listen`.
+            let params = message.params().unwrap_or_default();
+            let call = json::member(&params, "requestId")
+                .and_then(|id| Key::read(&id))
+                .and_then(|id| self.ledger.by_id(&id));
+            if let Some(call) = call
+                && self.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
+            {
+                self.end_call(
+                    now,
+                    call,
+                    crate::progress::correlate::ledger::Tomb::Ended,
+                    crate::progress::Outcome::Cancelled,
+                );
+            }
+        }
+    }
+
+    /// Reads a report and finds its call; `Err` says what becomes of the message instead.
+    pub(crate) fn read_report(
+        &mut self,
+        origin: Origin,
+        message: &Message,
+    ) -> Result<(CallId, Report), Unread> {
+        let policies = self.policy.clone();
+        let method = message.method().unwrap_or_default();
+        let mut found = Err(Unread::Withheld(None, Reason::Unreadable));
+        for (dialect, report) in policies.reports(&method, message) {
+            let here = self.taken(origin, dialect, report);
+            if here.is_ok() || matches!(found, Err(Unread::Withheld(_, Reason::Unreadable))) {
+                found = here.map(|meant| (dialect, meant));
+            }
+            if found.is_ok() {
+                break;
+            }
+        }
+        let (dialect, (id, mended, mut report)) = found?;
+        self.rebind_stream(origin, id);
+        let Some(call) = self.ledger.get_mut(id) else {
+            return Err(Unread::Withheld(None, Reason::Unknown));
+        };
+        call.account.received += 1;
+        call.server_spoke = true;
+        call.figured |= report.figure.is_some();
+        call.bare_results |= dialect.has_bare_results();
+        let withheld = match &call.token {
+            None => Some(Reason::NoToken),
+            Some(_) if &*call.method == mcp::LISTEN => Some(Reason::NoToken),
+            // What needs no repair passes all the same: it is the server's right to go on.
+            Some(_)
+                if call.last_of.as_ref().is_some_and(|last| last.name() == dialect.name())
+                    && (mended.is_some() || !report.repairs.is_empty()) =>
+            {
+                Some(Reason::AfterFinal)
+            }
+            Some(token) => {
+                let text = report.about.token_text.as_ref();
+                let ours = token.translated.then(|| token.server.to_json());
+                let due = ours.as_ref().unwrap_or(&token.client);
+                let spelled = text.is_some_and(|text| {
+                    text == due || (text.starts_with(b"\"") && mended.is_none())
+                });
+                if !spelled {
+                    report.repairs.add(Repair::Token);
+                }
+                None
+            }
+        };
+        if let Some(reason) = withheld {
+            call.account.withheld(reason);
+            return Err(Unread::Withheld(Some(id), reason));
+        }
+        if report.last {
+            call.last_of = Some(dialect.clone());
+        }
+        let policy = call.policy.of(call.tool.as_deref());
+        apply_scale(&mut report, policy.scale);
+        if let Some(extract) = policy.extract.as_ref().filter(|_| report.figure.is_none()) {
+            let params = message.params().as_ref().and_then(Fields::read);
+            let words = params.as_ref().and_then(|params| params.string("progress"));
+            let said = words.into_iter().chain(&report.message);
+            report.figure = said.filter_map(|text| extract.figure(&json::words(text)?)).next();
+        }
+        call.figured |= report.figure.is_some();
+        call.has_protocol_value |= report.figure.is_some();
+        Ok((id, report))
+    }
+
+    /// The call that a report is about, if its tool goes by this dialect.
+    fn taken(
+        &mut self,
+        origin: Origin,
+        dialect: &Dialect,
+        report: Report,
+    ) -> Result<(CallId, Option<Repair>, Report), Unread> {
+        let meant = self.attribute(&report.about, origin);
+        let (id, mended) = meant.map_err(|reason| Unread::Withheld(None, reason))?;
+        let tool = self.ledger.get(id).and_then(|call| call.tool.as_deref());
+        if !self.policy_of(id).of(tool).dialects.contains(dialect) {
+            return Err(Unread::NotTaken(id, Box::new(report.about)));
+        }
+        Ok((id, mended, report))
+    }
+
+    pub(crate) fn progress(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+        number: u64,
+        done: Repairs,
+    ) {
+        let report = self.read_report(origin, message);
+        let policy = match &report {
+            Ok((id, _)) | Err(Unread::NotTaken(id, _) | Unread::Withheld(Some(id), _)) => {
+                self.policy_of(*id)
+            }
+            Err(Unread::Withheld(None, _)) => &self.policy,
+        };
+        let keep = policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
+        let passes = match &report {
+            Ok((id, report)) if keep => Some((*id, &report.about)),
+            Err(Unread::NotTaken(id, about)) => Some((*id, &**about)),
+            _ => None,
+        };
+        // Nobody gets what may be another client's.
+        let keep = keep && !self.policy.remap || passes.is_some();
+        if keep {
+            let about = passes.map(|(id, _)| id);
+            let call = passes.and_then(|(id, about)| {
+                let call = self.ledger.get(id)?;
+                Some((Some(call.stream), self.with_client_names(call, message, about)))
+            });
+            let placed = call.map_or_else(|| self.placed(origin, message), Ok);
+            self.forward(placed, (number, about), ItemKind::Other, Repairs::default());
+        }
+        match report {
+            Err(Unread::Withheld(call, reason)) if !keep => {
+                self.record(number, call, Verdict::Withheld(reason));
+            }
+            Err(_) => {}
+            Ok((id, report)) => {
+                self.at_work = None;
+                if let Some(call) = self.ledger.get_mut(id) {
+                    call.account.repaired(done);
+                }
+                let call = self.ledger.get(id);
+                let arrived = Arrived {
+                    number: (!keep).then_some(number),
+                    raw: call.and_then(|call| self.as_sent(call, message, &report)),
+                    framing: message.framing().clone(),
+                    bytes: message.raw().len(),
+                };
+                self.hold(now, id, arrived, report);
+            }
+        }
+    }
+
+    /// Puts a report among what waits for its moment (rules G3, G4).
+    pub(crate) fn hold(&mut self, now: Instant, id: CallId, arrived: Arrived, mut report: Report) {
+        let Arrived { number, raw, framing, bytes } = arrived;
+        let order = self.next_order();
+        let is_slow = self.client_is_slow;
+        let Some(call) = self.ledger.get_mut(id) else { return };
+        let min_interval = call.min_interval(is_slow);
+        let Some(stream) = self.streams.get(&call.stream) else {
+            if let Some(number) = number {
+                self.record(number, Some(id), Verdict::Withheld(Reason::Gone));
+            }
+            return;
+        };
+        let pacing = stream.pacing;
+        let rises = report.repairs.is_empty()
+            && report.figure.as_ref().is_some_and(|figure| {
+                let ahead = call.pending.last().and_then(|last| last.report.figure.as_ref());
+                call.meter.would_rise(figure.value.value)
+                    && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
+            });
+        let thin =
+            (!rises || is_slow || call.policy.coalesce == Coalesce::All) && !min_interval.is_zero();
+        let opened = call.opened + pacing.first_after;
+        let mut due = (now + pacing.hold).max(opened);
+        if thin {
+            due = due.max(call.sent_at.map_or(now, |sent| sent + min_interval));
+        }
+        let mut gone = Vec::new();
+        // Before its first moment only the newest is kept; a pending repaired one is replaced.
+        if call.pending.last().is_some_and(|last| last.thin || now < opened)
+            && let Some(old) = call.pending.pop_back()
+        {
+            due = if thin { due.min(old.due) } else { due };
+            report.take_over(&old.report);
+            if report.chunk && old.report.chunk {
+                report.message = match (&old.report.message, &report.message) {
+                    (Some(first), Some(second)) => Some(notification::join(first, second)),
+                    (first, second) => first.as_ref().or(second.as_ref()).cloned(),
+                };
+            }
+            gone.push(old);
+        }
+        let Some(call) = self.ledger.get_mut(id) else { return };
+        let pending = Pending { message: number, order, due, thin, raw, framing, report, bytes };
+        gone.extend(call.pending.push(pending));
+        for old in gone {
+            self.supersede(id, old, Reason::Superseded);
+        }
+        self.schedule(id);
+    }
+
+    pub(crate) fn supersede(&mut self, id: CallId, old: Pending, reason: Reason) {
+        if let Some(call) = self.ledger.get_mut(id) {
+            call.account.withheld(reason);
+        }
+        if let Some(number) = old.message {
+            self.record(number, Some(id), Verdict::Withheld(reason));
+        }
+    }
+}
+
+/// A bare figure gets the total that the route knows.
+pub(crate) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
+    let (Some(scale), Some(figure)) = (scale, &mut report.figure) else { return };
+    if figure.total.is_none() {
+        let value = match scale {
+            Scale::Percent => 100.0,
+            Scale::Unit => 1.0,
+            Scale::Of(total) => total,
+        };
+        let text = crate::progress::gate::meter::spell(value);
+        figure.total = Some(crate::progress::gate::meter::Number { value, text });
+        report.repairs.add(Repair::Total);
+    }
+}

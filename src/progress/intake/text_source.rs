@@ -1,0 +1,202 @@
+//! Text that was written for people, taken for progress where the route asks for it: log notifications,
+//! standard error, and lines on standard output that are no messages (rule A5).
+//!
+//! Such text names no request, but where a route says how. It is progress of the one call that it can be
+//! about, or of none; and what a server says as progress comes before it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::server::{Arrived, apply_scale};
+use crate::progress::correlate::call::{Call, CallId, Counter};
+use crate::progress::correlate::ladder::{only, sole};
+use crate::progress::correlate::place::GIVEN_UP;
+use crate::progress::dialect::{About, TextSource};
+use crate::progress::gate::meter::ProgressValue;
+use crate::progress::verdict::Reason;
+use crate::progress::{Filter, Origin, dialect};
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::terminal::Terminal;
+use crate::protocol::{json, mcp};
+
+/// What was written.
+enum Text<'a> {
+    /// A line as a terminal would show it.
+    Line(&'a str),
+    /// The `data` of a log notification.
+    Data(&'a Bytes),
+}
+
+/// Time without a word of a counter after which another one is followed.
+const COUNTER_KEPT: Duration = Duration::from_secs(10);
+
+/// Whether a figure is one of the counter that is followed, or begins the next one: a program that shows
+/// files and bytes in turn has one bar for both, and that is moved by one of them.
+fn follows(counter: &mut Option<Counter>, heard: Instant, figure: &ProgressValue) -> bool {
+    let total = figure.total.as_ref().map(|total| total.value);
+    let is_other = counter.as_ref().is_some_and(|last| {
+        let is_done = last.total.is_some_and(|total| last.value >= total);
+        last.total != total && !is_done && heard < last.heard + COUNTER_KEPT
+    });
+    if !is_other {
+        *counter = Some(Counter { value: figure.value.value, total, heard });
+    }
+    !is_other
+}
+
+impl Filter {
+    /// Takes a line that the server has written somewhere, as a terminal would show it.
+    pub fn overheard(&mut self, now: Instant, source: TextSource, line: &str) {
+        if self.policy.listens_to(source) {
+            self.received_at = Some(now);
+            let meant = self.sole_candidate(now, Origin::Shared, None);
+            self.take_text(now, meant, source, Text::Line(line));
+        }
+    }
+
+    /// Takes what a line on the wire says that is no message.
+    pub(crate) fn text_from_stdout(&mut self, now: Instant, origin: Origin, text: &[u8]) {
+        if !self.policy.listens_to(TextSource::Stdout) {
+            return;
+        }
+        // Of a bar only its last state matters: all of them have come together.
+        let mut last = None;
+        let mut terminal = Terminal::default();
+        terminal.feed(text, &mut |line| last = Some(line.to_owned()));
+        terminal.flush(&mut |line| last = Some(line.to_owned()));
+        if let Some(line) = last {
+            let meant = self.sole_candidate(now, origin, None);
+            self.take_text(now, meant, TextSource::Stdout, Text::Line(&line));
+        }
+    }
+
+    /// Takes what a log notification says. It has been forwarded: a log stays one.
+    pub(crate) fn text_from_log(&mut self, now: Instant, origin: Origin, message: &Message) {
+        if message.method().as_deref() != Some(mcp::LOG) || !self.policy.listens_to(TextSource::Log)
+        {
+            return;
+        }
+        let params = message.params().unwrap_or_default();
+        let Some(data) = json::member(&params, "data") else { return };
+        let logger = json::member(&params, "logger");
+        let logger = logger.as_ref().and_then(|text| json::words(text));
+        let meant = self.sole_candidate(now, origin, logger.as_deref());
+        self.take_text(now, meant, TextSource::Log, Text::Data(&data));
+    }
+
+    /// The one call that text can be about: that of its stream, the one whose tool `logger` names, or
+    /// the only one that is active.
+    fn sole_candidate(
+        &self,
+        now: Instant,
+        origin: Origin,
+        logger: Option<&str>,
+    ) -> Result<CallId, Reason> {
+        if let Some(call) = self.sole_call_on(origin) {
+            return Ok(call);
+        }
+        if self.is_stale(origin) {
+            return Err(Reason::Unknown);
+        }
+        // The server may not have noticed yet that nobody waits any more.
+        if self.given_up_at.is_some_and(|at| now < at + GIVEN_UP) {
+            return Err(Reason::Ambiguous);
+        }
+        let is_named =
+            |call: &Call, logger| call.tool.as_deref().is_some_and(|tool| names(logger, tool));
+        let named = |logger| only(self.active(|call| is_named(call, logger)));
+        if let Some(Ok(call)) = logger.map(named) {
+            return Ok(call);
+        }
+        self.guess(&About::default(), origin)
+    }
+
+    /// The call that an object of a structured log names, where a dialect says how; `None` if it names none.
+    fn named_in(&self, source: TextSource, text: &Text<'_>) -> Option<Result<CallId, Reason>> {
+        let all = self.policy.everywhere().flat_map(|policy| &policy.dialects);
+        let mut naming = all.filter_map(|dialect| dialect.that_names(source)).peekable();
+        naming.peek()?;
+        let object = match text {
+            Text::Line(line) => Bytes::copy_from_slice(line.trim().as_bytes()),
+            Text::Data(data) => json::words(data).map_or_else(
+                || (*data).clone(),
+                |words| Bytes::copy_from_slice(words.trim().as_bytes()),
+            ),
+        };
+        naming.find_map(|own| {
+            let About { token, request, .. } = own.about(&object)?;
+            let by_token = |key: &Key| {
+                let same = || sole(self.ledger.by_respelled_token(key));
+                self.ledger.by_token(key).or_else(same)
+            };
+            let by_id = |key: &Key| {
+                let same = || sole(self.ledger.by_respelled_id(key));
+                self.ledger.by_id(key).or_else(same)
+            };
+            let found = token.as_ref().and_then(by_token).or_else(|| by_id(request.as_ref()?));
+            Some(found.ok_or(Reason::Unknown))
+        })
+    }
+
+    fn take_text(
+        &mut self,
+        now: Instant,
+        meant: Result<CallId, Reason>,
+        source: TextSource,
+        text: Text<'_>,
+    ) {
+        let id = match self.named_in(source, &text).unwrap_or(meant) {
+            Ok(id) => id,
+            Err(Reason::Ambiguous) => return self.withhold_ambiguous(source),
+            Err(_) => return,
+        };
+        let Some(call) = self.ledger.get_mut(id).filter(|call| !call.shadow) else { return };
+        let policy = Arc::clone(&call.policy);
+        if !policy.hears(call.tool.as_deref(), source) {
+            return;
+        }
+        let policy = policy.of(call.tool.as_deref());
+        call.account.overheard += 1;
+        if call.token.is_none() || call.is_subscription() {
+            return call.account.withheld(Reason::NoToken);
+        }
+        let read = match text {
+            Text::Line(line) => dialect::read_text(source, line, policy),
+            Text::Data(data) => dialect::read_json(source, data, policy),
+        };
+        let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
+        report.from_text = true;
+        apply_scale(&mut report, policy.scale);
+        if call.has_protocol_value {
+            // Its own figures may count something else.
+            report.figure = None;
+        }
+        if call.pending.last().is_some_and(|last| !last.report.from_text) {
+            return call.account.withheld(Reason::Superseded);
+        }
+        report.figure = report.figure.filter(|figure| follows(&mut call.text_counter, now, figure));
+        call.figured |= report.figure.is_some();
+        self.hold(now, id, Arrived::default(), report);
+    }
+
+    /// Several calls are active, so that text is about none of them; each is told why at its end.
+    fn withhold_ambiguous(&mut self, source: TextSource) {
+        let hears = |call: &Call| call.policy.hears(call.tool.as_deref(), source);
+        let candidates = self.active(|call| call.token.is_some() && hears(call));
+        let candidates: Vec<CallId> = candidates.collect();
+        for id in candidates {
+            if let Some(call) = self.ledger.get_mut(id) {
+                call.account.overheard += 1;
+                call.account.withheld(Reason::Ambiguous);
+            }
+        }
+    }
+}
+
+/// Whether a logger has the name of a tool, perhaps behind those of its server or module.
+fn names(logger: &str, tool: &str) -> bool {
+    let before = logger.strip_suffix(tool).filter(|_| !tool.is_empty());
+    before.is_some_and(|before| before.is_empty() || before.ends_with(['.', '/']))
+}

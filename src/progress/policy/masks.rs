@@ -1,0 +1,317 @@
+//! Secrets in text that is shown to a client.
+//!
+//! What a server writes on its standard error was meant for its operator. Better one word too many is
+//! masked than one too few; but the hashes, ids and paths that lines are full of stay readable.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+use regex::{Match, Regex, RegexBuilder};
+
+use crate::protocol::secret;
+
+/// What stands in the place of a secret.
+pub const MASK: &str = "***";
+
+/// Patterns (`mask`) of a route besides the built-in patterns. Every pattern is tried on every
+/// line.
+pub const PATTERNS_MAX: usize = 32;
+
+/// Bytes of one pattern (`mask`).
+pub const PATTERN_MAX: usize = 1 << 10;
+
+/// Bytes of memory of one compiled pattern (`mask`), and of its cache at run time.
+const COMPILED_MAX: usize = 1 << 20;
+
+/// The group of a pattern that is masked.
+const GROUP: &str = "secret";
+
+/// A value of a name that means something else as well, such as `key`, is a secret from this length.
+const VALUE_MIN: usize = 16;
+
+/// What is masked.
+#[derive(Clone, Default)]
+pub struct Masks {
+    /// Patterns of a route, and how they are written.
+    own: Arc<[(String, Regex)]>,
+}
+
+impl PartialEq for Masks {
+    fn eq(&self, other: &Self) -> bool {
+        self.patterns().eq(other.patterns())
+    }
+}
+
+impl fmt::Debug for Masks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.patterns()).finish()
+    }
+}
+
+impl Masks {
+    /// What is built in, and what some regular expressions find: their group `secret`, or all of it. The
+    /// error says what would be right.
+    pub fn read<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut own: Vec<(String, Regex)> = Vec::new();
+        for written in patterns {
+            if own.iter().any(|(known, _)| known == written) {
+                return Err(format!("{written:?} is there twice"));
+            }
+            if own.len() == PATTERNS_MAX {
+                return Err(format!("at most {PATTERNS_MAX} patterns are expected"));
+            }
+            if written.len() > PATTERN_MAX {
+                return Err(format!("a pattern of at most {PATTERN_MAX} bytes is expected"));
+            }
+            let expression = compile(written).map_err(|error| {
+                let said = error.to_string();
+                let why = said.lines().last().unwrap_or_default().trim_start_matches("error: ");
+                format!("{written:?} is no regular expression: {why}")
+            })?;
+            if expression.is_match("") {
+                let what = "matches nothing at all, too; one that only matches secrets is expected";
+                return Err(format!("{written:?} {what}"));
+            }
+            own.push((written.to_owned(), expression));
+        }
+        Ok(Self { own: own.into() })
+    }
+
+    /// The patterns besides those that are built in, as they are written.
+    pub fn patterns(&self) -> impl Iterator<Item = &str> {
+        self.own.iter().map(|(written, _)| &**written)
+    }
+
+    /// The words with each secret in them replaced by [`MASK`].
+    pub fn mask<'a>(&self, words: &'a str) -> Cow<'a, str> {
+        let found = self.secrets(words);
+        if found.is_empty() {
+            return Cow::Borrowed(words);
+        }
+        let mut masked = String::with_capacity(words.len());
+        let mut shown = 0;
+        for range in found {
+            masked.push_str(words.get(shown..range.start).unwrap_or_default());
+            masked.push_str(MASK);
+            shown = range.end;
+        }
+        masked.push_str(words.get(shown..).unwrap_or_default());
+        Cow::Owned(masked)
+    }
+
+    /// Where secrets stand in the words, in order; none overlaps another.
+    pub fn secrets(&self, words: &str) -> Vec<Range<usize>> {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        if HINT.0.iter().any(|hint| hint.is_match(words)) {
+            NAMED.0.iter().for_each(|pattern| named(pattern, words, &mut found));
+            found.extend(PLAIN.0.iter().flat_map(|pattern| all(pattern, words)));
+            let keys = KEYS.0.iter().flat_map(|pattern| pattern.find_iter(words));
+            found.extend(keys.filter(|key| is_key(key.as_str())).map(|key| key.range()));
+        }
+        if is_armour(words) {
+            found.push(0..words.len());
+        }
+        found.extend(self.own.iter().flat_map(|(_, pattern)| all(pattern, words)));
+        joined(found)
+    }
+}
+
+/// The same places, those that overlap as one.
+fn joined(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    found.sort_by_key(|range| (range.start, range.end));
+    let mut all: Vec<Range<usize>> = Vec::with_capacity(found.len());
+    for range in found.into_iter().filter(|range| !range.is_empty()) {
+        match all.last_mut() {
+            Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+            _ => all.push(range),
+        }
+    }
+    all
+}
+
+fn compile(pattern: &str) -> Result<Regex, regex::Error> {
+    let mut builder = RegexBuilder::new(pattern);
+    builder.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).build()
+}
+
+/// What a pattern has found: its group, or all of it.
+fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
+    let found = pattern.captures_iter(words);
+    found
+        .filter_map(|found| found.name(GROUP).or_else(|| found.get(0)).map(|m| m.range()))
+        .collect()
+}
+
+/// What is in every line that holds a secret, in letters of any size. Most lines have none of it.
+static HINT: LazyLock<Patterns> = LazyLock::new(|| {
+    let hints = secret::WORDS.iter().chain(&secret::BEGINNINGS).copied();
+    let hints: Vec<String> = hints.map(regex::escape).collect();
+    Patterns::new([format!(
+        "(?i-u){}|basic|://|-----begin|signature|[?&](?:sig|code)=",
+        hints.join("|")
+    )])
+});
+
+/// `name=value`, `name: value`, `"name":"value"`, `--name value`.
+static NAMED: LazyLock<Patterns> = LazyLock::new(|| {
+    let name = r#"(?i)(?<name>[a-z0-9_.-]*[a-z0-9_])"#;
+    let value = r#"(?:"(?<quoted>[^"\\]*)|'(?<single>[^']*)|(?<bare>[^\s"'\\,;&<>(){}\[\]:=][^\s"',;&<>(){}\[\]]*))"#;
+    Patterns::new([
+        format!(r#"{name}\\?["']?\s*(?::=|=>|[:=])\s*\\?{value}"#),
+        format!(r#"(?:^|\s)--?{name}\s+{value}"#),
+    ])
+});
+
+/// Secrets that are known by what stands around them.
+static PLAIN: LazyLock<Patterns> = LazyLock::new(|| {
+    let patterns = [
+        r#"(?i)\b(?:authorization|cookie)\\?["']?\s*[:=]\s*\\?["']?(?<secret>[^"'\r\n]+)"#,
+        r"(?i)\b(?:bearer|basic)\s+(?<secret>[a-z0-9._~+/-]{0,64}[0-9=][a-z0-9._~+/=-]{7,})",
+        r"(?i)\b(?:bearer|basic)\s+(?<secret>[a-z0-9._~+/-]{7,64}[0-9=][a-z0-9._~+/=-]*)",
+        r#"(?i)\b[a-z][a-z0-9+.-]*://[^\s/@:"']*:(?<secret>[^\s/"']+)@"#,
+        r#"(?i)\b[a-z][a-z0-9+.-]*://(?<secret>[^\s/@:"']{16,})@"#,
+        r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?<secret>.*?)(?:-----END|$)",
+    ];
+    Patterns::new(patterns.map(str::to_owned))
+});
+
+/// Keys of well-known services.
+static KEYS: LazyLock<Patterns> = LazyLock::new(|| {
+    let beginnings: Vec<String> = secret::BEGINNINGS.into_iter().map(regex::escape).collect();
+    Patterns::new([format!(r"\b(?:{})[A-Za-z0-9_.+/=-]+", beginnings.join("|"))])
+});
+
+/// Patterns of ours. That each can be read is tested.
+struct Patterns(Vec<Regex>);
+
+impl Patterns {
+    fn new(patterns: impl IntoIterator<Item = String>) -> Self {
+        Self(patterns.into_iter().filter_map(|pattern| Regex::new(&pattern).ok()).collect())
+    }
+}
+
+/// Words of names that mean something else as often.
+const WEAK: [&str; 4] = ["auth", "key", "pass", "pat"];
+
+/// What makes a key a secret one.
+const OF_KEYS: [&str; 10] = [
+    "access",
+    "account",
+    "api",
+    "encryption",
+    "license",
+    "master",
+    "private",
+    "secret",
+    "shared",
+    "signing",
+];
+
+/// What a name ends in that tells of a secret and is none.
+const ABOUT: [&str; 23] = [
+    "bucket", "count", "counter", "dir", "endpoint", "expires", "expiry", "file", "id", "length",
+    "limit", "name", "path", "policy", "prefix", "rate", "size", "stdin", "store", "ttl", "type",
+    "url", "usage",
+];
+
+/// What is said of a secret in its place.
+const SAID: [&str; 34] = [
+    "accepted",
+    "are",
+    "cached",
+    "changed",
+    "created",
+    "deleted",
+    "denied",
+    "error",
+    "expired",
+    "failed",
+    "found",
+    "has",
+    "invalid",
+    "is",
+    "loaded",
+    "missing",
+    "must",
+    "needed",
+    "no",
+    "not",
+    "null",
+    "ok",
+    "read",
+    "received",
+    "refreshed",
+    "rejected",
+    "required",
+    "set",
+    "undefined",
+    "unset",
+    "updated",
+    "valid",
+    "verified",
+    "was",
+];
+
+/// The values of names that are secrets. What is no secret may hold one: `https://x/?key=value`.
+fn named(pattern: &Regex, words: &str, found: &mut Vec<Range<usize>>) {
+    let mut from = 0;
+    while let Some(named) = pattern.captures_at(words, from) {
+        let value = ["quoted", "single", "bare"].into_iter().find_map(|group| named.name(group));
+        let (Some(name), Some(value)) = (named.name("name"), value) else { return };
+        if is_secret(words, name, value) {
+            found.push(value.range());
+            from = value.end();
+        } else {
+            from = value.start();
+        }
+    }
+}
+
+fn is_secret(words: &str, name: Match<'_>, value: Match<'_>) -> bool {
+    // A member is named by its last part; so is a file.
+    let last = name.as_str().rsplit('.').next().unwrap_or_default().to_lowercase();
+    let parts: Vec<&str> = last.split(['-', '_']).collect();
+    let said = value.as_str().trim_end_matches(['.', '!', '?', ':']);
+    let is_said = secret::is_plain(&said.to_lowercase())
+        || SAID.contains(&&*said.to_lowercase())
+        || (last == "pwd" && said.starts_with('/'));
+    if parts.last().is_some_and(|part| ABOUT.contains(part)) || is_said {
+        return false;
+    }
+    let in_query = words.split_at(name.start()).0.ends_with(['?', '&']);
+    if !secret::is_secret_name(&last) {
+        let is_signature = ["code", "sig", "signature"].contains(&&*last);
+        return (in_query && is_signature) || last.ends_with("-signature");
+    }
+    let is_strong = |part: &&str| !WEAK.contains(part) && secret::is_secret_name(part);
+    in_query
+        || parts.iter().any(|part| OF_KEYS.contains(part) || is_strong(part))
+        || !parts.iter().any(|part| WEAK.contains(part))
+        || is_long(said)
+}
+
+/// Long enough, and with digits: no word.
+fn is_long(value: &str) -> bool {
+    value.len() >= VALUE_MIN
+        && !value.contains(['/', ' '])
+        && value.bytes().filter(u8::is_ascii_digit).count() > 1
+        && value.bytes().any(|byte| byte.is_ascii_alphabetic())
+}
+
+/// Whether what begins like the key of a service is one.
+fn is_key(value: &str) -> bool {
+    value.len() >= VALUE_MIN && value.bytes().filter(u8::is_ascii_digit).count() > 1
+}
+
+/// Whether a line is one of base64 as it stands in PEM files.
+fn is_armour(words: &str) -> bool {
+    let words = words.trim();
+    let has = |is: fn(&u8) -> bool| words.as_bytes().iter().any(is);
+    matches!(words.len(), 64 | 76)
+        && words.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
+        && has(u8::is_ascii_digit)
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
+}

@@ -1,0 +1,343 @@
+//! What a route wants: every rule that changes, delays or withholds, with its default.
+
+pub mod ask;
+pub mod masks;
+pub(crate) mod policies;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::dialect::{self, Dialect, TextSource};
+use super::durations::Learned;
+use super::extract::Extract;
+use crate::progress::gate::meter::ProgressValue;
+use crate::progress::policy::ask::{Ask, LogLevel, Members};
+use crate::progress::policy::masks::Masks;
+
+/// How much the filter does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Reports what it would do and changes nothing.
+    Observe,
+    /// Repairs and withholds, adds nothing.
+    Enforce,
+    /// Also breaks silences.
+    #[default]
+    Full,
+}
+
+/// When things may be written to a client stream (rule G3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pacing {
+    /// No progress before its call is this old.
+    pub first_after: Duration,
+    /// A notification waits this long and is dropped if the answer comes meanwhile.
+    pub hold: Duration,
+    /// An answer is written no sooner than this after the last notification of its request.
+    pub guard: Duration,
+}
+
+impl Pacing {
+    /// For stdio and HTTP+SSE clients: the official TypeScript SDK loses a notification that it
+    /// reads together with the answer, reports it as an unknown token, and hosts drop the
+    /// connection on that.
+    pub const PACED: Self = Self {
+        first_after: Duration::from_millis(150),
+        hold: Duration::from_millis(30),
+        guard: Duration::from_millis(50),
+    };
+
+    /// For Streamable HTTP, and for clients that are known not to need it.
+    pub const IMMEDIATE: Self =
+        Self { first_after: Duration::ZERO, hold: Duration::ZERO, guard: Duration::ZERO };
+}
+
+/// What becomes of a figure that repeats or falls (rule N2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFall {
+    /// It is set just above the last one sent; a fall with a changed total begins a new phase.
+    #[default]
+    Lift,
+    /// Every fall begins a new phase on top of the last figure.
+    Rebase,
+    /// It is withheld.
+    Drop,
+}
+
+/// Which notifications are thinned to one per `min_interval` (rule G4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Coalesce {
+    /// Those that had to be repaired.
+    #[default]
+    Repaired,
+    /// All.
+    All,
+}
+
+/// The figure of a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HeartbeatValue {
+    /// The smallest step above the last figure.
+    #[default]
+    Lift,
+    /// Seconds since the call began.
+    Elapsed,
+}
+
+/// When a silence is broken (rule A1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Whether at all.
+    pub enabled: bool,
+    /// Silence before the first one.
+    pub after: Duration,
+    /// Time between the next ones; doubled once the server has said something for the call.
+    pub every: Duration,
+    /// Age of the call after which it is left alone.
+    pub max: Duration,
+    /// Its figure.
+    pub value: HeartbeatValue,
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            after: Duration::from_secs(2),
+            every: Duration::from_secs(5),
+            max: Duration::from_secs(30 * 60),
+            value: HeartbeatValue::Lift,
+        }
+    }
+}
+
+/// What a bare figure counts (rule N4).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scale {
+    /// Hundredths: `total` is 100.
+    Percent,
+    /// Parts of one: `total` is 1.
+    Unit,
+    /// Parts of this many.
+    Of(f64),
+}
+
+/// How the messages of one call follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Messages {
+    /// Each stands for itself.
+    #[default]
+    Replace,
+    /// They are pieces of one text and are joined.
+    Append,
+}
+
+/// What can differ from tool to tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallPolicy {
+    /// The ways of saying progress that are understood.
+    pub dialects: Vec<Dialect>,
+    /// Silence.
+    pub heartbeat: Heartbeat,
+    /// Figures that repeat or fall.
+    pub on_fall: OnFall,
+    /// What a bare figure counts.
+    pub scale: Option<Scale>,
+    /// How figures are found in words. `None`: in text that is overheard as [`Extract::presets`] say,
+    /// in messages not at all.
+    pub extract: Option<Extract>,
+    /// What is not shown of text that is overheard.
+    pub masks: Masks,
+    /// How messages follow each other.
+    pub messages: Messages,
+    /// Age at which a call is answered with an error and cancelled; off by default.
+    pub call_timeout: Option<Duration>,
+    /// Whether heartbeats of a silent call tell how much of its usual time has passed.
+    pub estimate: bool,
+    /// What is put into requests.
+    pub ask: Ask,
+}
+
+impl Default for CallPolicy {
+    fn default() -> Self {
+        Self {
+            dialects: dialect::defaults().collect(),
+            heartbeat: Heartbeat::default(),
+            on_fall: OnFall::default(),
+            scale: None,
+            extract: None,
+            masks: Masks::default(),
+            messages: Messages::default(),
+            call_timeout: None,
+            estimate: false,
+            ask: Ask::default(),
+        }
+    }
+}
+
+impl CallPolicy {
+    /// Whether text of `source` is taken for progress (rule A5).
+    pub fn listens_to(&self, source: TextSource) -> bool {
+        self.dialects.iter().any(|dialect| dialect.listens_to(source))
+    }
+
+    /// Whether progress as the specification has it is read as just that.
+    pub(crate) fn has_standard(&self) -> bool {
+        self.dialects.iter().any(|dialect| dialect.name() == dialect::STANDARD)
+    }
+
+    /// The figure in a text that is overheard.
+    pub(crate) fn figure_in_text(&self, words: &str) -> Option<ProgressValue> {
+        match &self.extract {
+            Some(extract) => extract.figure(words),
+            None => Extract::presets().figure(words),
+        }
+    }
+}
+
+/// Repairs of answers that a client's SDK cannot accept, each with its switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnswerRepairs {
+    /// `response-id`: an id in another spelling gets the client's own text again.
+    pub response_id: bool,
+    /// `error-shape`: an error without `code` or `message` gets both.
+    pub error_shape: bool,
+    /// `bare-result`: a tool result without `content` is wrapped, for dialects and upstreams that are
+    /// known for it.
+    pub bare_result: bool,
+    /// `orphan-answer`: an answer to no open request of this client, or a second one, is withheld.
+    pub orphan_answer: bool,
+    /// `missing-id`: a result without id is withheld.
+    pub missing_id: bool,
+}
+
+impl Default for AnswerRepairs {
+    fn default() -> Self {
+        Self {
+            response_id: true,
+            error_shape: true,
+            bare_result: true,
+            orphan_answer: true,
+            missing_id: true,
+        }
+    }
+}
+
+/// Which of a request's two names an upstream puts where the token belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenIs {
+    /// The token, as it should.
+    Token,
+    /// The request id.
+    RequestId,
+}
+
+/// Everything a filter is told by its route.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// How much the filter does.
+    pub mode: Mode,
+    /// When a client stream of this route may be written to.
+    pub pacing: Pacing,
+    /// Whether clients that are known not to need pacing are spared it.
+    pub spare_known_clients: bool,
+    /// Thinned notifications of one token come no closer than this (rule G4).
+    pub min_interval: Duration,
+    /// Which notifications are thinned.
+    pub coalesce: Coalesce,
+    /// Repairs of answers.
+    pub answers: AnswerRepairs,
+    /// Tool results of this upstream are bare payloads, whatever its dialect.
+    pub bare_results: bool,
+    /// Forward a translated message as well, for clients written for it.
+    pub keep_original: bool,
+    /// What this upstream puts where the token belongs; learned if not told.
+    pub token_is: Option<TokenIs>,
+    /// Send the messages we word ourselves also to clients of 2024-11-05, whose progress has no
+    /// `message` yet.
+    pub words_in_2024: bool,
+    /// Give every request an id and a token of our own towards the server: several clients share it.
+    pub remap: bool,
+    /// What has been learned of this route's tools.
+    pub learned: Arc<Learned>,
+    /// Put into the capabilities of clients: of `initialize`, and from 2026-07-28 on of each request.
+    pub capabilities: Members,
+    /// The log messages that a server is asked for where its client does not ask; never from 2026-07-28
+    /// on.
+    pub log_level: Option<LogLevel>,
+    /// What holds for tools without settings of their own.
+    pub call: CallPolicy,
+    /// Settings of single tools.
+    pub tools: BTreeMap<String, CallPolicy>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Full,
+            pacing: Pacing::PACED,
+            spare_known_clients: true,
+            min_interval: Duration::from_millis(100),
+            coalesce: Coalesce::Repaired,
+            answers: AnswerRepairs::default(),
+            bare_results: false,
+            keep_original: false,
+            token_is: None,
+            words_in_2024: false,
+            remap: false,
+            learned: Arc::default(),
+            capabilities: Members::new(),
+            log_level: None,
+            call: CallPolicy::default(),
+            tools: BTreeMap::new(),
+        }
+    }
+}
+
+impl Policy {
+    /// The dialects that claim a method: whose progress it is, and so by which of them it is to be read,
+    /// is known later.
+    pub fn dialects_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Dialect> {
+        let is_everyones =
+            |own: &Dialect| self.call.dialects.iter().any(|known| known.name() == own.name());
+        let of_tools = self.tools.values().flat_map(|policy| &policy.dialects);
+        let of_tools = of_tools.filter(move |dialect| !is_everyones(dialect));
+        self.call.dialects.iter().chain(of_tools).filter(move |dialect| dialect.claims(method))
+    }
+
+    /// Whether text of `source` is taken for progress of any tool.
+    pub fn listens_to(&self, source: TextSource) -> bool {
+        self.mode == Mode::Full && self.everywhere().any(|policy| policy.listens_to(source))
+    }
+
+    /// Whether text of `source` is taken for progress of this tool.
+    pub(crate) fn hears(&self, tool: Option<&str>, source: TextSource) -> bool {
+        self.mode == Mode::Full && self.of(tool).listens_to(source)
+    }
+
+    /// What holds for tools without settings of their own, then those of single tools.
+    pub(crate) fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
+        std::iter::once(&self.call).chain(self.tools.values())
+    }
+
+    /// Whether a dialect claims a method.
+    pub fn claims(&self, method: &str) -> bool {
+        self.dialects_of(method).next().is_some()
+    }
+
+    /// Whether any call is given up after a time.
+    pub fn gives_up(&self) -> bool {
+        self.everywhere().any(|policy| policy.call_timeout.is_some())
+    }
+
+    /// Whether silent calls of any tool are measured by what has been learned.
+    pub fn estimates(&self) -> bool {
+        self.everywhere().any(|policy| policy.estimate)
+    }
+
+    /// The settings of a tool.
+    pub fn of(&self, tool: Option<&str>) -> &CallPolicy {
+        tool.and_then(|tool| self.tools.get(tool)).unwrap_or(&self.call)
+    }
+}

@@ -1,0 +1,146 @@
+//! SharedScan at the process table, shared: it is long, and many servers may end at the same time.
+
+use std::{
+    io, mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::oneshot;
+
+/// What a look has seen, for all who asked for it.
+type Answer<T> = Option<Arc<T>>;
+
+/// How long after the end of a look the next one begins if somebody has asked for it meanwhile, at
+/// least; a look that takes longer than this is followed by a pause as long as itself. So looking
+/// takes at most half of one processor, however many servers end.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// SharedScan on behalf of all who ask, in a thread that ends when nobody asks. A thread and not a task, so
+/// that nobody waits for a runtime or a future that another has stopped to poll.
+pub(crate) struct SharedScan<T: 'static> {
+    look: fn() -> Option<T>,
+    asked: Mutex<Waiters<T>>,
+}
+
+struct Waiters<T> {
+    waiting: Vec<oneshot::Sender<Answer<T>>>,
+    /// Whether the thread runs.
+    busy: bool,
+}
+
+impl<T: Send + Sync> SharedScan<T> {
+    pub(crate) const fn new(look: fn() -> Option<T>) -> Self {
+        Self { look, asked: Mutex::new(Waiters { waiting: Vec::new(), busy: false }) }
+    }
+
+    /// What there is to see at a time after this call. `None` if it cannot be seen.
+    pub(crate) async fn look(&'static self) -> Answer<T> {
+        let (tell, told) = oneshot::channel();
+        self.ask(tell);
+        told.await.ok().flatten()
+    }
+
+    fn ask(&'static self, tell: oneshot::Sender<Answer<T>>) {
+        let mut asked = self.lock();
+        asked.waiting.push(tell);
+        if !asked.busy {
+            match self.start() {
+                Ok(()) => asked.busy = true,
+                // Whoever waits is told that nothing can be seen.
+                Err(error) => {
+                    tracing::warn!(%error, "no thread to look at the process table");
+                    asked.waiting.clear();
+                }
+            }
+        }
+    }
+
+    fn start(&'static self) -> io::Result<()> {
+        let name = "process table".to_owned();
+        thread::Builder::new().name(name).spawn(|| self.serve()).map(drop)
+    }
+
+    fn serve(&self) {
+        let mut pause = Duration::ZERO;
+        loop {
+            // Those who ask during a look need another: it may have passed what they ask for.
+            if !self.is_asked() {
+                return;
+            }
+            thread::sleep(pause);
+            let waiting = mem::take(&mut self.lock().waiting);
+            let begin = Instant::now();
+            let seen = (self.look)().map(Arc::new);
+            pause = begin.elapsed().max(PAUSE);
+            for tell in waiting {
+                // Who has gone meanwhile needs no answer.
+                let _ = tell.send(seen.clone());
+            }
+        }
+    }
+
+    /// Whether somebody waits; if not, the thread is over.
+    fn is_asked(&self) -> bool {
+        let mut asked = self.lock();
+        asked.busy = !asked.waiting.is_empty();
+        asked.busy
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiters<T>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering::SeqCst},
+        task::{Context, Waker},
+    };
+
+    use futures::future::join_all;
+
+    use super::*;
+
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+    /// Says the number of the look, also of those that came to an end meanwhile.
+    fn count() -> Option<(usize, usize)> {
+        let begun = COUNT.fetch_add(1, SeqCst);
+        thread::sleep(Duration::from_millis(20));
+        Some((begun, COUNT.load(SeqCst)))
+    }
+
+    #[tokio::test]
+    async fn many_share_a_look_that_begins_after_they_asked() {
+        static SCAN: SharedScan<(usize, usize)> = SharedScan::new(count);
+        for _ in 0..3 {
+            let before = COUNT.load(SeqCst);
+            let seen = join_all((0..200).map(|_| SCAN.look())).await;
+            for one in seen {
+                let (begun, ended) = *one.expect("a look");
+                assert!(begun >= before && ended == begun + 1, "{before} {begun} {ended}");
+            }
+            assert!(COUNT.load(SeqCst) <= before + 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_who_stops_to_wait_keeps_nobody() {
+        static SCAN: SharedScan<()> = SharedScan::new(|| Some(()));
+        let mut given_up = Box::pin(SCAN.look());
+        let mut context = Context::from_waker(Waker::noop());
+        let _ = given_up.as_mut().poll(&mut context);
+        assert!(SCAN.look().await.is_some());
+        drop(given_up);
+        assert!(SCAN.look().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_seen_is_said() {
+        static SCAN: SharedScan<()> = SharedScan::new(|| None);
+        assert!(SCAN.look().await.is_none());
+    }
+}

@@ -1,0 +1,6 @@
+//! The parts of `tests/it/codec` that fuzzing needs, under the names that they have there.
+
+#[path = "../it/codec/fuzz_bodies.rs"]
+pub(crate) mod fuzz_bodies;
+#[path = "../it/codec/sse_rig.rs"]
+pub(crate) mod sse_rig;

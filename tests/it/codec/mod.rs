@@ -1,0 +1,8 @@
+//! Framing: lines, server-sent events and terminal output, cut at every byte; the fuzz corpus.
+
+pub(crate) mod fuzz_bodies;
+mod fuzz_corpus;
+mod lines;
+mod sse;
+pub(crate) mod sse_rig;
+mod terminal;

@@ -1,0 +1,267 @@
+//! `milepost check`, `milepost schema`: what a person, an editor or a script is told of a route file.
+
+use std::path::{Path, PathBuf};
+
+use boon::{Compiler, SchemaIndex, Schemas};
+use milepost::config::routes::{Routes, import, schema};
+use serde_json::Value;
+
+use crate::commands::route_files::{environment, files, folder, parse, repository_file, shape};
+use crate::support::milepost;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Exit code, standard output, standard error.
+fn run(args: &[&str]) -> (Option<i32>, String, String) {
+    let output = milepost().args(args).env("TOKEN", "s3cret").env("KUZU_DB", "/k").output();
+    let output = output.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn policies(routes: &Routes) -> Vec<String> {
+    routes.iter().map(|route| shape(&routes.policy(route))).collect()
+}
+
+#[test]
+fn what_is_printed_means_the_same() {
+    for (path, text) in files("good") {
+        let routes = parse(&text).unwrap();
+        let printed = routes.print();
+        let again = parse(&printed)
+            .unwrap_or_else(|error| panic!("{}: {error}\n{printed}", path.display()));
+        assert_eq!(again.print(), printed, "{}", path.display());
+        assert_eq!(policies(&again), policies(&routes), "{}", path.display());
+    }
+}
+
+#[test]
+fn no_secret_is_printed() {
+    let (_, text) =
+        files("good").into_iter().find(|(path, _)| path.ends_with("http.toml")).unwrap();
+    let routes = parse(&text).unwrap();
+    let shown = format!("{}{}{routes:?}", routes.print(), routes.list());
+    let key = std::fs::read_to_string(folder().join("key.pem")).unwrap();
+    for secret in ["s3cret", "/var/kuzu", "literal", key.lines().nth(1).unwrap()] {
+        assert!(!shown.contains(secret), "{secret}: {shown}");
+    }
+    for line in [
+        "bearer = \"***\"",
+        "upstream.url = \"https://example.com/mcp?key=${TOKEN}\"",
+        "upstream.command = [\"server\", \"--db=${KUZU_DB}\"]",
+        "upstream.env = { API_KEY = \"***\", DB = \"${KUZU_DB}\", PATH = \"/bin\" }",
+        "set = { authorization = \"***\", x-cost = \"$${5}\" }",
+        "upstream.lifecycle = { tools = \"tools/list?x=1\", initialize = \"/hello/${TOKEN}\", ",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+}
+
+#[test]
+fn a_file_is_checked_line_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("proxy.toml");
+    let check = |text: &str, more: &[&str]| {
+        std::fs::write(&place, text).unwrap();
+        run(&[&["check", place.to_str().unwrap()], more].concat())
+    };
+    let text = r#"
+        [[route]]
+        path = "/a"
+        upstream.command = ["node", "a.js", "--token", "${TOKEN}"]
+        [[route]]
+        path = "/script"
+        upstream.command = ["sh", "-c", """
+            echo "${TOKEN}"
+            sleep 1"""]
+        [[route]]
+        path = "/longer"
+        upstream.url = "https://example.com/mcp"
+        opaque = true
+        [[route]]
+        path = "/demo"
+        upstream.demo = true
+    "#;
+    let (code, out, error) = check(text, &[]);
+    let expected = "/a       node a.js --token ${TOKEN}\n\
+        /script  sh -c echo \"${TOKEN}\" sleep 1\n\
+        /longer  https://example.com/mcp (piped)\n\
+        /demo    the embedded legacy server\n";
+    assert_eq!((code, &*out, &*error), (Some(0), expected, ""));
+    let (code, out, _) = check(text, &["--print"]);
+    assert_eq!((code, out), (Some(0), parse(text).unwrap().print()));
+    let (code, out, error) = check("[sever]\n", &["--print"]);
+    assert_eq!((code, &*out), (Some(2), ""));
+    assert!(
+        error.ends_with("proxy.toml:1:2: sever: unknown key; did you mean `server`?\n"),
+        "{error}"
+    );
+    let (code, out, _) = check("", &[]);
+    assert_eq!(code, Some(0));
+    assert!(out.ends_with("proxy.toml: no routes\n"), "{out}");
+    std::fs::remove_file(&place).unwrap();
+    let (code, _, error) = run(&["check", place.to_str().unwrap()]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("cannot read") && error.contains("No such file"), "{error}");
+}
+
+#[test]
+fn files_of_clients_become_routes() {
+    let places = std::fs::read_dir(root().join("tests/routes/import")).unwrap();
+    let mut places: Vec<PathBuf> = places.map(|entry| entry.unwrap().path()).collect();
+    places.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    places.sort();
+    let mut wrong = Vec::new();
+    for place in places {
+        let told = match import(&place) {
+            Ok(told) => {
+                let names = told.lines().next().unwrap_or_default().split(' ').skip(1);
+                let set = names.chain(["HOME"]).map(|name| (name, "value"));
+                let read = Routes::parse(&place, &told, &set.collect());
+                read.unwrap_or_else(|error| panic!("{error}\n{told}"));
+                told
+            }
+            Err(error) => {
+                error.to_string().replace(&format!("{}/", place.parent().unwrap().display()), "")
+                    + "\n"
+            }
+        };
+        let golden = place.with_extension("toml");
+        let expected = std::fs::read_to_string(&golden).unwrap_or_default();
+        if told == expected {
+            continue;
+        }
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(&golden, &told).unwrap();
+        }
+        wrong.push(format!("{}\n{told}", golden.display()));
+    }
+    assert!(wrong.is_empty(), "UPDATE_EXPECT=1 writes them anew\n{}", wrong.join("\n"));
+}
+
+/// The schema, compiled by somebody else's code.
+struct Validator(Schemas, SchemaIndex);
+
+impl Validator {
+    fn new() -> Self {
+        let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
+        compiler.enable_format_assertions();
+        compiler.add_resource("proxy.json", serde_json::from_str(&schema()).unwrap()).unwrap();
+        let index = compiler.compile("proxy.json", &mut schemas).unwrap();
+        Self(schemas, index)
+    }
+
+    fn check(&self, text: &str) -> Result<(), String> {
+        let value = serde_json::to_value(toml::from_str::<toml::Table>(text).unwrap()).unwrap();
+        self.0.validate(&value, self.1).map_err(|error| format!("{error:#}"))
+    }
+}
+
+#[test]
+fn the_schema_in_the_repository_is_the_schema() {
+    let place = root().join("proxy.schema.json");
+    let (code, out, _) = run(&["schema"]);
+    assert_eq!(code, Some(0));
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&place, &out).unwrap();
+    }
+    let kept = std::fs::read_to_string(&place).unwrap();
+    assert!(kept == out, "UPDATE_EXPECT=1 writes it anew");
+}
+
+#[test]
+fn the_schema_accepts_what_is_read_and_refuses_unknown_keys() {
+    let validator = Validator::new();
+    for (path, text) in files("good") {
+        validator.check(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+    validator.check(&repository_file().1).unwrap();
+    validator.check(&uncommented(&repository_file().1)).unwrap();
+    let mut refused = 0;
+    for (path, text) in files("bad") {
+        let is_unknown = text.lines().next().unwrap().contains("unknown key");
+        let is_read = toml::from_str::<toml::Table>(&text).is_ok();
+        assert!(!is_unknown || validator.check(&text).is_err(), "{}", path.display());
+        refused += usize::from(is_read && validator.check(&text).is_err());
+    }
+    assert!(refused > 30, "{refused}");
+}
+
+/// The file of the repository with its examples in force: a line such as `# key = value` is one.
+fn uncommented(text: &str) -> String {
+    let is_example = |line: &str| {
+        let key = line.split(" = ").next().unwrap_or_default();
+        let is_key = line.contains(" = ")
+            && key.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+        is_key || (line.starts_with('[') && line.ends_with(']'))
+    };
+    let strip = |line: &str| match line.strip_prefix("# ") {
+        Some(example) if is_example(example) => format!("{example}\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(strip).collect()
+}
+
+#[test]
+fn the_examples_of_the_repository_can_be_used() {
+    let (path, text) = repository_file();
+    let text = uncommented(&text);
+    // The files that it names are in nobody's repository.
+    let text = text.replace("\"certs/", &format!("\"{}/", folder().display()));
+    let routes = Routes::parse(&path, &text, &environment()).unwrap_or_else(|e| panic!("{e}"));
+    assert!(routes.iter().count() > 2);
+}
+
+#[test]
+fn what_the_readme_shows_is_true() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let text = read("README.md");
+    let example = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(parse(example).unwrap().iter().count(), 1);
+    Validator::new().check(example).unwrap();
+    let slip = "[[route]]\npath = \"/a\"\nupstream.comand = []\n";
+    let error = parse(slip).unwrap_err().to_string();
+    let (_, error) = error.split_once("proxy.toml:").unwrap();
+    assert!(read("docs/route-file.md").contains(&format!("proxy.toml:{error}\n")), "{error}");
+}
+
+/// A block that begins with a table is a whole file; others are single keys, or other programs'.
+#[test]
+fn route_files_in_the_documents_can_be_used() {
+    let validator = Validator::new();
+    for page in ["chains", "dialects", "route-file", "silence"] {
+        let text = std::fs::read_to_string(root().join(format!("docs/{page}.md"))).unwrap();
+        let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let files: Vec<_> = blocks.filter(|block| block.trim_start().starts_with('[')).collect();
+        assert!(!files.is_empty(), "{page}");
+        for file in files {
+            validator.check(file).unwrap_or_else(|error| panic!("{page}: {error}\n{file}"));
+        }
+    }
+}
+
+#[test]
+fn the_repository_explains_every_key() {
+    let (_, text) = repository_file();
+    let schema: Value = serde_json::from_str(&schema()).unwrap();
+    let mut keys = Vec::new();
+    collect_keys(&schema, &mut keys);
+    assert!(keys.len() > 60, "{keys:?}");
+    for key in keys {
+        let forms = [format!("{key} ="), format!("{key}."), format!("[{key}]")];
+        assert!(forms.iter().any(|form| text.contains(form)), "{key} is not in proxy.toml");
+    }
+}
+
+fn collect_keys(schema: &Value, keys: &mut Vec<String>) {
+    if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+        keys.extend(properties.keys().cloned());
+    }
+    match schema {
+        Value::Object(members) => members.values().for_each(|value| collect_keys(value, keys)),
+        Value::Array(items) => items.iter().for_each(|value| collect_keys(value, keys)),
+        _ => {}
+    }
+}

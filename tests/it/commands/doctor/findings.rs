@@ -1,0 +1,295 @@
+//! Each rule of `milepost doctor`: what breaks it, and what does not.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use milepost::commands::doctor::cure::{Behind, cure};
+use milepost::commands::doctor::examine::examine;
+use milepost::commands::doctor::findings::{Answer, Examined, Terms};
+use milepost::commands::doctor::rules::Rule;
+use milepost::commands::doctor::traffic::{Entry, Stream, What, Wire};
+use milepost::protocol::jsonrpc::Message;
+
+/// A conversation as lines: `TIME SIDE text`. The time is in milliseconds; the sides are `>` (we say),
+/// `<` (standard output), `p` (the response to the POST of id 2), `g` (the GET stream), `n` (noise), `e`
+/// (standard error), `o` (the response to id 2 ends). An event name may stand before the text in
+/// brackets. `=` in place of a time: in the same read as before.
+fn entries(lines: &str) -> Vec<Entry> {
+    let (mut at, mut read) = (0, 0);
+    let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let (time, rest) = line.split_once(' ').unwrap();
+            let (side, text) = rest.split_once(' ').unwrap_or((rest, ""));
+            if time != "=" {
+                (at, read) = (time.parse().unwrap(), read + 1);
+            }
+            let named = text.strip_prefix('[').and_then(|text| text.split_once("] "));
+            let (event, text) = match named {
+                Some((name, text))
+                    if side != ">" && !text.starts_with('[') && !name.contains('{') =>
+                {
+                    (Some(name.to_owned()), text)
+                }
+                _ => (None, text),
+            };
+            let message = || Message::parse(Bytes::copy_from_slice(text.as_bytes()));
+            let heard = |stream| What::Heard { stream, read, event, message: message() };
+            let what = match side {
+                ">" => What::Said(message()),
+                "<" => heard(Stream::Shared),
+                "p" => heard(Stream::Post(Some(2))),
+                "g" => heard(Stream::Get),
+                "n" => What::Noise(Bytes::copy_from_slice(text.as_bytes())),
+                "e" => What::Aside(text.to_owned()),
+                "o" => What::Over(Stream::Post(Some(2))),
+                side => panic!("no side {side}"),
+            };
+            Entry { at: Duration::from_millis(at), what }
+        })
+        .collect()
+}
+
+const CALL: &str = r#"> {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":7001}}}"#;
+const SECOND: &str = r#"> {"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":"b"}}}"#;
+const BARE_CALL: &str = r#"> {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t"}}"#;
+const RESULT: &str = r#"< {"jsonrpc":"2.0","id":2,"result":{"content":[]}}"#;
+
+fn progress(params: &str) -> String {
+    format!(r#"< {{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#)
+}
+
+fn terms(wire: Wire) -> Terms {
+    Terms { wire, knows_arrays: false, silence_max: Duration::from_secs(11) }
+}
+
+fn seen(wire: Wire, lines: &[String]) -> Examined {
+    examine(&entries(&lines.join("\n")), terms(wire))
+}
+
+#[track_caller]
+fn check(lines: &[String], expected: &[(Rule, usize)]) -> Examined {
+    check_on(Wire::Stdio, lines, expected)
+}
+
+#[track_caller]
+fn check_on(wire: Wire, lines: &[String], expected: &[(Rule, usize)]) -> Examined {
+    let examined = seen(wire, lines);
+    let found: Vec<_> = examined.findings.iter().map(|f| (f.rule, f.count)).collect();
+    assert_eq!(found, expected, "{:#?}", examined.findings);
+    examined
+}
+
+/// A call, this, and its answer, each 100 ms after the other.
+#[track_caller]
+fn during(said: &[&str], expected: &[(Rule, usize)]) -> Examined {
+    let mut lines = vec![format!("0 {CALL}")];
+    lines.extend(said.iter().zip(1..).map(|(said, at)| format!("{} {said}", at * 100)));
+    lines.push(format!("{} {RESULT}", (said.len() + 1) * 100));
+    check(&lines, expected)
+}
+
+#[test]
+fn a_compliant_call_has_no_findings() {
+    let examined = during(
+        &[
+            &progress(r#""progressToken":7001,"progress":0,"total":2"#),
+            &progress(r#""progressToken":7001,"progress":0.5,"total":2,"message":"m""#),
+            &progress(r#""progressToken":7001,"progress":2,"total":2"#),
+            r#"< {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#,
+        ],
+        &[],
+    );
+    let call = &examined.calls[0];
+    assert_eq!((call.usable, call.reports, call.answer), (3, 3, Answer::Result));
+    assert_eq!(call.first_byte, Some(Duration::from_millis(100)));
+    assert_eq!(call.silence, Duration::from_millis(200));
+    assert!(examined.is_safe());
+}
+
+#[test]
+fn tokens() {
+    let with = |token: &str| progress(&format!(r#""progressToken":{token},"progress":1"#));
+    during(&[&with("2")], &[(Rule::TokenIsId, 1)]);
+    during(&[&with(r#""2""#)], &[(Rule::TokenIsId, 1)]);
+    during(&[&with(r#""7001""#)], &[(Rule::TokenSpelling, 1)]);
+    during(&[&with(r#""made-up""#)], &[(Rule::TokenInvented, 1)]);
+    during(&[&with("null")], &[(Rule::TokenMissing, 1)]);
+    during(&[&progress(r#""progress_token":7001,"progress":1"#)], &[(Rule::TokenMissing, 1)]);
+    let unasked = [format!("0 {BARE_CALL}"), format!("50 {}", with("2")), format!("100 {RESULT}")];
+    check(&unasked, &[(Rule::Unasked, 1)]);
+}
+
+#[test]
+fn each_call_has_its_own_figures() {
+    let at = |token: &str, figure: u32| {
+        progress(&format!(r#""progressToken":{token},"progress":{figure}"#))
+    };
+    let lines = [
+        format!("0 {CALL}"),
+        format!("0 {SECOND}"),
+        format!("100 {}", at("7001", 5)),
+        format!("200 {}", at("\"b\"", 1)),
+        format!("300 {}", at("7001", 6)),
+        format!("400 {}", at("\"b\"", 2)),
+        format!("500 {RESULT}"),
+        r#"600 < {"jsonrpc":"2.0","id":3,"result":{"content":[]}}"#.to_owned(),
+    ];
+    check(&lines, &[]);
+}
+
+#[test]
+fn figures() {
+    let with = |rest: &str| progress(&format!(r#""progressToken":7001{rest}"#));
+    during(&[&with("")], &[(Rule::FigureMissing, 1)]);
+    during(&[&with(r#","progress":null"#)], &[(Rule::FigureNull, 1)]);
+    during(&[&with(r#","progress":"50%""#)], &[(Rule::FigureType, 1)]);
+    let (one, two) = (with(r#","progress":1"#), with(r#","progress":2"#));
+    during(&[&one, &one], &[(Rule::FigureRepeats, 1)]);
+    during(&[&two, &one, &two], &[(Rule::FigureFalls, 1)]);
+    during(&[&with(r#","progress":3,"total":2"#)], &[(Rule::AboveTotal, 1)]);
+    during(&[&with(r#","progress":3,"total":null"#)], &[(Rule::Total, 1)]);
+    during(&[&with(r#","progress":3,"message":null"#)], &[(Rule::Words, 1)]);
+    during(&[&with(r#","progress":NaN"#)], &[(Rule::Envelope, 1)]);
+}
+
+#[test]
+fn methods() {
+    let own = |method: &str, params: &str| {
+        format!(r#"< {{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
+    };
+    let found = during(&[&own("tools/progress", r#"{"id":2,"content":[]}"#)], &[(Rule::Method, 1)]);
+    assert_eq!(found.findings[0].name.as_deref(), Some("tools-progress"));
+    assert_eq!(found.calls[0].reports, 1);
+    let found = during(&[&own("$/progress", r#"{"token":1,"value":{}}"#)], &[(Rule::MethodOff, 1)]);
+    let behind = Behind::Command(vec!["a b".into(), "${X}".into()]);
+    let wanted = cure(&found, &behind, false).lines.unwrap();
+    assert!(wanted.contains(r#"dialects = ["defaults", "lsp"]"#), "{wanted}");
+    assert!(wanted.contains(r#"upstream.command = ["a b", "$${X}"]"#), "{wanted}");
+    // Not everything that nobody knows is progress.
+    during(&[&own("acme/hello", r#"{"text":"hi"}"#)], &[]);
+    during(&[&own("notifications/tools/list_changed", "{}")], &[]);
+    let said = own("acme/state", r#"{"callId":2,"pct":40,"text":"m"}"#);
+    let found = during(&[&said, &said], &[(Rule::MethodUnknown, 2)]);
+    let wanted = cure(&found, &behind, false).lines.unwrap();
+    let expected = r#"
+[[dialect]]
+name = "own"
+method = "acme/state"
+request_id = "/params/callId"
+progress = "/params/pct"
+message = "/params/text"
+scale = "percent"
+"#;
+    assert!(wanted.ends_with(expected), "{wanted}");
+}
+
+#[test]
+fn around_the_answer() {
+    let progress = progress(r#""progressToken":7001,"progress":1"#);
+    let lines =
+        |gap: &str| [format!("0 {CALL}"), format!("100 {progress}"), format!("{gap} {RESULT}")];
+    check(&lines("="), &[(Rule::Glued, 1)]);
+    check(&lines("115"), &[(Rule::Glued, 1)]);
+    check(&lines("120"), &[]);
+    let late = [format!("0 {CALL}"), format!("50 {RESULT}"), format!("60 {progress}")];
+    check(&late, &[(Rule::AfterAnswer, 1)]);
+    // On a stream of its own a response is read in order.
+    let on_post = |line: &String| line.replace(" < ", " p ");
+    let mut own: Vec<String> = lines("=").iter().map(on_post).collect();
+    own.push("110 o".to_owned());
+    check_on(Wire::Streamable, &own, &[]);
+    check_on(Wire::Streamable, &own[..3], &[(Rule::StaysOpen, 1)]);
+}
+
+#[test]
+fn answers() {
+    let with = |answer: &str| [format!("0 {CALL}"), format!("50 < {answer}")];
+    check(&with(r#"{"jsonrpc":"2.0","id":"2","result":{"content":[]}}"#), &[(Rule::AnswerId, 1)]);
+    check(
+        &with(r#"{"jsonrpc":"2.0","id":2,"result":{"status":"done"}}"#),
+        &[(Rule::BareResult, 1)],
+    );
+    check(&with(r#"{"jsonrpc":"2.0","id":2,"error":{"error":"x"}}"#), &[(Rule::ErrorShape, 1)]);
+    check(&with(r#"{"id":2,"result":{"content":[]}}"#), &[(Rule::Envelope, 1)]);
+    check(
+        &with(r#"{"jsonrpc":"2.0","id":"unknown","result":{}}"#),
+        &[(Rule::NoAnswer, 1), (Rule::AnswerOrphan, 1)],
+    );
+    during(&[r#"< {"jsonrpc":"2.0","result":{}}"#], &[(Rule::AnswerNoId, 1)]);
+    // The server could not read who asked.
+    during(&[r#"< {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}"#], &[]);
+    let twice = [format!("0 {CALL}"), format!("50 {RESULT}"), format!("60 {RESULT}")];
+    check(&twice, &[(Rule::AnswerSecond, 1)]);
+    let array = [
+        format!("0 {CALL}"),
+        r#"50 < [{"jsonrpc":"2.0","id":2,"result":{"content":[]}}]"#.to_owned(),
+    ];
+    check(&array, &[(Rule::Array, 1)]);
+    let knows = Terms { knows_arrays: true, ..terms(Wire::Stdio) };
+    assert!(examine(&entries(&array.join("\n")), knows).findings.is_empty());
+}
+
+#[test]
+fn streams_and_events() {
+    let progress = progress(r#""progressToken":7001,"progress":1"#);
+    let result = RESULT.replace("< ", "p ");
+    let lines = [
+        format!("0 {CALL}"),
+        format!("50 {}", progress.replace("< ", "g ")),
+        format!("100 {result}"),
+        "110 o".to_owned(),
+    ];
+    check_on(Wire::Streamable, &lines, &[(Rule::OnGet, 1)]);
+    let named = lines[1].replace("g ", "p [mcpNotification] ");
+    let lines = [lines[0].clone(), named, lines[2].clone(), lines[3].clone()];
+    let examined = check_on(Wire::Streamable, &lines, &[(Rule::EventName, 1)]);
+    assert_eq!(examined.calls[0].usable, 0);
+}
+
+#[test]
+fn noise_and_other_text() {
+    check(&["5 n hello".to_owned()], &[(Rule::Noise, 1)]);
+    during(&["e 45% done", "e nothing of interest"], &[(Rule::AsideProgress, 1)]);
+    let log = r#"< {"jsonrpc":"2.0","method":"notifications/message","params":{"data":"x"}}"#;
+    let found = during(&[log], &[(Rule::LogProgress, 1)]);
+    assert!(found.is_safe());
+    let lines = cure(&found, &Behind::Command(vec!["x".into()]), false).lines.unwrap();
+    assert!(lines.contains(r#"dialects = ["defaults", "log"]"#), "{lines}");
+    // Nobody waits for anything then.
+    check(&["5 e 45% done".to_owned()], &[]);
+}
+
+#[test]
+fn silence() {
+    let answer = |at: u32| format!("{at} {RESULT}");
+    check(&[format!("0 {CALL}"), answer(2900)], &[]);
+    check(&[format!("0 {CALL}"), answer(3100)], &[(Rule::Silence, 1)]);
+    // Who asks for nothing is told nothing.
+    check(&[format!("0 {BARE_CALL}"), answer(3100)], &[]);
+    let with = |at: u32| format!("{at} {}", progress(r#""progressToken":7001,"progress":1"#));
+    check(&[format!("0 {CALL}"), with(2000), answer(12_900)], &[]);
+    check(&[format!("0 {CALL}"), with(2000), answer(13_100)], &[(Rule::Silence, 1)]);
+    check(&[format!("0 {CALL}"), "50 n x".to_owned()], &[(Rule::NoAnswer, 1), (Rule::Noise, 1)]);
+    let late = [format!("0 {BARE_CALL}"), answer(12_000).replace("< ", "p "), "12000 o".to_owned()];
+    check_on(Wire::Streamable, &late, &[(Rule::FirstByte, 1)]);
+}
+
+#[test]
+fn every_rule_is_named_once_and_explained() {
+    let mut names: Vec<&str> = Rule::ALL.iter().map(|rule| rule.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Rule::ALL.len());
+    let documents = include_str!("../../../../docs/doctor.md");
+    let mut sorted = Rule::ALL;
+    sorted.sort();
+    assert_eq!(sorted, Rule::ALL);
+    for rule in Rule::ALL {
+        assert!(
+            documents.contains(&format!("| `{}` |", rule.name())),
+            "{} is not explained",
+            rule.name()
+        );
+    }
+}

@@ -1,0 +1,227 @@
+//! `milepost doctor`: what it says of each example server, and that what it suggests cures it.
+
+mod findings;
+mod servers_without_example;
+mod unreachable;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::{env, fs};
+
+use crate::support::server::Server;
+use crate::support::{MILEPOST, example};
+
+/// What a busy machine may pull apart, or put together, that a server has written at once: so often it is
+/// looked at again.
+const TRIES: usize = 4;
+
+fn doctor(args: &[&str]) -> Output {
+    Command::new(MILEPOST).arg("doctor").args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The report without what differs from run to run: times, ports, what was made up, and how much of
+/// what comes fast gets through.
+fn normal(report: &str, places: &[(&str, &str)]) -> String {
+    let mut text = report.to_owned();
+    for (place, name) in places {
+        text = text.replace(place, name);
+    }
+    let mut out = String::new();
+    for line in text.lines() {
+        let line = timeless(line);
+        let figures = line.strip_prefix("  usable progress").map(|figures| {
+            let some = |figure: &str| if figure == "0" { "none" } else { "some" };
+            let words: Vec<&str> = figures.split_whitespace().map(some).collect();
+            format!("  usable progress  {}", words.join(" "))
+        });
+        out += &figures.unwrap_or(line);
+        out.push('\n');
+    }
+    out
+}
+
+/// A line with `T` for each time, and `U` for each UUID.
+fn timeless(line: &str) -> String {
+    let words: Vec<&str> = line.split(' ').collect();
+    let is_number = |word: &str| word.parse::<f64>().is_ok();
+    let mut out: Vec<String> = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let next = words.get(at + 1).map(|word| word.trim_end_matches([',', ';', '\n']));
+        let unit = |word: &str| ["ms", "s"].contains(&word.trim_end_matches([',', ';']));
+        if is_number(word) && matches!(next, Some("ms" | "s")) {
+            out.push("T".to_owned());
+        } else if !(unit(word) && out.last().is_some_and(|last| last == "T")) {
+            out.push((*word).to_owned());
+        } else if let Some(sign) = word.chars().last().filter(|sign| [',', ';'].contains(sign)) {
+            let last = out.pop().unwrap();
+            out.push(format!("{last}{sign}"));
+        }
+    }
+    let line = out.join(" ");
+    // How long a line is cut off behind this depends on the process and the machine.
+    let line =
+        line.split_once(r#""pid":"#).map_or_else(|| line.clone(), |(head, _)| format!("{head}…"));
+    // Of two calls at once either may have those that name neither.
+    let line = match line.split_once("; 0 of ") {
+        Some((head, _)) => format!("{head}; 0 of N reports can be used"),
+        None => line,
+    };
+    // The table of times is set in columns.
+    match line.strip_prefix("  longest silence ") {
+        Some(_) => "  longest silence".to_owned(),
+        None => numbers(&uuids(&line)),
+    }
+}
+
+/// Long numbers are of the machine: times, processes.
+fn numbers(line: &str) -> String {
+    let mut out = String::new();
+    let mut digits = String::new();
+    for sign in line.chars().chain(['\0']) {
+        if sign.is_ascii_digit() {
+            digits.push(sign);
+            continue;
+        }
+        out += if digits.len() < 5 { &digits } else { "N" };
+        digits.clear();
+        out.push(sign);
+    }
+    out.trim_end_matches('\0').to_owned()
+}
+
+/// Without what was made up: UUIDs and ULIDs.
+fn uuids(line: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some(at) = rest.find(is_part) {
+        let end = rest[at..].find(|c| !is_part(c)).map_or(rest.len(), |length| at + length);
+        let part = &rest[at..end];
+        let is_uuid = part.len() == 36 && part.matches('-').count() == 4;
+        let is_ulid = part.len() == 26 && !part.contains(|c: char| c.is_ascii_lowercase());
+        out += &rest[..at];
+        out += if is_uuid || is_ulid { "U" } else { part };
+        rest = &rest[end..];
+    }
+    out + rest
+}
+
+/// Compares reports with `tests/doctor/NAME.txt`.
+fn golden(name: &str, mut report: impl FnMut() -> String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/doctor/{name}.txt"));
+    if env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&path, report()).unwrap();
+        return;
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    let mut seen = String::new();
+    for _ in 0..TRIES {
+        seen = report();
+        if seen == kept {
+            return;
+        }
+        eprintln!("{name} is looked at again:\n{seen}");
+    }
+    panic!(
+        "{}: UPDATE_EXPECT=1 writes it anew\n--- kept\n{kept}\n--- seen\n{seen}",
+        path.display()
+    );
+}
+
+/// One server as a child.
+fn stdio(name: &str, server: &[&str], args: &[&str]) {
+    let program = example(server[0]);
+    golden(name, || {
+        let mut all = args.to_vec();
+        all.extend(["--through", "--", &program]);
+        all.extend(&server[1..]);
+        seen(&all, &[(&program, server[0])])
+    });
+}
+
+/// One server over HTTP. One that has seen a client may treat the next one otherwise, so it is new each
+/// time.
+fn http(name: &str, server: &[&str], args: &[&str]) {
+    golden(name, || {
+        let running = Server::start(server[0], &server[1..]);
+        let mut all = args.to_vec();
+        all.extend(["--through", running.url()]);
+        let place = format!("http://{}", running.address());
+        seen(&all, &[(&place, "http://HOST")])
+    });
+}
+
+fn seen(args: &[&str], places: &[(&str, &str)]) -> String {
+    let output = doctor(args);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    let report = normal(&String::from_utf8(output.stdout).unwrap(), places);
+    format!("exit code {}\n{errors}{report}", output.status.code().unwrap())
+}
+
+#[test]
+fn kuzumem_by_hand() {
+    let call = ["--call", "pagerank", "--without-token"];
+    stdio("kuzumem-k1", &["kuzumem", "--variant", "k1", "--pace", "10ms"], &call);
+    let call = ["--call", "get-component-dependencies"];
+    stdio("kuzumem-k3s", &["kuzumem", "--variant", "k3s", "--pace", "30ms"], &call);
+    http("kuzumem-k2", &["kuzumem", "--variant", "k2", "--pace", "30ms"], &call);
+    http("kuzumem-k3h", &["kuzumem", "--variant", "k3h", "--pace", "30ms"], &call);
+}
+
+#[test]
+fn kuzumem_on_the_sdk() {
+    let call = ["--call", "get-component-dependencies", "--without-token"];
+    stdio("kuzumem-k4", &["kuzumem", "--variant", "k4", "--pace", "30ms"], &call);
+    http("kuzumem-k5", &["kuzumem", "--variant", "k5", "--pace", "30ms"], &call);
+    let call = ["--call", "get-component-dependencies", "--concurrent"];
+    stdio("kuzumem-k6", &["kuzumem", "--variant", "k6", "--pace", "30ms"], &call);
+    let call = ["--call", "memory-bank"];
+    stdio("kuzumem-head", &["kuzumem", "--variant", "head", "--pace", "50ms"], &call);
+}
+
+#[test]
+fn plexus() {
+    let call = ["--call", "claudecode.chat"];
+    stdio("plexus-p2", &["plexus", "--pace", "50ms"], &call);
+    http("plexus-p0", &["plexus", "--variant", "p0", "--pace", "50ms"], &call);
+    http("plexus-p1", &["plexus", "--variant", "p1", "--pace", "50ms"], &call);
+    let call = ["--call", "orcha.run_task"];
+    http("plexus-p2-http", &["plexus", "--variant", "p2", "--pace", "50ms"], &call);
+}
+
+#[test]
+fn scout() {
+    let call = ["--call", "run_materialization"];
+    stdio("scout", &["scout", "--pace", "50ms"], &call);
+    http("scout-http", &["scout", "--pace", "50ms"], &call);
+}
+
+#[test]
+fn silent() {
+    let sleep = ["--call", "sleep", "--args", r#"{"seconds":3.2}"#, "--silence", "3s"];
+    stdio("silent", &["silent"], &sleep);
+    let burst = ["--call", "burst", "--args", r#"{"seconds":0.3}"#];
+    stdio("silent-burst", &["silent"], &burst);
+    http("silent-http", &["silent", "--json"], &burst);
+}
+
+#[test]
+fn swissarmyhammer() {
+    let call = ["--call", "shell"];
+    stdio("swissarmyhammer-s0", &["swissarmyhammer", "--variant", "s0", "--pace", "50ms"], &call);
+    stdio("swissarmyhammer-s1", &["swissarmyhammer", "--variant", "s1", "--pace", "50ms"], &call);
+    let server = ["swissarmyhammer", "--variant", "s2", "--pace", "50ms", "--keep-alive", "80ms"];
+    let call = ["--call", "review"];
+    stdio("swissarmyhammer-s2", &server, &call);
+    http("swissarmyhammer-s2-http", &server, &call);
+}
+
+#[test]
+fn mcp_devtools() {
+    let call = ["--call", "project_actions"];
+    let server = ["mcp_devtools", "--lines", "20", "--late", "2", "--pace", "30ms"];
+    stdio("mcp_devtools", &server, &call);
+    let in_arguments =
+        ["--call", "project_actions", "--args", r#"{"_meta":{"progressToken":"own"}}"#];
+    http("mcp_devtools-http", &server, &in_arguments);
+}

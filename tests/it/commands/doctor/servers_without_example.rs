@@ -1,0 +1,178 @@
+//! Servers that no example stands for: HTTP+SSE, 2026-07-28, methods that nobody knows.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use serde_json::Value;
+
+use super::doctor;
+use crate::http::serve::proxy::{Proxy, Start};
+use crate::support::example;
+
+fn report(args: &[&str]) -> (i32, Value) {
+    let output = doctor(args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{errors}"));
+    (output.status.code().unwrap(), report)
+}
+
+/// Rules and how often they are broken.
+fn rules(of: &Value) -> Vec<(&str, u64)> {
+    let findings = of["findings"].as_array().unwrap();
+    findings.iter().map(|f| (f["rule"].as_str().unwrap(), f["count"].as_u64().unwrap())).collect()
+}
+
+/// A server in a few lines of shell: `PATTERN) answer` for each request, with ids from 0.
+fn shell(cases: &str) -> String {
+    format!(
+        r#"say() {{ printf '%s\n' "$1"; }}
+        while read -r line; do case "$line" in
+        {cases}
+        esac; done"#
+    )
+}
+
+const HANDSHAKE: &str = r#"
+    *'"initialize"'*) say '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x"}}}';;
+    *server/discover*) say '{"jsonrpc":"2.0","id":0,"error":{"code":-32601,"message":"m"}}';;
+    *tools/list*) say '{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"t"}]}}';;"#;
+
+#[test]
+fn http_and_sse() {
+    let scout = example("scout");
+    let route = format!("upstream.command = [{scout:?}, \"--pace\", \"60ms\"]\nmode = \"observe\"");
+    let proxy = Proxy::with(&Start::default(), &route);
+    let url = format!("http://{}/a/sse", proxy.address());
+    let (code, report) = report(&[
+        "--call",
+        "run_materialization",
+        "--json",
+        "--through",
+        "--revision",
+        "2024-11-05",
+        &url,
+    ]);
+    assert_eq!(code, 1);
+    assert_eq!(report["server"]["transport"], "HTTP+SSE");
+    assert_eq!(report["revision"], "2024-11-05");
+    let found = rules(&report);
+    assert!(
+        found.contains(&("figure-repeats", 4)) && found.contains(&("figure-falls", 1)),
+        "{report}"
+    );
+    assert_eq!(report["through"]["safe"], true, "{report}");
+    assert_eq!(report["cure"]["lines"], Value::Null);
+}
+
+#[test]
+fn a_server_that_speaks_only_2026_07_28() {
+    let server = shell(
+        r#"*server/discover*) say '{"jsonrpc":"2.0","id":0,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{},"serverInfo":{"name":"new","version":"1"}}}';;
+        *'"initialize"'*) say '{"jsonrpc":"2.0","id":0,"error":{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}}';;
+        *io.modelcontextprotocol/protocolVersion*tools/list*|*tools/list*io.modelcontextprotocol/protocolVersion*) say '{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[{"name":"t"}]}}';;
+        *tools/call*) say '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7001,"progress":1,"total":null}}'; sleep 0.1; say '{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}';;"#,
+    );
+    let (code, report) = report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
+    assert_eq!((code, &report["revision"]), (1, &Value::from("2026-07-28")), "{report}");
+    assert_eq!(rules(&report), [("total", 1)]);
+    assert_eq!(report["through"]["safe"], true, "{report}");
+}
+
+#[test]
+fn a_method_that_nobody_knows_gets_a_dialect() {
+    let call = r#"*tools/call*) for pct in 10 40 90; do say "{\"jsonrpc\":\"2.0\",\"method\":\"acme/state\",\"params\":{\"callId\":2,\"pct\":$pct,\"text\":\"m\"}}"; sleep 0.2; done; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
+    let server = shell(&[HANDSHAKE, call].concat());
+    let (code, report) = report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
+    assert_eq!(code, 1);
+    assert_eq!(rules(&report), [("method-unknown", 3)], "{report}");
+    let lines = report["cure"]["lines"].as_str().unwrap();
+    assert!(lines.contains("method = \"acme/state\"\nrequest_id = \"/params/callId\""), "{lines}");
+    assert_eq!(report["through"]["findings"], Value::Array(Vec::new()), "{report}");
+    let call = &report["through"]["calls"][0];
+    assert!(call["usable"].as_u64() >= Some(2), "{call}");
+}
+
+#[test]
+fn a_dialect_that_is_off_is_set() {
+    let call = r#"*tools/call*) sleep 0.2; say '{"jsonrpc":"2.0","method":"$/progress","params":{"token":"x","value":{"kind":"report","percentage":40}}}'; sleep 0.1; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
+    let server = shell(&[HANDSHAKE, call].concat());
+    let (_, report) = report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
+    assert_eq!(rules(&report), [("method-off", 1)], "{report}");
+    let lines = report["cure"]["lines"].as_str().unwrap();
+    assert!(lines.contains(r#"dialects = ["defaults", "lsp"]"#), "{lines}");
+    assert_eq!(report["through"]["calls"][0]["usable"], 1, "{report}");
+    assert_eq!(report["through"]["safe"], true, "{report}");
+}
+
+#[test]
+fn a_server_that_ends_over_the_first_question_does_not_behind_the_proxy() {
+    let dies = HANDSHAKE.replace(
+        "say '{\"jsonrpc\":\"2.0\",\"id\":0,\"error\":{\"code\":-32601,\"message\":\"m\"}}'",
+        "exit 1",
+    );
+    assert_ne!(dies, HANDSHAKE);
+    let (code, report) = report(&["--json", "--through", "--", "sh", "-c", &shell(&dies)]);
+    assert_eq!((code, rules(&report)), (1, vec![("discover-ends", 1)]), "{report}");
+    assert_eq!(report["through"]["findings"], Value::Array(Vec::new()), "{report}");
+}
+
+#[test]
+fn a_client_is_known_by_its_name() {
+    let silent = example("silent");
+    let output = doctor(&["--client", "claude-code", "--revision", "2025-06-18", "--", &silent]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("\nClaude Code (as of ")
+            && text.contains("CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT")
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let output = doctor(&["--client", "nobody", "--revision", "2025-06-18", "--", &silent]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("Nothing is known of the client \"nobody\""), "{text}");
+}
+
+/// Answers one request of a client to a server that ends its stream before the answer.
+fn polled(mut connection: TcpStream) {
+    let mut reader = BufReader::new(connection.try_clone().unwrap());
+    let mut head = String::new();
+    while reader.read_line(&mut head).unwrap_or(0) > 2 && !head.ends_with("\r\n\r\n") {}
+    let head = head.to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    reader.read_exact(&mut body).unwrap();
+    let body = String::from_utf8(body).unwrap();
+    let events = "200 OK\r\ncontent-type: text/event-stream";
+    let json = "200 OK\r\ncontent-type: application/json";
+    let (status, answer) = if head.starts_with("get") && head.contains("last-event-id: 7") {
+        (events, "id: 8\ndata: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"content\":[]}}\n\n")
+    } else if head.starts_with("get") {
+        ("405 Method Not Allowed", "")
+    } else if body.contains("tools/call") {
+        (events, "id: 7\nretry: 10\ndata: \n\n")
+    } else if body.contains("tools/list") {
+        (json, r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"t"}]}}"#)
+    } else if body.contains("\"initialize\"") {
+        (
+            json,
+            r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x"}}}"#,
+        )
+    } else {
+        ("202 Accepted", "")
+    };
+    let length = answer.len();
+    let answer = format!(
+        "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{answer}"
+    );
+    let _ = connection.write_all(answer.as_bytes());
+}
+
+#[test]
+fn a_stream_that_ends_early_is_gone_on_with() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    thread::spawn(move || listener.incoming().for_each(|connection| polled(connection.unwrap())));
+    let (code, report) = report(&["--call", "t", "--json", "--revision", "2025-11-25", &url]);
+    assert_eq!((code, rules(&report)), (0, vec![]), "{report}");
+    assert_eq!(report["calls"][0]["answer"], "result");
+}

@@ -1,0 +1,7 @@
+//! The commands, one file or folder each; `wrap` and `serve` have their tests in `stdio` and `http`.
+
+mod adopt;
+mod check;
+mod demo;
+mod doctor;
+mod route_files;

@@ -1,0 +1,130 @@
+//! Cases too large to be written down as transcripts.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use milepost::progress::{
+    Disposition, Filter, MESSAGE_MAX, Origin, Pacing, Policy, StreamId, StreamKind,
+};
+
+use crate::core::transcripts::{Player, settings};
+
+const CALL: &str = r#"> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#;
+const ANSWER: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#;
+
+/// A player with an open call that is a second old.
+fn calling(how: &str) -> Player {
+    let mut policy = Policy::default();
+    settings(&mut policy, how);
+    let mut player = Player::new(policy);
+    player.play(CALL);
+    player.play("+ 1s");
+    player
+}
+
+fn progress(params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#)
+}
+
+/// What the client is told of one message of the server.
+fn told(player: &mut Player, message: &str) -> String {
+    player.take();
+    player.play(&format!("< {message}"));
+    player.play("+ 1s");
+    let said = player.take();
+    let lines = said.lines().filter_map(|line| line.strip_prefix("= "));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// EC-14.
+#[test]
+fn a_long_message_passes_whole_and_is_cut_where_it_is_written_anew() {
+    let mut player = calling("heartbeat=off");
+    let long = "é".repeat(1 << 19);
+    let valid = progress(&format!(r#""progressToken":7,"progress":1,"message":"{long}""#));
+    assert_eq!(told(&mut player, &valid).trim_end(), valid);
+    let again = progress(&format!(r#""progressToken":7,"progress":1,"message":"a{long}""#));
+    let lifted = told(&mut player, &again);
+    assert!(lifted.contains("1.000001") && lifted.contains('…'), "{} bytes", lifted.len());
+    assert!(lifted.len() < MESSAGE_MAX + 200);
+}
+
+/// EC-19.
+#[test]
+fn five_hundred_lines_do_not_come_to_one() {
+    let mut player = calling("heartbeat=off");
+    for line in 0..500 {
+        let message = progress(&format!(r#""progressToken":7,"message":"line {line}""#));
+        assert!(told(&mut player, &message).contains(r#""progress":0.000"#), "line {line}");
+    }
+    let last = progress(r#""progressToken":7,"progress":1,"total":1"#);
+    assert_eq!(told(&mut player, &last).trim_end(), last);
+}
+
+/// EC-79.
+#[test]
+fn nesting_needs_no_stack() {
+    let mut player = calling("heartbeat=off");
+    let nested = |depth| "[".repeat(depth) + &"]".repeat(depth);
+    let valid =
+        progress(&format!(r#""progressToken":7,"progress":1,"_meta":{{"a":{}}}"#, nested(5_000)));
+    assert_eq!(told(&mut player, &valid).trim_end(), valid);
+    let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{}}}"#, nested(200_000));
+    assert_eq!(told(&mut player, &answer).trim_end(), answer);
+    assert_eq!(told(&mut player, &progress(r#""progressToken":7,"progress":2"#)), "");
+}
+
+/// EC-149.
+#[test]
+fn a_flood_of_repaired_progress_is_thinned_and_does_not_keep_the_answer() {
+    let mut player = calling("heartbeat=off");
+    player.take();
+    for line in 0..10_000 {
+        let message = progress(&format!(r#""progressToken":"shell_1","message":"line {line}""#));
+        player.play(&format!("< {message}"));
+        player.play("+ 0.1ms");
+    }
+    player.play(&format!("< {ANSWER}"));
+    player.play("+ 50ms");
+    let said = player.take();
+    let told: Vec<&str> = said.lines().filter(|line| line.starts_with("= ")).collect();
+    assert!((10..=12).contains(&told.len()), "{}", told.len());
+    assert!(told[told.len() - 1].ends_with(ANSWER));
+    let newest = told[told.len() - 2].split("line ").nth(1).unwrap();
+    let newest: u32 = newest.trim_end_matches(['"', '}']).parse().unwrap();
+    assert!(newest >= 8_900, "{newest}");
+}
+
+/// What becomes of the first piece of a message that is too large to be held, and of the rest.
+#[track_caller]
+fn check_large(head: &str, noise: bool, told: bool) {
+    let mut filter = Filter::new(Policy::default());
+    filter.open_stream(StreamId(0), StreamKind::Shared, Pacing::PACED);
+    let now = Instant::now();
+    let mut fates = vec![filter.server_passing(
+        now,
+        Origin::Shared,
+        Bytes::copy_from_slice(head.as_bytes()),
+        0..head.len(),
+    )];
+    fates.push(filter.server_piece(now, Origin::Shared, Bytes::from_static(b" more\n"), 0..6));
+    filter.server_passed(now, Origin::Shared);
+    let seen: usize = std::iter::from_fn(|| filter.poll_transmit(now, StreamId(0)))
+        .map(|transmit| transmit.payload.len())
+        .sum();
+    assert_eq!(fates.iter().all(|fate| *fate != Disposition::Consumed), noise, "{head}");
+    assert_eq!(seen, if told { head.len() + 6 } else { 0 }, "{head}");
+}
+
+#[test]
+fn what_is_too_large_to_be_held_passes_unless_it_is_noise_or_progress() {
+    check_large(r#"{"jsonrpc":"2.0","id":1,"result":{"#, false, true);
+    check_large(r#"{"result":{"content":[{"text":""#, false, true);
+    check_large(r#" [ {"jsonrpc":"2.0","id":1,"result":{"#, false, true);
+    check_large(r#"{"jsonrpc":"2.0","params":{"#, false, true);
+    check_large("[INFO] {", true, false);
+    check_large("[1, 2, 3", true, false);
+    check_large("{ status: 'x',", true, false);
+    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"#;
+    check_large(progress, false, false);
+}

@@ -1,0 +1,16 @@
+//! The filter without I/O: transcripts, generated conversations and settings, in virtual time.
+
+mod ask_requests;
+pub(crate) mod checker;
+pub(crate) mod dialects;
+mod extremes;
+mod fast_path;
+mod masks;
+mod policy_exchange;
+pub(crate) mod properties;
+pub(crate) mod random_talk;
+pub(crate) mod rig;
+mod settings_per_tool;
+mod shared_wire;
+mod text_figures;
+pub(crate) mod transcripts;

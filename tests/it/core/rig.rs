@@ -1,0 +1,243 @@
+//! A filter with a clock that stands still unless told otherwise, and everything that came out of it.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use milepost::progress::dialect::TextSource;
+use milepost::progress::{
+    Disposition, Filter, FilterEvent, Fragment, Origin, Outcome, Pacing, Policy, StreamId,
+    StreamKind, Transmit, Verdict,
+};
+use milepost::protocol::jsonrpc::{Kind, Message};
+
+/// One client on one wire, played at once or with a client that does not read for a while.
+pub(crate) struct Rig {
+    pub(crate) filter: Filter,
+    pub(crate) policy: Policy,
+    /// What the client was given, in order.
+    pub(crate) told: Vec<Transmit>,
+    /// What went to standard error.
+    pub(crate) noise: Vec<Bytes>,
+    /// Numbers and verdicts of the server's messages, in the order in which they were reached.
+    pub(crate) verdicts: Vec<(u64, Verdict)>,
+    /// How the calls ended.
+    pub(crate) ended: Vec<Outcome>,
+    /// How many messages the server has sent, each element of a batch counted.
+    pub(crate) messages: u64,
+    /// Different clients share the server, so that objects on one line are taken apart.
+    shared: bool,
+    /// The client does not read.
+    pub(crate) stalled: bool,
+    /// Everything that may be written goes out in one write.
+    pub(crate) gathered: bool,
+    start: Instant,
+    now: Duration,
+}
+
+const WIRE: StreamId = StreamId(0);
+
+impl Rig {
+    pub(crate) fn new(policy: Policy) -> Self {
+        let (pacing, shared) = (policy.pacing, policy.remap);
+        let mut filter = Filter::new(policy.clone());
+        filter.open_stream(WIRE, StreamKind::Shared, pacing);
+        Self {
+            filter,
+            policy,
+            told: Vec::new(),
+            noise: Vec::new(),
+            verdicts: Vec::new(),
+            ended: Vec::new(),
+            messages: 0,
+            shared,
+            stalled: false,
+            gathered: false,
+            start: Instant::now(),
+            now: Duration::ZERO,
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.start + self.now
+    }
+
+    /// The client says this; what the server gets of it.
+    pub(crate) fn client(&mut self, text: &[u8]) -> Bytes {
+        let message = Message::parse(Bytes::copy_from_slice(text));
+        let payload = self.filter.client_message(self.now(), WIRE, &message);
+        self.drain();
+        payload.to_bytes()
+    }
+
+    /// The server says this.
+    pub(crate) fn server(&mut self, text: &[u8]) {
+        let message = Message::parse(Bytes::copy_from_slice(text));
+        self.messages += count(&message, self.shared);
+        let fate = self.filter.server_message(self.now(), Origin::Shared, &message);
+        self.note(fate);
+        self.drain();
+    }
+
+    /// The server writes this line on its standard error.
+    pub(crate) fn errors(&mut self, line: &str) {
+        self.filter.overheard(self.now(), TextSource::Stderr, line);
+        self.drain();
+    }
+
+    /// The server says this, too long to be held, in these pieces.
+    pub(crate) fn server_in_pieces(
+        &mut self,
+        pieces: &[&[u8]],
+        mut between: impl FnMut(&mut Self),
+    ) {
+        for (index, piece) in pieces.iter().enumerate() {
+            if index == 0 {
+                self.begin(piece)
+            } else {
+                self.piece(piece)
+            }
+            between(self);
+        }
+        self.over();
+    }
+
+    /// The server begins a message that is too long to be held.
+    pub(crate) fn begin(&mut self, head: &[u8]) {
+        self.messages += 1;
+        let head = Bytes::copy_from_slice(head);
+        let text = 0..head.len();
+        let fate = self.filter.server_passing(self.now(), Origin::Shared, head, text);
+        self.note(fate);
+        self.drain();
+    }
+
+    /// More of it.
+    pub(crate) fn piece(&mut self, piece: &[u8]) {
+        let piece = Bytes::copy_from_slice(piece);
+        let text = 0..piece.len();
+        let fate = self.filter.server_piece(self.now(), Origin::Shared, piece, text);
+        self.note(fate);
+        self.drain();
+    }
+
+    /// It is over.
+    pub(crate) fn over(&mut self) {
+        self.filter.server_passed(self.now(), Origin::Shared);
+        self.drain();
+    }
+
+    /// The server goes away.
+    pub(crate) fn gone(&mut self) {
+        self.filter.server_gone(self.now(), "the server has exited");
+        self.drain();
+    }
+
+    /// The client goes away.
+    pub(crate) fn close(&mut self, cancels: bool) {
+        self.filter.close_stream(self.now(), WIRE, cancels);
+        self.drain();
+    }
+
+    /// Lets time pass, stopping wherever the filter wants to be asked.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while !self.stalled
+            && let Some(at) = self.filter.poll_timeout().map(|at| at - self.start)
+            && at <= end
+        {
+            self.now = self.now.max(at);
+            self.drain();
+        }
+        self.now = end;
+        self.drain();
+    }
+
+    /// The client reads again.
+    pub(crate) fn resume(&mut self) {
+        self.stalled = false;
+        self.drain();
+    }
+
+    /// All that was told, piece after piece.
+    pub(crate) fn told_bytes(&self) -> Vec<u8> {
+        self.told.iter().flat_map(|transmit| transmit.payload.to_bytes()).collect()
+    }
+
+    fn note(&mut self, fate: Disposition) {
+        if let Disposition::NotAMessage(bytes) = fate {
+            self.noise.push(bytes);
+        }
+    }
+
+    fn drain(&mut self) {
+        while !self.stalled && self.write() {}
+        while self.filter.poll_to_server().is_some() {}
+        while let Some(record) = self.filter.poll_record() {
+            match record {
+                FilterEvent::Message { number, verdict, .. } => {
+                    self.verdicts.push((number, verdict))
+                }
+                FilterEvent::Call(call) => self.ended.push(call.outcome),
+                FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Heartbeat(_) => {}
+            }
+        }
+        let asks = self.filter.poll_timeout().map(|at| at - self.start);
+        assert!(
+            self.stalled || asks.is_none_or(|at| at > self.now),
+            "at {:?} the filter has nothing to say but asks for {asks:?}",
+            self.now
+        );
+    }
+
+    fn write(&mut self) -> bool {
+        let mut some = false;
+        while let Some(transmit) = self.filter.poll_transmit(self.now(), WIRE) {
+            self.told.push(transmit);
+            some = true;
+            if !self.gathered {
+                break;
+            }
+        }
+        if some {
+            self.filter.written(self.now(), WIRE);
+        }
+        some
+    }
+}
+
+/// How many messages there are in one.
+fn count(message: &Message, taken_apart: bool) -> u64 {
+    let elements = || message.elements();
+    match message.kind() {
+        Kind::Batch => elements().count() as u64,
+        Kind::Opaque if taken_apart && elements().nth(1).is_some() => {
+            elements().map(|one| count(&one, taken_apart)).sum()
+        }
+        _ => 1,
+    }
+}
+
+/// Whether these are the whole of a message that ended in a verdict each, once.
+#[track_caller]
+pub(crate) fn assert_one_verdict_each(rig: &Rig) {
+    let mut numbers: Vec<u64> = rig.verdicts.iter().map(|(number, _)| *number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=rig.messages).collect::<Vec<_>>(), "verdicts");
+}
+
+/// No pacing, no heartbeats.
+pub(crate) fn bare(mut policy: Policy) -> Policy {
+    policy.pacing = Pacing::IMMEDIATE;
+    policy.call.heartbeat.enabled = false;
+    policy
+}
+
+/// Whether pieces of one message stand together in what was told.
+#[track_caller]
+pub(crate) fn assert_pieces_stand_together(told: &[Transmit]) {
+    let mut open = false;
+    for transmit in told {
+        assert!(!open || transmit.part != Fragment::Whole, "within a message: {transmit:?}");
+        open = transmit.part == Fragment::Piece;
+    }
+}

@@ -1,0 +1,396 @@
+//! Wire transcripts, played on the bare filter with virtual time.
+//!
+//! ```text
+//! # a remark
+//! ! hold=0ms guard=0ms first-after=0ms     settings, as `wrap` has them
+//! ! dialect { name = "acme", ... }         one more dialect, as route files have them
+//! ! ask { ... }                            what is put into requests, as route files have it
+//! > {...}      the client says            >2 on client stream 2
+//!                                         >2@70 and the server speaks of it on its stream 70
+//! ^ {...}      the server gets something else than what the client said, or something besides
+//! < {...}      the server says            <2 on the upstream stream that pairs with client stream 2,
+//!                                         <70 on its stream 70
+//! 2 text       the server writes a line on its standard error (`\x0D` and such for what is no text)
+//! = {...}      the client is told         =2 on client stream 2
+//! x reason     a message of the server was withheld
+//! e text       a line that is no message went to standard error
+//! ~ summary    a call has ended
+//! + 30s        time passes
+//! ```
+//! The lines `^ = x e ~` are what comes out; `UPDATE_EXPECT=1` writes them anew. A transcript tells
+//! of calls ending only with `! summaries`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use milepost::config::routes::{Environment, Routes};
+use milepost::observe::metrics::RouteCounts;
+use milepost::observe::transcript;
+use milepost::progress::dialect::TextSource;
+use milepost::progress::durations::Learned;
+use milepost::progress::extract::Extract;
+use milepost::progress::{
+    Coalesce, Disposition, Filter, FilterEvent, Messages, Mode, OnFall, Origin, Pacing, Policy,
+    Reason, Scale, StreamId, StreamKind, TokenIs, Verdict, dialect,
+};
+use milepost::protocol::jsonrpc::{Key, Message};
+use milepost::protocol::terminal::Terminal;
+
+use crate::core::checker::Checker;
+
+/// A filter, its clients and a clock that stands still unless told otherwise.
+pub(crate) struct Player {
+    filter: Filter,
+    terminal: Terminal,
+    learned: Arc<Learned>,
+    start: Instant,
+    now: Duration,
+    checkers: BTreeMap<u64, Checker>,
+    summaries: bool,
+    /// Where its records are counted.
+    counts: Option<Arc<RouteCounts>>,
+    checked: bool,
+    out: String,
+}
+
+const WIRE: StreamId = StreamId(0);
+
+impl Player {
+    /// One client on stdio.
+    pub(crate) fn new(policy: Policy) -> Self {
+        let pacing = policy.pacing;
+        let checked = policy.mode != Mode::Observe && policy.answers.orphan_answer;
+        let learned = Arc::clone(&policy.learned);
+        let mut filter = Filter::new(policy);
+        filter.open_stream(WIRE, StreamKind::Shared, pacing);
+        let checkers = BTreeMap::from([(0, Checker::default())]);
+        Self {
+            filter,
+            terminal: Terminal::default(),
+            learned,
+            start: Instant::now(),
+            now: Duration::ZERO,
+            checkers,
+            summaries: false,
+            counts: None,
+            checked,
+            out: String::new(),
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.start + self.now
+    }
+
+    /// What came out since the last time it was asked.
+    pub(crate) fn take(&mut self) -> String {
+        std::mem::take(&mut self.out)
+    }
+
+    /// One line of input.
+    #[track_caller]
+    pub(crate) fn play(&mut self, line: &str) {
+        let (sign, rest) = line.split_at(1);
+        let (stream, text) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (stream, paired) = stream.split_once('@').unwrap_or((stream, ""));
+        let stream = StreamId(stream.parse().unwrap_or(0));
+        let message = || Message::parse(Bytes::from(unprintable(text)));
+        match sign {
+            ">" => {
+                self.client_says(stream, &message(), text);
+                if let Ok(upstream) = paired.parse() {
+                    self.filter.pair(stream, &message(), StreamId(upstream));
+                }
+            }
+            "<" => {
+                let origin =
+                    if rest.starts_with(' ') { Origin::Shared } else { Origin::Stream(stream) };
+                let fate = self.filter.server_message(self.now(), origin, &message());
+                if let Disposition::NotAMessage(bytes) = fate {
+                    let _ = writeln!(self.out, "e {}", String::from_utf8_lossy(&bytes).trim_end());
+                }
+            }
+            "2" => {
+                let text = [&unprintable(text)[..], b"\n"].concat();
+                let (filter, now) = (&mut self.filter, self.start + self.now);
+                let overheard = &mut |line: &str| filter.overheard(now, TextSource::Stderr, line);
+                self.terminal.feed(&text, overheard);
+            }
+            "+" => return self.pass(duration(text.trim())),
+            "!" => self.command(text),
+            _ => panic!("what is {line:?}?"),
+        }
+        self.drain();
+    }
+
+    fn client_says(&mut self, stream: StreamId, message: &Message, text: &str) {
+        self.checkers.entry(stream.0).or_default().client_said(text);
+        let payload = self.filter.client_message(self.now(), stream, message);
+        let sent = payload.to_bytes();
+        if sent != *message.raw() {
+            let sent = String::from_utf8_lossy(&sent);
+            let _ = writeln!(self.out, "^ {}", if sent.is_empty() { "nothing" } else { &*sent });
+        }
+    }
+
+    fn command(&mut self, text: &str) {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let id = || StreamId(words[1].parse().unwrap());
+        match words[0] {
+            "open" => {
+                let shared = words.get(2) == Some(&"shared");
+                let kind = if shared { StreamKind::Shared } else { StreamKind::Exchange };
+                self.filter.open_stream(id(), kind, Pacing::IMMEDIATE);
+            }
+            "close" => self.filter.close_stream(self.now(), id(), words.get(2) == Some(&"cancels")),
+            "gone" => self.filter.server_gone(self.now(), &words[1..].join(" ")),
+            "left" => self.filter.client_left(),
+            "apart" => {
+                let key = Key::read(&Bytes::copy_from_slice(words[1].as_bytes())).unwrap();
+                let place = self.filter.answered_apart(self.now(), &key);
+                self.drain();
+                // The shell writes it behind what the stream has now.
+                if let Some((stream, id)) = place {
+                    let text = format!(
+                        r#"{{"jsonrpc":"2.0","id":{},"result":"large"}}"#,
+                        String::from_utf8_lossy(&id)
+                    );
+                    self.checkers.entry(stream.0).or_default().client_told(&text);
+                    let _ = writeln!(self.out, "={} {text}", stream.0);
+                }
+            }
+            "summaries" => self.summaries = true,
+            other => panic!("what is {other:?}?"),
+        }
+    }
+
+    /// Lets time pass, stopping wherever the filter wants to be asked.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        let begin = self.now;
+        while let Some(at) = self.filter.poll_timeout().map(|at| at - self.start)
+            && at <= end
+        {
+            self.now = self.now.max(at);
+            let before = self.out.len();
+            self.drain();
+            if self.out.len() > before && self.now > begin {
+                let said = self.out.split_off(before);
+                let _ = write!(self.out, "@ {:?}\n{said}", self.now - begin);
+            }
+        }
+        self.now = end;
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        let streams: Vec<u64> = self.checkers.keys().copied().collect();
+        for stream in streams {
+            let number = if stream == 0 { String::new() } else { stream.to_string() };
+            while let Some(transmit) = self.filter.poll_transmit(self.now(), StreamId(stream)) {
+                let text = String::from_utf8_lossy(&transmit.payload.to_bytes()).into_owned();
+                if self.checked {
+                    self.checkers.entry(stream).or_default().client_told(&text);
+                }
+                let _ = writeln!(self.out, "={number} {}", text.trim_end());
+                self.filter.written(self.now(), StreamId(stream));
+            }
+        }
+        while let Some(payload) = self.filter.poll_to_server() {
+            let _ = writeln!(self.out, "^ {}", String::from_utf8_lossy(&payload.to_bytes()));
+        }
+        while let Some(record) = self.filter.poll_record() {
+            if let FilterEvent::Call(call) = &record {
+                self.learned.learn(call);
+            }
+            if let Some(counts) = &self.counts {
+                counts.note(&record);
+            }
+            match record {
+                FilterEvent::Message { verdict: Verdict::Withheld(Reason::Noise), .. } => {}
+                FilterEvent::Message { verdict: Verdict::Withheld(reason), .. } => {
+                    let _ = writeln!(self.out, "x {}", reason.name());
+                }
+                FilterEvent::Call(call) if self.summaries => {
+                    let _ = writeln!(self.out, "~ {}", transcript::summary(&call));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// `\xFF`-like escapes for bytes that a text file cannot hold, and `\n` at the end of each line.
+pub(crate) fn unprintable(text: &str) -> Vec<u8> {
+    transcript::unescape(text).unwrap().into_owned()
+}
+
+/// `30s`, `150ms`, `2m`, `1h`.
+pub(crate) fn duration(text: &str) -> Duration {
+    transcript::read_time(text).unwrap()
+}
+
+/// The settings of a `!` line before the first message.
+pub(crate) fn settings(policy: &mut Policy, text: &str) {
+    if let Some(table) = text.strip_prefix("dialect ") {
+        let text = format!("dialect = [{table}]");
+        let routes = Routes::parse(Path::new(""), &text, &Environment::default());
+        policy.call.dialects.extend_from_slice(routes.unwrap().dialects());
+        return;
+    }
+    if let Some(table) = text.strip_prefix("ask ") {
+        let text = format!("[[route]]\npath = \"/r\"\nupstream.demo = true\nask = {table}");
+        let routes = Routes::parse(Path::new(""), &text, &Environment::default());
+        return routes.unwrap().find(None).unwrap().apply(policy);
+    }
+    for setting in text.split_whitespace() {
+        let Some((key, value)) = setting.split_once('=') else { continue };
+        let on = value == "on";
+        match key {
+            "mode" => {
+                policy.mode = match value {
+                    "observe" => Mode::Observe,
+                    "enforce" => Mode::Enforce,
+                    _ => Mode::Full,
+                }
+            }
+            "first-after" => policy.pacing.first_after = duration(value),
+            "hold" => policy.pacing.hold = duration(value),
+            "guard" => policy.pacing.guard = duration(value),
+            "pacing" => policy.pacing = Pacing::IMMEDIATE,
+            "min-interval" => policy.min_interval = duration(value),
+            "coalesce" => policy.coalesce = Coalesce::All,
+            "heartbeat" => policy.call.heartbeat.enabled = on,
+            "heartbeat-after" => policy.call.heartbeat.after = duration(value),
+            "heartbeat-every" => policy.call.heartbeat.every = duration(value),
+            "heartbeat-max" => policy.call.heartbeat.max = duration(value),
+            "on-fall" => {
+                policy.call.on_fall = match value {
+                    "rebase" => OnFall::Rebase,
+                    "drop" => OnFall::Drop,
+                    _ => OnFall::Lift,
+                }
+            }
+            "dialects" => {
+                policy.call.dialects =
+                    value.split(',').map(|name| dialect::named(name).unwrap()).collect();
+            }
+            "messages" => policy.call.messages = Messages::Append,
+            "scale" => {
+                policy.call.scale = Some(match value {
+                    "percent" => Scale::Percent,
+                    "unit" => Scale::Unit,
+                    total => Scale::Of(total.parse().unwrap()),
+                });
+            }
+            "extract" => policy.call.extract = Some(Extract::read([value]).unwrap()),
+            "estimate" => policy.call.estimate = on,
+            "call-timeout" => policy.call.call_timeout = Some(duration(value)),
+            "keep-original" => policy.keep_original = on,
+            "words-in-2024" => policy.words_in_2024 = on,
+            "token-is" => policy.token_is = Some(TokenIs::RequestId),
+            "shared" => policy.remap = on,
+            "response-id" => policy.answers.response_id = on,
+            "error-shape" => policy.answers.error_shape = on,
+            "bare-result" => policy.answers.bare_result = on,
+            "orphan-answer" => policy.answers.orphan_answer = on,
+            "missing-id" => policy.answers.missing_id = on,
+            _ => transcript::settings::read(policy, setting).unwrap(),
+        }
+    }
+}
+
+/// Plays a transcript and answers with what it should have looked like.
+pub(crate) fn replay(text: &str) -> String {
+    replay_with(text, |_| {})
+}
+
+/// The same, with a summary of each call, and with its records counted.
+pub(crate) fn replay_counting(text: &str, counts: &Arc<RouteCounts>) -> String {
+    replay_with(text, |player| {
+        player.summaries = true;
+        player.counts = Some(Arc::clone(counts));
+    })
+}
+
+fn replay_with(text: &str, prepare: impl Fn(&mut Player)) -> String {
+    let mut policy = Policy::default();
+    let mut lines = text.lines().peekable();
+    let mut out = String::new();
+    while let Some(line) = lines.next_if(|line| line.is_empty() || line.starts_with(['#', '!'])) {
+        if let Some(text) = line.strip_prefix("! ").filter(|text| text.contains('=')) {
+            settings(&mut policy, text);
+        } else if line.starts_with('!') {
+            let mut player = Player::new(policy);
+            prepare(&mut player);
+            return out + &rest(&mut player, std::iter::once(line).chain(lines));
+        }
+        let _ = writeln!(out, "{line}");
+    }
+    let mut player = Player::new(policy);
+    prepare(&mut player);
+    out + &rest(&mut player, lines)
+}
+
+fn rest<'a>(player: &mut Player, lines: impl Iterator<Item = &'a str>) -> String {
+    let mut out = String::new();
+    for line in lines {
+        match line.chars().next() {
+            None | Some('#') => drop(writeln!(out, "{line}")),
+            Some('^' | '=' | 'x' | 'e' | '~' | '@') => {}
+            _ => {
+                player.play(line);
+                let _ = write!(out, "{line}\n{}", player.take());
+            }
+        }
+    }
+    out
+}
+
+/// Every transcript below `tests/golden`, by path.
+pub(crate) fn transcripts() -> Vec<(PathBuf, String)> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let folders = std::fs::read_dir(golden).unwrap();
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+    let mut paths: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    paths.sort();
+    let read = |path: PathBuf| (path.clone(), std::fs::read_to_string(path).unwrap());
+    paths.into_iter().map(read).collect()
+}
+
+/// Those in which each client stream has the server's stream to itself.
+pub(crate) fn transcripts_of_one_client() -> impl Iterator<Item = (PathBuf, String)> {
+    transcripts()
+        .into_iter()
+        .filter(|(path, _)| !path.components().any(|part| part.as_os_str() == "wire"))
+}
+
+#[test]
+fn transcripts_come_out_as_they_are_written() {
+    let mut wrong = Vec::new();
+    for (path, text) in transcripts() {
+        let played = std::panic::catch_unwind(|| replay(&text));
+        let played = played.unwrap_or_else(|_| panic!("in {}", path.display()));
+        if played == text {
+            continue;
+        }
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(&path, played).unwrap();
+            continue;
+        }
+        let at = text.lines().zip(played.lines()).position(|(a, b)| a != b);
+        let line = at.unwrap_or_else(|| text.lines().count().min(played.lines().count()));
+        wrong.push(format!(
+            "{}:{}\n  wrong:    {}\n  expected: {}",
+            path.display(),
+            line + 1,
+            played.lines().nth(line).unwrap_or("(end)"),
+            text.lines().nth(line).unwrap_or("(end)"),
+        ));
+    }
+    assert!(wrong.is_empty(), "UPDATE_EXPECT=1 writes them anew\n{}", wrong.join("\n"));
+}

@@ -1,0 +1,8 @@
+//! HTTP clients in front of servers on stdio, or of another HTTP transport: the sessions are the proxy's own.
+
+mod http_servers;
+mod http_sse_clients;
+mod missed_events;
+pub(crate) mod sessions;
+mod shared_isolation;
+mod shared_servers;

@@ -1,0 +1,318 @@
+//! Clients of 2026-07-28 before a stdio server, which they share.
+
+use serde_json::Value;
+
+use crate::http::bridge::sessions::{agreed, progress};
+use crate::http::rig::{Answer, Lines, Rig, initialize, ms, pass, secs, settle};
+
+/// A request of 2026-07-28.
+fn request(id: &str, method: &str, params: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}},"progressToken":{id}}}}}}}"#
+    )
+}
+
+fn call(id: &str) -> String {
+    request(id, "tools/call", r#""name":"t","arguments":{},"#)
+}
+
+fn discover() -> String {
+    request(r#""d""#, "server/discover", "")
+}
+
+fn result(id: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","content":[]}}}}"#)
+}
+
+fn error(id: &str, code: i32) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"?"}}}}"#)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The id that a line has, as it is written.
+fn id_of(line: &str) -> String {
+    json(line)["id"].to_string()
+}
+
+fn ask(rig: &Rig, body: &str) -> Answer {
+    rig.post(&["MCP-Protocol-Version: 2026-07-28"], body)
+}
+
+/// Asks, and says by which id the server knows it.
+async fn asked(rig: &Rig, server: &mut Lines, body: &str) -> (Answer, String) {
+    let answer = ask(rig, body);
+    let id = id_of(&server.line().await);
+    (answer, id)
+}
+
+/// The server that is started for the first request, and that request.
+async fn first(
+    rig: &Rig,
+    servers: &mut tokio::sync::mpsc::UnboundedReceiver<Lines>,
+    body: &str,
+) -> (Answer, Lines, String) {
+    let answer = ask(rig, body);
+    settle().await;
+    let mut server = servers.try_recv().expect("no server was started");
+    let id = id_of(&server.line().await);
+    (answer, server, id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_share_a_server_and_know_nothing_of_each_other() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (one, mut server, first_id) = first(&rig, &mut servers, &call("1")).await;
+    let (two, second_id) = asked(&rig, &mut server, &call("1")).await;
+    assert!(servers.try_recv().is_err());
+    assert_ne!(first_id, second_id);
+    server.say(progress(&second_id, 5));
+    server.say(progress(&first_id, 7));
+    server.say(result(&second_id));
+    server.say(progress(&second_id, 6));
+    server.say(result(&first_id));
+    settle().await;
+    assert_eq!(one.messages(), [progress("1", 7), result("1")]);
+    assert_eq!(two.messages(), [progress("1", 5), result("1")]);
+    assert_eq!(two.header("mcp-session-id"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_authorization_has_a_server_of_its_own() {
+    let (rig, mut servers) = Rig::of_lines("");
+    for authorization in ["Authorization: Bearer a", "Authorization: Bearer b"] {
+        let _answer = rig.post(&[authorization], call("1"));
+        settle().await;
+        let mut server = servers.try_recv().expect("no server was started");
+        assert!(server.line().await.contains("tools/call"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_gives_up() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (one, mut server, first_id) = first(&rig, &mut servers, &call("1")).await;
+    let (two, second_id) = asked(&rig, &mut server, &call("1")).await;
+    // Before anything was said, and in the middle of a stream.
+    drop(one);
+    let cancelled = json(&server.line().await);
+    assert_eq!(cancelled["method"], "notifications/cancelled");
+    assert_eq!(cancelled["params"]["requestId"].to_string(), first_id);
+    server.say(progress(&second_id, 1));
+    settle().await;
+    assert_eq!(two.messages(), [progress("1", 1)]);
+    drop(two);
+    assert_eq!(json(&server.line().await)["params"]["requestId"].to_string(), second_id);
+    // What comes late is for nobody.
+    let (three, third_id) = asked(&rig, &mut server, &call("1")).await;
+    server.say(progress(&first_id, 9));
+    server.say(result(&second_id));
+    server.say(result(&third_id));
+    settle().await;
+    assert_eq!(three.messages(), [result("1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_comes_from_the_answer() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (answer, mut server, id) = first(&rig, &mut servers, &discover()).await;
+    server.say(result(&id));
+    settle().await;
+    assert_eq!((answer.status(), answer.text()), (200, result(r#""d""#)));
+    for (code, status) in [(-32601, 404), (-32602, 400), (-32020, 400), (-32022, 400), (-1, 200)] {
+        let (answer, id) = asked(&rig, &mut server, &call("1")).await;
+        server.say(error(&id, code));
+        settle().await;
+        assert_eq!((answer.status(), answer.text()), (status, error("1", code)));
+    }
+    let told = ask(
+        &rig,
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
+    );
+    settle().await;
+    assert_eq!(told.status(), 202);
+    assert!(server.told().await.is_empty());
+    let get = rig.get(&["MCP-Protocol-Version: 2026-07-28"]);
+    settle().await;
+    assert_eq!(get.status(), 405);
+    let wrong = rig.post(&["Mcp-Method: tools/list"], call("1"));
+    settle().await;
+    assert_eq!(wrong.status(), 400);
+    assert!(wrong.text().contains("-32020"), "{}", wrong.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_dies_is_started_again_after_a_pause() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (answer, server, _) = first(&rig, &mut servers, &call("1")).await;
+    drop(server);
+    settle().await;
+    assert!(answer.text().contains(r#""id":1,"error""#), "{}", answer.text());
+    let next = ask(&rig, &call("2"));
+    pass(ms(400)).await;
+    assert!(servers.try_recv().is_err());
+    pass(ms(200)).await;
+    let mut server = servers.try_recv().expect("no server was started");
+    let id = id_of(&server.line().await);
+    server.say(result(&id));
+    settle().await;
+    assert_eq!(next.messages(), [result("2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_not_to_be_restarted_is_not() {
+    let (rig, mut servers) = Rig::of_lines("upstream.restart = false");
+    let (_answer, server, _) = first(&rig, &mut servers, &call("1")).await;
+    drop(server);
+    settle().await;
+    let next = ask(&rig, &call("2"));
+    pass(secs(60)).await;
+    assert_eq!(next.status(), 502);
+    assert!(servers.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_first_client_waits_for_a_server_that_is_too_old() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (answer, mut server, _) = first(&rig, &mut servers, &discover()).await;
+    pass(secs(7)).await;
+    assert!(answer.is_silent());
+    pass(secs(2)).await;
+    assert_eq!(answer.status(), 404);
+    assert!(answer.text().contains("-32601"), "{}", answer.text());
+    // Nobody has a use for that server.
+    pass(secs(1)).await;
+    assert!(server.is_closed());
+    assert!(server.told().await.is_empty());
+    let again = ask(&rig, &discover());
+    let call = ask(&rig, &call("1"));
+    settle().await;
+    assert_eq!((again.status(), call.status()), (404, 400));
+    let refused = json(&call.text());
+    assert_eq!(refused["error"]["code"], -32022);
+    assert_eq!(refused["error"]["data"]["requested"], "2026-07-28");
+    assert_eq!(refused["error"]["data"]["supported"][0], "2025-11-25");
+    // It falls back.
+    let session = rig.post(&[], initialize("2025-11-25"));
+    settle().await;
+    let mut server = servers.try_recv().expect("no server was started");
+    assert_eq!(server.line().await, initialize("2025-11-25"));
+    server.say(agreed("2025-11-25"));
+    settle().await;
+    assert!(session.header("mcp-session-id").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_may_share_nothing() {
+    let (rig, mut servers) = Rig::of_lines("upstream.share = false");
+    let answers = [ask(&rig, &discover()), ask(&rig, &call("1"))];
+    settle().await;
+    assert_eq!(answers.map(|answer| answer.status()), [404, 400]);
+    assert!(servers.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn an_answer_too_large_to_be_held_goes_to_who_asked_for_it() {
+    let keys = "upstream.max_frame = 65536\nupstream.max_spill = 1000000";
+    let (rig, mut servers) = Rig::of_lines(keys);
+    let (one, mut server, first_id) = first(&rig, &mut servers, &call("1")).await;
+    let (two, second_id) = asked(&rig, &mut server, &call("1")).await;
+    let large = |id: &str, bytes: usize| {
+        let text = "x".repeat(bytes);
+        // Its id comes last, as some servers write it.
+        format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#)
+    };
+    server.say(progress(&second_id, 3));
+    server.say(large(&second_id, 300_000));
+    server.say(progress(&first_id, 2));
+    server.say(large(&first_id, 2_000_000));
+    // A file is written and read by other threads.
+    for _ in 0..500 {
+        if one.messages().len() == 2 && two.messages().len() == 2 {
+            break;
+        }
+        tokio::time::sleep(ms(20)).await;
+    }
+    let told = two.messages();
+    assert_eq!(told[0], progress("1", 3));
+    assert!(told[1].trim_end() == large("1", 300_000), "{}", &told[1][told[1].len() - 60..]);
+    let told = one.messages();
+    assert_eq!(told[0], progress("1", 2));
+    assert!(told[1].contains("1000000 bytes"), "{}", told[1]);
+}
+
+/// The fault may be the question's: another client's may be understood.
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_question_does_not_make_a_server_old() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (answer, mut server, id) = first(&rig, &mut servers, &discover()).await;
+    server.say(error(&id, -32602));
+    settle().await;
+    assert_eq!(answer.status(), 400);
+    let (answer, id) = asked(&rig, &mut server, &call("1")).await;
+    server.say(result(&id));
+    settle().await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.messages(), [result("1")]);
+}
+
+/// The official servers that speak both eras decide by the first message which one it is to be.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_does_not_say_what_it_must_does_not_reach_the_server() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let revision = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
+    let capabilities = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
+    for meta in [
+        "",
+        r#""_meta":{}"#,
+        &format!(r#""_meta":{{{revision}}}"#),
+        &format!(r#""_meta":{{{capabilities}}}"#),
+    ] {
+        let ask = format!(
+            r#"{{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{{{meta}}}}}"#
+        );
+        let answer = rig.post(&["MCP-Protocol-Version: 2026-07-28"], ask);
+        settle().await;
+        assert_eq!(answer.status(), 400, "{meta}");
+        let refused = json(&answer.text());
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&"d".into(), &(-32602).into()));
+    }
+    assert!(servers.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_nobody_knows_is_for_the_server_to_judge() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let ask = discover().replace("2026-07-28", "v999.0.0");
+    let other = rig.post(&["MCP-Protocol-Version: 2026-07-28"], &ask);
+    settle().await;
+    assert_eq!(other.status(), 400);
+    assert_eq!(json(&other.text())["error"]["code"], -32020);
+    let answer = rig.post(&["MCP-Protocol-Version: v999.0.0"], &ask);
+    settle().await;
+    let mut server = servers.try_recv().expect("no server was started");
+    let id = id_of(&server.line().await);
+    server.say(error(&id, -32022));
+    settle().await;
+    assert_eq!(answer.status(), 400);
+    assert_eq!(answer.text(), error(r#""d""#, -32022));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_nothing_for_a_minute_has_left() {
+    let (rig, mut servers) = Rig::of_lines("");
+    let (answer, mut server, id) = first(&rig, &mut servers, &call("1")).await;
+    server.say(progress(&id, 1));
+    settle().await;
+    answer.pause(true);
+    let words = "w".repeat(1_000_000);
+    server.say(format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info","data":"{words}"}}}}"#
+    ));
+    pass(secs(62)).await;
+    let cancelled = json(&server.line().await);
+    assert_eq!(cancelled["method"], "notifications/cancelled");
+    assert_eq!(cancelled["params"]["requestId"].to_string(), id);
+}

@@ -1,0 +1,627 @@
+//! Streams of events: which bytes pass, what is put between them, ids and what can be resumed, and what
+//! a client is told when its server dies.
+
+use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
+use crate::http::words::*;
+
+const S: &str = "Mcp-Session-Id: s";
+
+/// What is said of a connection that breaks off between two chunks.
+const BROKEN: &str = "the connection to the server failed: error reading a body from connection: \
+                      unexpected EOF during chunk size line";
+
+const QUIET: &str = "heartbeat.enabled = false\nmin_interval = \"0s\"";
+
+/// A session with a call, whose answer has begun as a stream.
+async fn called(keys: &str, revision: &str) -> (Rig, Answer, Asked) {
+    let mut rig = Rig::new(keys);
+    rig.session("s", revision).await;
+    let answer = rig.post(&[S], call("1", "7"));
+    let server = rig.asked().await;
+    server.events(&[]);
+    settle().await;
+    (rig, answer, server)
+}
+
+/// A client's GET stream.
+async fn listens(rig: &mut Rig, headers: &[&str]) -> (Answer, Asked) {
+    let answer = rig.get(headers);
+    let server = rig.asked().await;
+    server.events(&[]);
+    settle().await;
+    (answer, server)
+}
+
+/// Streams that end with the answer to request 1, with the token 7, and in which nothing is wrong.
+fn fine() -> Vec<Vec<u8>> {
+    let spread = "data: {\ndata: \"jsonrpc\":\"2.0\",\ndata:\ndata:\"id\":1,\"result\":{}}\n\n";
+    let texts = [
+        // EC-97: several lines of data are one message.
+        spread.to_owned(),
+        spread.replace('\n', "\r\n"),
+        // EC-98: no space, two spaces, names that mean nothing.
+        format!(
+            "data:{}\n\ndata:  {}\nDATA: x\ndata : x\n: c\nfoo\n\ndata\n\ndata\ndata\n\ndata:{}\n\n",
+            progress("7", "1"),
+            progress("7", "2"),
+            ok("1")
+        ),
+        // EC-99: text of several bytes.
+        format!("data: {}\n\ndata: {}\n\n", told("7", "1", "€ é 漢 𝄞"), ok("1")),
+        // EC-100: every line end.
+        format!(
+            ":\r\r\ndata: {}\r\n\r\n\r\n\n\rdata: {}\r\rid: 1\rdata: {}\r\n\r",
+            progress("7", "1"),
+            progress("7", "2"),
+            ok("1")
+        ),
+        // EC-101: comments of the server.
+        format!(": ping\n\n: a\n:b\n\ndata: {}\n: within\n\n", ok("1")),
+        // EC-105: an event that only has an id, as of 2025-11-25.
+        format!("id: p0\ndata: \n\nretry: 500\n\nid: p1\n\ndata: {}\n\n", ok("1")),
+        // EC-109: odd ids.
+        format!("id:\ndata: {}\n\nid: a\0b\nid: c\nid: d\ndata: {}\n\n", log("m"), ok("1")),
+        // EC-110: names of their own for what is no message.
+        format!(
+            "event: ping\ndata: 2026-01-01\n\nevent: x\ndata: {{}}\n\nevent:\ndata: {}\n\n",
+            ok("1")
+        ),
+        // EC-112: no line ends, though some call them so.
+        format!("data: {}\n\ndata: {}\n\n", told("7", "1", "a\u{2028}b\u{2029}c\u{85}d"), ok("1")),
+        // A byte order mark.
+        format!("\u{feff}data: {}\n\n", ok("1")),
+        // EC-81, EC-82: whatever JSON may be.
+        "data: { \"result\":{\"x\":1.50,\"y\":1E400,\"z\":NaN}\t, \"id\" :1}\n\n".to_owned(),
+    ];
+    let mut all: Vec<_> = texts.into_iter().map(String::into_bytes).collect();
+    // EC-86: no UTF-8.
+    all.push(b"data: {\"id\":1,\"result\":\"\xff\xc3\"}\n\n".to_vec());
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_97_to_112_what_is_right_passes_byte_for_byte_however_it_is_cut() {
+    for stream in fine() {
+        let ways: [Vec<&[u8]>; 4] = [
+            vec![&stream],
+            stream.chunks(1).collect(),
+            stream.chunks(7).collect(),
+            stream.split_inclusive(|byte| *byte == b'\r').collect(),
+        ];
+        for way in ways {
+            let (_rig, answer, server) = called(QUIET, "2025-06-18").await;
+            for chunk in &way {
+                server.chunk(chunk);
+                if way.len() > 1 {
+                    settle().await;
+                }
+            }
+            server.end();
+            settle().await;
+            let text = String::from_utf8_lossy(&stream);
+            assert_eq!(answer.text(), text, "in {} parts", way.len());
+            assert_eq!(answer.body(), stream, "{text}");
+            assert!(answer.is_over());
+            check([&answer]);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_97_to_112_what_is_right_passes_on_listening_streams_too() {
+    for stream in fine() {
+        let mut rig = Rig::new(QUIET);
+        let (answer, server) = listens(&mut rig, &[S]).await;
+        // Here no progress is right.
+        let text = String::from_utf8_lossy(&stream);
+        if text.contains("notifications/progress") {
+            continue;
+        }
+        for chunk in stream.chunks(3) {
+            server.chunk(chunk);
+        }
+        server.end();
+        settle().await;
+        assert_eq!(answer.body(), stream, "{text}");
+        assert!(answer.is_over());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_event_reaches_the_client_as_soon_as_its_blank_line() {
+    let (_rig, answer, server) = called(QUIET, "2025-06-18").await;
+    for (figure, end) in [("1", "\n\n"), ("2", "\r\n\r\n"), ("3", "\r\r")] {
+        let (line, blank) = end.split_at(end.len() / 2);
+        server.chunk(format!("data: {}{line}", progress("7", figure)));
+        settle().await;
+        assert!(answer.messages().len().to_string().as_str() < figure);
+        server.chunk(blank);
+        settle().await;
+        assert_eq!(answer.messages().len().to_string(), figure);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_101_comments_and_heartbeats_stand_between_events_only() {
+    let (rig, answer, server) = called("", "2025-06-18").await;
+    let text = event(&progress("7", "1"));
+    let (head, tail) = text.split_at(30);
+    server.chunk(head);
+    let begin = rig.now();
+    pass(secs(16)).await;
+    server.chunk(tail);
+    settle().await;
+    let body = answer.text();
+    assert!(body.ends_with(&text), "{body}");
+    for block in answer.blocks() {
+        let whole = block.is_message() || block.raw == b": keep-alive\n\n";
+        assert!(whole, "{:?}", String::from_utf8_lossy(&block.raw));
+    }
+    assert_eq!(answer.told()[0].at - begin, secs(2), "heartbeats go on in between");
+    check([&answer]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a3_comments_come_after_fifteen_seconds_of_silence_with_and_without_a_token() {
+    for token in ["", "7"] {
+        let mut rig = Rig::new("heartbeat.enabled = false");
+        let answer = rig.post(&[], call("1", token));
+        let server = rig.asked().await;
+        server.events(&[]);
+        settle().await;
+        pass(ms(14_990)).await;
+        assert_eq!(answer.text(), "");
+        pass(ms(20)).await;
+        assert_eq!(answer.text(), ": keep-alive\n\n");
+        pass(secs(10)).await;
+        server.chunk(event(&log("m")));
+        pass(secs(14)).await;
+        assert_eq!(answer.blocks().len(), 2, "what passes breaks the silence as well");
+        pass(secs(2)).await;
+        assert_eq!(answer.blocks().len(), 3);
+        server.say(ok("1"));
+        server.end();
+        settle().await;
+        assert!(answer.is_over());
+    }
+    let mut rig = Rig::new("");
+    let (answer, _server) = listens(&mut rig, &[]).await;
+    pass(secs(46)).await;
+    assert_eq!(answer.text(), ": keep-alive\n\n".repeat(3));
+    let mut rig = Rig::new("keep_alive = \"off\"");
+    let (answer, _server) = listens(&mut rig, &[]).await;
+    pass(secs(3600)).await;
+    assert_eq!(answer.text(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_may_take_an_hour() {
+    let mut rig = Rig::new("heartbeat.enabled = false");
+    let (silent, answers) = (rig.post(&[], call("1", "")), rig.post(&[], call("2", "7")));
+    let (says_nothing, server) = (rig.asked().await, rig.asked().await);
+    server.events(&[]);
+    pass(secs(3600)).await;
+    says_nothing.json(&[], &ok("1"));
+    server.say(ok("2"));
+    server.end();
+    settle().await;
+    assert_eq!(silent.messages(), [ok("1")]);
+    assert_eq!(answers.messages(), [ok("2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a1_heartbeats_come_after_two_seconds_and_then_every_five() {
+    let (rig, answer, server) = called("", "2025-06-18").await;
+    let begin = rig.now();
+    pass(secs(13)).await;
+    let at: Vec<_> = answer.told().iter().map(|told| told.at - begin).collect();
+    assert_eq!(at, [secs(2), secs(7), secs(12)]);
+    let beats = [("0.000001", 2), ("0.000002", 7), ("0.000003", 12)];
+    let beats: String = beats.iter().map(|(figure, s)| event(&beat("7", figure, *s))).collect();
+    assert_eq!(answer.text(), beats);
+    // A figure of the server keeps its scale.
+    server.chunk(event(&progress("7", "1")));
+    server.chunk(event(&ok("1")));
+    server.end();
+    settle().await;
+    assert_eq!(answer.text(), beats + &event(&progress("7", "1")) + &event(&ok("1")));
+    check([&answer]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_30_without_a_token_there_is_no_progress() {
+    let mut rig = Rig::new("");
+    let answer = rig.post(&[], call("1", ""));
+    let server = rig.asked().await;
+    server.events(&[]);
+    server.say(progress("\"x\"", "1"));
+    pass(secs(40)).await;
+    assert_eq!(answer.text(), ": keep-alive\n\n".repeat(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_102_a_dropped_event_is_dropped_with_its_id() {
+    for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
+        let (mut rig, answer, server) = called(QUIET, revision).await;
+        server.chunk(event_with("e6", &progress("7", "1")));
+        server.chunk(event_with("e7", &progress("7", "1")));
+        server.chunk(event_with("e8", &log("m")));
+        settle().await;
+        let kept = [event_with("e6", &progress("7", "1")), event_with("e8", &log("m"))];
+        assert_eq!(answer.text(), kept.concat(), "{revision}");
+        // From where the client is it comes again, and is dropped again.
+        answer.leave();
+        settle().await;
+        let (resumed, resumes) = listens(&mut rig, &[S, "Last-Event-ID: e6"]).await;
+        resumes.chunk(event_with("e7", &progress("7", "1")));
+        resumes.chunk(event_with("e8", &log("m")));
+        resumes.chunk(event_with("e9", &ok("1")));
+        settle().await;
+        let kept = [event_with("e8", &log("m")), event_with("e9", &ok("1"))];
+        assert_eq!(resumed.text(), kept.concat(), "{revision}");
+        check([&answer, &resumed]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_102_the_first_id_of_a_stream_is_kept_where_clients_can_take_it() {
+    // A token that cannot be meant here: its request is over.
+    for (revision, kept) in [("2025-11-25", "id: e7\ndata:\n\n"), ("2025-06-18", "")] {
+        let mut rig = Rig::new(QUIET);
+        rig.session("s", revision).await;
+        let first = rig.post(&[S], call("1", "6"));
+        rig.asked().await.json(&[], &ok("1"));
+        settle().await;
+        let answer = rig.post(&[S], call("2", "7"));
+        let server = rig.asked().await;
+        server.events(&[]);
+        server.chunk(event_with("e7", &progress("6", "1")));
+        server.chunk(event_with("e8", &progress("6", "2")));
+        server.chunk(event_with("e9", &ok("2")));
+        settle().await;
+        assert_eq!(answer.text(), format!("{kept}{}", event_with("e9", &ok("2"))), "{revision}");
+        check([&first, &answer]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_103_a_rewritten_event_keeps_its_id_and_everything_else() {
+    let (_rig, answer, server) = called(QUIET, "2025-11-25").await;
+    server.chunk(event_with("e7", &progress("7", "5")));
+    server.chunk(format!("id:e8\r\n: c\r\nretry: 9\r\ndata:{}\r\n\r\n", told("7", "4", "x")));
+    settle().await;
+    let lifted = told("7", "5.000001", "x");
+    let wanted = format!("id:e8\r\n: c\r\nretry: 9\r\ndata: {lifted}\r\n\r\n");
+    let body = answer.text();
+    assert_eq!(body, event_with("e7", &progress("7", "5")) + &wanted);
+    check([&answer]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_104_what_is_put_in_has_neither_id_nor_time_to_retry() {
+    let (_rig, answer, server) = called("", "2025-11-25").await;
+    server.chunk(format!("retry: 5\n{}", event_with("e6", &progress("7", "1"))));
+    pass(secs(60)).await;
+    server.chunk(event_with("e7", &progress("7", "2")));
+    settle().await;
+    let blocks = answer.blocks();
+    assert!(blocks.len() > 5);
+    for block in &blocks[1..blocks.len() - 1] {
+        assert_eq!(block.id, None);
+        assert!(!String::from_utf8_lossy(&block.raw).contains("retry"));
+    }
+    check([&answer]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_106_a_stream_that_is_closed_for_polling_goes_on_where_the_client_resumes_it() {
+    let (mut rig, answer, server) = called("min_interval = \"0s\"", "2025-11-25").await;
+    server.chunk("id: p0\nretry: 500\ndata: \n\n");
+    server.chunk(event_with("p1", &progress("7", "10")));
+    server.end();
+    settle().await;
+    let text = format!("id: p0\nretry: 500\ndata: \n\n{}", event_with("p1", &progress("7", "10")));
+    assert_eq!(answer.text(), text, "no error");
+    assert!(answer.is_over());
+    let (other, _) = listens(&mut rig, &[S]).await;
+    pass(secs(120)).await;
+    assert!(other.messages().is_empty(), "nobody is told that a request runs which may be over");
+    let (resumed, resumes) = listens(&mut rig, &[S, "Last-Event-ID: p0"]).await;
+    resumes.chunk(event_with("p1", &progress("7", "10")));
+    resumes.chunk(event_with("p2", &progress("7", "20")));
+    settle().await;
+    let beat = event(&told("7", "10.000001", "work: running 2m00s"));
+    assert_eq!(resumed.text(), beat + &event_with("p2", &progress("7", "20")));
+    // The request goes on here, heartbeats and all.
+    let begin = rig.now();
+    pass(secs(12)).await;
+    let told = resumed.told();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(told[2].at - begin, secs(10));
+    resumes.chunk(event_with("p3", &ok("1")));
+    resumes.chunk(event_with("p4", &progress("7", "30")));
+    pass(secs(60)).await;
+    let texts = resumed.messages();
+    assert_eq!(texts.last(), Some(&ok("1")), "{texts:?}");
+    check([&answer, &resumed, &other]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_107_what_is_repeated_for_a_client_is_dropped_only_if_it_is_progress() {
+    let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
+    let asks = r#"{"jsonrpc":"2.0","id":"s1","method":"elicitation/create","params":{}}"#;
+    for (id, message) in
+        [("e4", progress("7", "20")), ("e5", progress("7", "30")), ("e6", asks.to_owned())]
+    {
+        server.chunk(event_with(id, &message));
+    }
+    settle().await;
+    assert_eq!(answer.messages().len(), 3);
+    answer.leave();
+    settle().await;
+    let (resumed, resumes) = listens(&mut rig, &[S, "Last-Event-ID: e4"]).await;
+    for (id, message) in [
+        ("e5", progress("7", "30")),
+        ("e6", asks.to_owned()),
+        ("e7", progress("7", "40")),
+        ("e8", told("7", "35", "fell")),
+        ("e9", ok("1")),
+    ] {
+        resumes.chunk(event_with(id, &message));
+    }
+    settle().await;
+    let lifted = told("7", "40.000003814697266", "fell");
+    let kept = [
+        event_with("e6", asks),
+        event_with("e7", &progress("7", "40")),
+        event_with("e8", &lifted),
+        event_with("e9", &ok("1")),
+    ];
+    assert_eq!(resumed.text(), kept.concat());
+    check([&answer, &resumed]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_108_the_time_to_retry_of_a_dropped_event_counts() {
+    let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
+    server.chunk(event_with("e1", &progress("7", "1")));
+    server.chunk(format!("retry: 2000\n{}", event_with("e2", &progress("7", "1"))));
+    server.chunk(event_with("e3", &ok("1")));
+    settle().await;
+    let kept =
+        [&event_with("e1", &progress("7", "1")), "retry: 2000\n\n", &event_with("e3", &ok("1"))];
+    assert_eq!(answer.text(), kept.concat());
+    // On a listening stream too.
+    let (listening, listened) = listens(&mut rig, &[S]).await;
+    listened.chunk(format!("retry: 3000\n{}", event_with("g1", &progress("7", "9"))));
+    listened.chunk(event_with("g2", &log("m")));
+    settle().await;
+    assert_eq!(listening.text(), format!("retry: 3000\n\n{}", event_with("g2", &log("m"))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_108_the_time_to_retry_counts_however_much_was_for_other_streams() {
+    let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
+    let other = rig.post(&[S], call("2", "8"));
+    let second = rig.asked().await;
+    second.events(&[]);
+    settle().await;
+    for number in 0..600 {
+        server.chunk(event_with("x", &progress("8", &number.to_string())));
+        settle().await;
+    }
+    server.chunk(format!("retry: 9\nid: y\n{}", event(&progress("8", "600"))));
+    server.chunk(format!("retry: 2000\nid: z\n{}", event(&progress("6", "1"))));
+    server.chunk(event(&progress("7", "9")));
+    server.chunk(format!("retry: 3000\n{}", event(&progress("7", "9"))));
+    settle().await;
+    assert_eq!(other.messages().len(), 601);
+    let text = answer.text();
+    assert!(text.starts_with("retry: 9\n\n"), "{text}");
+    assert!(text.ends_with("retry: 3000\n\n"), "{text}");
+    check([&answer, &other]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_110_messages_under_another_name_get_the_name_that_clients_look_for() {
+    let (_rig, answer, server) = called(QUIET, "2025-06-18").await;
+    let dialect = r#"{"jsonrpc":"2.0","method":"tools/progress","params":{"id":1,"content":[{"type":"text","text":"{\"status\":\"in_progress\",\"message\":\"m\"}"}],"isFinal":false}}"#;
+    server.chunk(format!("event: mcpNotification\ndata: {dialect}\n\n"));
+    server.chunk(format!("event: mcpNotification\nid: 4\ndata: {}\n\n", log("m")));
+    server.chunk(format!("id: 5\nevent:mcpResponse\ndata:{}\n\n", ok("1")));
+    server.chunk(format!("event: mcpNotification\ndata: {dialect}\n\n"));
+    server.end();
+    settle().await;
+    let blocks = answer.blocks();
+    assert_eq!(blocks.len(), 3);
+    assert!(blocks.iter().all(|block| block.name.as_deref() == Some("message")));
+    assert_eq!(blocks[1].id.as_deref(), Some("4"));
+    assert_eq!(blocks[2].id.as_deref(), Some("5"));
+    let messages = answer.messages();
+    assert!(
+        messages[0].contains(r#""progressToken":7"#) && messages[0].contains(r#""message":"m""#)
+    );
+    assert_eq!(messages[1..], [log("m"), ok("1")]);
+    check([&answer]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_113_a_stream_that_ends_without_an_answer_says_so_unless_it_can_be_resumed() {
+    for end in ["end", "break off"] {
+        let (_rig, answer, server) = called("", "2025-06-18").await;
+        server.say(progress("7", "1"));
+        settle().await;
+        let why = if end == "end" {
+            server.end();
+            "the server closed the stream without an answer"
+        } else {
+            server.die();
+            BROKEN
+        };
+        settle().await;
+        assert_eq!(answer.messages(), [progress("7", "1"), own_error("1", why, "")]);
+        assert!(answer.is_over());
+        check([&answer]);
+
+        let (_rig, answer, server) = called("", "2025-06-18").await;
+        server.chunk(event_with("e1", &progress("7", "1")));
+        settle().await;
+        if end == "end" {
+            server.end()
+        } else {
+            server.die()
+        }
+        settle().await;
+        assert_eq!(answer.text(), event_with("e1", &progress("7", "1")));
+        assert!(answer.is_over());
+
+        // From 2026-07-28 on nothing can be resumed.
+        let mut rig = Rig::new("");
+        let answer = rig.post(&[], modern("1", "7"));
+        let server = rig.asked().await;
+        server.events(&[]);
+        server.chunk(event_with("e1", &progress("7", "1")));
+        settle().await;
+        if end == "end" {
+            server.end()
+        } else {
+            server.die()
+        }
+        settle().await;
+        assert_eq!(answer.messages(), [progress("7", "1"), own_error("1", why, "")]);
+        assert!(answer.is_over());
+        assert!(rig.try_asked().await.is_none(), "nothing is asked again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_111_the_end_of_a_stream_within_an_event_spoils_nothing() {
+    // With an id the client comes back; what it has of the event is not counted by anyone.
+    let (_rig, answer, server) = called("", "2025-06-18").await;
+    server.chunk(event_with("e1", &progress("7", "1")));
+    server.chunk(format!("id: e2\ndata: {}\n", ok("1")));
+    server.end();
+    settle().await;
+    let half = format!("id: e2\ndata: {}\n", ok("1"));
+    assert_eq!(answer.text(), event_with("e1", &progress("7", "1")) + &half);
+    assert_eq!(answer.messages(), [progress("7", "1")]);
+    // Without one the error stands for itself.
+    for cut in ["data: {\"jsonrpc\":\"2.0\",\"id\":1,\"res", "data: {}\n", "id: 1", "\r", "da", ":"]
+    {
+        let (_rig, answer, server) = called("", "2025-06-18").await;
+        server.say(progress("7", "1"));
+        server.chunk(cut);
+        settle().await;
+        server.die();
+        settle().await;
+        let messages = answer.messages();
+        assert_eq!(messages[1..], [own_error("1", BROKEN, "")], "{cut:?}: {:?}", answer.text());
+        check([&answer]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_ends_within_a_large_event_spoils_nothing() {
+    let large = format!(r#"data: {{"jsonrpc":"2.0","result":"{}"#, "x".repeat(5 << 20));
+    let (_rig, answer, server) = called("heartbeat.enabled = false", "2025-06-18").await;
+    server.say(progress("7", "1"));
+    server.chunk(&large);
+    pass(secs(1)).await;
+    assert!(answer.body().len() > 5 << 20, "it passes as it comes");
+    server.die();
+    pass(secs(1)).await;
+    let messages = answer.messages();
+    assert_eq!(messages.len(), 3);
+    assert_eq!(messages[2], own_error("1", BROKEN, ""));
+    assert!(answer.is_over());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listening_stream_ends_when_the_servers_does() {
+    let mut rig = Rig::new("");
+    let (answer, server) = listens(&mut rig, &[S]).await;
+    server.say(log("m"));
+    server.end();
+    settle().await;
+    assert_eq!(answer.messages(), [log("m")]);
+    assert!(answer.is_over());
+    let (answer, server) = listens(&mut rig, &[S]).await;
+    server.say(log("m"));
+    settle().await;
+    server.die();
+    settle().await;
+    assert_eq!(answer.messages(), [log("m")]);
+    assert!(answer.is_over() || answer.is_broken());
+    // A client that leaves takes the server's stream with it.
+    let (answer, server) = listens(&mut rig, &[S]).await;
+    answer.leave();
+    settle().await;
+    assert_eq!(server.left(), Some(rig.now()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_39_to_42_nothing_is_told_behind_the_answer() {
+    for end in
+        [ok("1"), err("1"), r#"{"jsonrpc":"2.0","id":1,"result":{"isError":true}}"#.to_owned()]
+    {
+        let (mut rig, answer, server) = called("", "2025-06-18").await;
+        let (listening, listened) = listens(&mut rig, &[S]).await;
+        server.chunk([event(&end), event(&progress("7", "9")), event(&ok("1"))].concat());
+        settle().await;
+        server.say(progress("7", "10"));
+        listened.say(progress("7", "11"));
+        pass(secs(60)).await;
+        server.end();
+        settle().await;
+        assert_eq!(answer.messages(), [end]);
+        assert!(listening.messages().is_empty());
+        assert!(answer.is_over());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_on_another_stream_ends_its_request_there() {
+    let (mut rig, answer, server) = called("", "2025-06-18").await;
+    let (listening, listened) = listens(&mut rig, &[S]).await;
+    server.say(progress("7", "1"));
+    settle().await;
+    listened.say(ok("1"));
+    settle().await;
+    assert_eq!(listening.messages(), [ok("1")]);
+    server.say(progress("7", "2"));
+    pass(secs(60)).await;
+    server.end();
+    settle().await;
+    assert_eq!(answer.messages(), [progress("7", "1")], "and no error for what has been answered");
+    assert!(answer.is_over());
+    check([&answer, &listening]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_slowly_gets_the_newest_progress_and_every_other_message() {
+    let (_rig, answer, server) = called(QUIET, "2025-06-18").await;
+    answer.pause(true);
+    let words = "w".repeat(1000);
+    for number in 1..=2000 {
+        server.say(told("7", &number.to_string(), &words));
+        if number % 100 == 0 {
+            server.say(log(&number.to_string()));
+        }
+    }
+    server.say(ok("1"));
+    server.end();
+    pass(secs(10)).await;
+    // Both connections are full, and what the proxy has taken is bounded.
+    assert!(server.written() < 1 << 20, "{}", server.written());
+    answer.pause(false);
+    pass(secs(1)).await;
+    assert_eq!(server.written(), server.written());
+    let messages = answer.messages();
+    let logs: Vec<_> =
+        messages.iter().filter(|text| text.contains("notifications/message")).collect();
+    assert_eq!(logs.len(), 20);
+    assert_eq!(messages.last(), Some(&ok("1")));
+    assert!(messages.len() < 2021, "{}", messages.len());
+    assert!(answer.is_over());
+    check([&answer]);
+}

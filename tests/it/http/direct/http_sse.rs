@@ -1,0 +1,280 @@
+//! HTTP+SSE of 2024-11-05: one stream for everything that is said, and an endpoint to post to.
+
+use crate::http::direct::transcripts_over_http::Wire;
+use crate::http::rig::{Rig, check, ms, pass, secs, settle};
+use crate::http::words::*;
+
+const EVENTS: [&str; 1] = ["Accept: text/event-stream"];
+
+#[tokio::test(start_paused = true)]
+async fn ec_130_and_131_the_endpoint_lies_under_the_route() {
+    for (named, on_server) in [
+        ("/messages/?session_id=a", "/messages/?session_id=a"),
+        ("messages?x=1&y=%20", "/base/messages?x=1&y=%20"),
+        ("?sid=2", "/base/sse?sid=2"),
+        ("http://up.example/messages?sid=a", "/messages?sid=a"),
+        ("http://up.example:80/messages?sid=b", "/messages?sid=b"),
+        ("//up.example/m?sid=c", "/m?sid=c"),
+        ("/plain", "/plain"),
+    ] {
+        let mut rig = Rig::new("");
+        let stream = rig.send("GET /r/sse", &EVENTS, b"");
+        let server = rig.asked().await;
+        server.events(&[]);
+        server.chunk(format!("event: endpoint\r\ndata: {named}\r\n\r\n"));
+        settle().await;
+        let blocks = stream.blocks();
+        assert_eq!(blocks.len(), 1);
+        let path = String::from_utf8(blocks[0].data.clone().unwrap()).unwrap();
+        assert!(path.starts_with("/r/messages?"), "{path}");
+        let posted = rig.send(&format!("POST {path}"), &[], call("1", "7").as_bytes());
+        let asked = rig.asked().await;
+        assert_eq!(asked.what(), format!("POST {on_server}"), "{named}");
+        assert_eq!(asked.text(), call("1", "7"));
+        asked.answer("202 Accepted", &["Content-Type: text/plain"], "Accepted");
+        settle().await;
+        assert_eq!((posted.status(), posted.text()), (202, "Accepted".to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_that_are_the_same_for_all_are_told_apart() {
+    let mut rig = Rig::new("heartbeat.enabled = false");
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        let stream = rig.send("GET /r/sse", &EVENTS, b"");
+        let server = rig.asked().await;
+        server.events(&[]);
+        server.chunk("event: endpoint\ndata: /messages\n\n");
+        settle().await;
+        let path = String::from_utf8(stream.blocks()[0].data.clone().unwrap()).unwrap();
+        clients.push((stream, server, path));
+    }
+    // The same names for all of them.
+    let mut posted = Vec::new();
+    for (_, _, path) in &clients {
+        posted.push(rig.send(&format!("POST {path}"), &[], call("1", "1").as_bytes()));
+        let asked = rig.asked().await;
+        assert_eq!(asked.what(), "POST /messages");
+        asked.accept();
+        settle().await;
+    }
+    pass(secs(1)).await;
+    for (number, (_, server, _)) in clients.iter().enumerate() {
+        server.say(progress("1", &number.to_string()));
+    }
+    pass(secs(1)).await;
+    for (_, server, _) in &clients {
+        server.say(ok("1"));
+    }
+    pass(secs(1)).await;
+    for (number, (stream, ..)) in clients.iter().enumerate() {
+        assert_eq!(stream.messages(), [progress("1", &number.to_string()), ok("1")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_132_an_endpoint_elsewhere_closes_the_stream() {
+    for named in [
+        "http://169.254.169.254/",
+        "http://up.example:8080/messages",
+        "https://up.example/messages",
+        "//evil.example/messages",
+        "http://up.example@evil.example/",
+        "javascript:alert(1)",
+        "http://[::1",
+        "\u{0}",
+    ] {
+        let mut rig = Rig::new("");
+        let stream = rig.send("GET /r/sse", &EVENTS, b"");
+        let server = rig.asked().await;
+        server.events(&[]);
+        server.chunk(format!("event: endpoint\ndata: {named}\n\n{}", event(&log("m"))));
+        settle().await;
+        let reached = stream.blocks().iter().any(|block| block.name.as_deref() == Some("endpoint"));
+        if named == "\u{0}" {
+            // Odd, but a path of the same server.
+            continue;
+        }
+        assert!(!reached, "{named}: {}", stream.text());
+        assert_eq!(stream.text(), "", "{named}");
+        assert!(stream.is_over(), "{named}");
+        assert!(server.left().is_some(), "{named}");
+        assert!(rig.try_asked().await.is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_133_nothing_comes_before_the_endpoint() {
+    let mut rig = Rig::new("");
+    let stream = rig.send("GET /r/sse", &EVENTS, b"");
+    let server = rig.asked().await;
+    server.events(&[]);
+    pass(secs(100)).await;
+    assert_eq!(stream.text(), "");
+    server.chunk("event: endpoint\ndata: /m?s=1\n\n");
+    settle().await;
+    assert_eq!(stream.text(), "event: endpoint\ndata: /r/messages?s=1\n\n");
+    pass(secs(16)).await;
+    assert_eq!(stream.blocks().len(), 2, "comments from here on");
+    // A second one is no message.
+    server.chunk("event: endpoint\ndata: /m?s=2\n\n");
+    settle().await;
+    assert_eq!(stream.blocks().len(), 3);
+    let nobody = rig.send("POST /r/messages?s=2", &[], b"{}");
+    settle().await;
+    assert_eq!(nobody.status(), 404);
+    assert!(rig.try_asked().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_134_an_answer_may_come_before_its_post_is_accepted() {
+    let mut wire = Wire::open(Rig::new("")).await;
+    let posted = wire.rig.send(&format!("POST {}", wire.path), &[], call("1", "7").as_bytes());
+    let asked = wire.rig.asked().await;
+    wire.server.say(ok("1"));
+    settle().await;
+    assert_eq!(wire.stream.messages(), [ok("1")]);
+    assert!(posted.is_silent());
+    asked.accept();
+    pass(secs(30)).await;
+    assert_eq!(posted.status(), 202);
+    assert_eq!(wire.stream.messages(), [ok("1")], "and no heartbeats");
+    check([&wire.stream, &posted]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_134_a_post_that_is_refused_opens_nothing() {
+    let mut wire = Wire::open(Rig::new("")).await;
+    for status in ["400 Bad Request", "401 Unauthorized", "503 Service Unavailable"] {
+        let posted = wire.rig.send(&format!("POST {}", wire.path), &[], call("1", "7").as_bytes());
+        let challenge = ["WWW-Authenticate: Bearer", "Content-Type: text/plain"];
+        wire.rig.asked().await.answer(status, &challenge, "no\n");
+        settle().await;
+        assert_eq!(posted.spoken().unwrap().start, format!("HTTP/1.1 {status}"));
+        assert_eq!(posted.text(), "no\n");
+        assert_eq!(posted.header("www-authenticate").as_deref(), Some("Bearer"));
+        wire.server.say(progress("7", "1"));
+        pass(secs(10)).await;
+        assert!(wire.stream.messages().is_empty(), "{status}");
+    }
+    pass(secs(4)).await;
+    wire.rig.refuse_connections(true);
+    let posted = wire.rig.send(&format!("POST {}", wire.path), &[], call("1", "7").as_bytes());
+    pass(secs(10)).await;
+    assert_eq!(posted.status(), 502);
+    assert!(wire.stream.messages().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_135_a_new_stream_knows_nothing_of_the_old_one() {
+    let mut wire = Wire::open(Rig::new("")).await;
+    wire.post(call("1", "7").as_bytes()).await;
+    wire.stream.leave();
+    settle().await;
+    assert!(wire.server.left().is_some());
+    let nobody = wire.rig.send(&format!("POST {}", wire.path), &[], b"{}");
+    settle().await;
+    assert_eq!(nobody.status(), 404, "the endpoint has gone with its stream");
+    assert!(wire.rig.try_asked().await.is_none());
+    let mut again = Wire::open(wire.rig).await;
+    again.server.say(progress("7", "5"));
+    pass(secs(30)).await;
+    assert!(again.stream.messages().is_empty());
+    again.post(call("2", "7").as_bytes()).await;
+    pass(secs(1)).await;
+    again.server.say(progress("7", "1"));
+    pass(secs(1)).await;
+    assert_eq!(again.stream.messages(), [progress("7", "1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g3_progress_keeps_its_distance_from_answers() {
+    let mut wire = Wire::open(Rig::new("")).await;
+    let begin = wire.rig.now();
+    wire.post(call("1", "7").as_bytes()).await;
+    wire.server.say(progress("7", "1"));
+    pass(ms(200)).await;
+    wire.server.say(progress("7", "2"));
+    pass(ms(40)).await;
+    wire.server.say(ok("1"));
+    pass(secs(1)).await;
+    let told = wire.stream.told();
+    let times: Vec<_> = told.iter().map(|told| told.at - begin).collect();
+    // Not before the call is 150 ms old; held for 30 ms; the answer 50 ms after it.
+    assert_eq!(times, [ms(150), ms(230), ms(280)]);
+    check(wire.posted.iter().chain([&wire.stream]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_113_a_stream_that_breaks_off_answers_what_is_open() {
+    for cut in ["", "data: {\"half", "data: {}\n"] {
+        let mut wire = Wire::open(Rig::new("")).await;
+        wire.post(call("1", "7").as_bytes()).await;
+        wire.server.say(log("m"));
+        if !cut.is_empty() {
+            wire.server.chunk(cut);
+        }
+        settle().await;
+        wire.server.die();
+        settle().await;
+        let messages = wire.stream.messages();
+        assert_eq!(messages.len(), 2, "{cut:?}: {messages:?}");
+        assert_eq!(messages[0], log("m"));
+        assert!(messages[1].starts_with(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603"#));
+        assert!(wire.stream.is_over());
+        check(wire.posted.iter().chain([&wire.stream]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_takes_too_long_on_a_wire_is_answered_and_the_server_told() {
+    let mut wire = Wire::open(Rig::new("call_timeout = \"10s\"")).await;
+    wire.post(call("1", "7").as_bytes()).await;
+    pass(secs(11)).await;
+    let messages = wire.stream.messages();
+    assert!(messages.last().unwrap().contains(r#""id":1,"error""#), "{messages:?}");
+    let told = wire.rig.asked().await;
+    assert_eq!(told.what(), "POST /base/messages?session_id=1");
+    assert!(told.text().contains(r#""method":"notifications/cancelled","params":{"requestId":1"#));
+    told.accept();
+    settle().await;
+    check(wire.posted.iter().chain([&wire.stream]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_refused_is_refused_as_the_server_does_it() {
+    let mut rig = Rig::new("");
+    let stream = rig.send("GET /r/sse", &EVENTS, b"");
+    let challenge = ["WWW-Authenticate: Bearer a", "WWW-Authenticate: Basic"];
+    rig.asked().await.answer("401 Unauthorized", &challenge, "who?");
+    settle().await;
+    assert_eq!((stream.status(), stream.text()), (401, "who?".to_owned()));
+    assert_eq!(stream.all("www-authenticate"), ["Bearer a", "Basic"]);
+    let post = rig.send("POST /r/sse", &[], b"{}");
+    let asked = rig.asked().await;
+    assert_eq!(asked.what(), "POST /base/sse");
+    asked.answer("405 Method Not Allowed", &[], "");
+    settle().await;
+    assert_eq!(post.status(), 405);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wire_passes_everything_else_byte_for_byte() {
+    let wire = Wire::open(Rig::new("heartbeat.enabled = false")).await;
+    let before = wire.stream.body().len();
+    let stream = [
+        event_with("e1", &log("m")),
+        ": ping\r\n\r\n".to_owned(),
+        "event: message\r\ndata: {\"jsonrpc\":\r\ndata: \"2.0\",\"method\":\"x\"}\r\n\r\n"
+            .to_owned(),
+        "event: other\ndata: text\n\n".to_owned(),
+        "retry: 5\n\n".to_owned(),
+        "data: {\"id\":\"s\",\"method\":\"ping\"}\n\n".to_owned(),
+    ];
+    for chunk in stream.concat().as_bytes().chunks(5) {
+        wire.server.chunk(chunk);
+        settle().await;
+    }
+    assert_eq!(String::from_utf8_lossy(&wire.stream.body()[before..]), stream.concat());
+}

@@ -1,0 +1,173 @@
+//! Large bodies: every byte passes, and little of them is held at any time.
+
+use std::time::Duration;
+
+use milepost::protocol::lines::INSPECT_MAX;
+
+use crate::http::direct::transcripts_over_http::Wire;
+use crate::http::rig::{Rig, pass, secs, settle};
+use crate::http::words::*;
+
+const S: &str = "Mcp-Session-Id: s";
+
+const LARGE: usize = 10 << 20;
+
+/// What a connection and the proxy may hold of a body that nobody takes.
+const HELD_MAX: usize = 1 << 20;
+
+/// An answer of ten megabytes with its id at one of its ends.
+fn large_answer(id_first: bool) -> String {
+    let text = "0123456789abcdef".repeat(LARGE / 16);
+    let content = format!(r#""result":{{"content":[{{"type":"text","text":"{text}"}}]}}"#);
+    if id_first {
+        format!(r#"{{"jsonrpc":"2.0","id":1,{content}}}"#)
+    } else {
+        format!(r#"{{{content},"id":1,"jsonrpc":"2.0"}}"#)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_87_a_large_answer_in_json_passes_as_it_comes() {
+    for id_first in [true, false] {
+        let body = large_answer(id_first);
+        let mut rig = Rig::new("");
+        rig.session("s", "2025-06-18").await;
+        let answer = rig.post(&[S], call("1", "7"));
+        let server = rig.asked().await;
+        answer.pause(true);
+        server.json(&[], &body);
+        pass(secs(60)).await;
+        assert!(server.written() < HELD_MAX, "{}", server.written());
+        answer.pause(false);
+        pass(secs(1)).await;
+        assert!(answer.is_over());
+        assert!(answer.body() == body.as_bytes(), "other bytes");
+        assert_eq!(answer.header("content-length"), Some(body.len().to_string()));
+        assert!(server.left().is_none(), "the connection is kept");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_87_a_large_event_passes_as_it_comes_and_nothing_comes_into_it() {
+    for id_first in [true, false] {
+        let body = event_with("e9", &large_answer(id_first));
+        let mut rig = Rig::new("");
+        rig.session("s", "2025-06-18").await;
+        let answer = rig.post(&[S], call("1", "7"));
+        let server = rig.asked().await;
+        server.events(&[]);
+        server.say(progress("7", "1"));
+        settle().await;
+        let before = answer.body().len();
+        answer.pause(true);
+        let (head, tail) = body.split_at(6 << 20);
+        server.chunk(head);
+        pass(secs(40)).await;
+        assert!(server.written() < INSPECT_MAX + HELD_MAX, "{}", server.written());
+        answer.pause(false);
+        pass(secs(40)).await;
+        // While the rest is awaited there are neither heartbeats nor comments.
+        server.chunk(tail);
+        server.end();
+        pass(secs(1)).await;
+        assert!(answer.is_over());
+        let text = answer.body();
+        let end = text.len() - body.len();
+        assert!(&text[end..] == body.as_bytes(), "other bytes");
+        let between = String::from_utf8_lossy(&text[before..end]).into_owned();
+        assert!(!between.contains("\"id\":1"), "{between}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_87_a_large_event_passes_on_a_wire_and_a_listening_stream() {
+    let body = event_with("e9", &large_answer(false));
+    let mut wire = Wire::open(Rig::new("heartbeat.enabled = false")).await;
+    wire.post(call("1", "7").as_bytes()).await;
+    let before = wire.stream.body().len();
+    wire.server.chunk(&body);
+    pass(secs(1)).await;
+    assert!(&wire.stream.body()[before..] == body.as_bytes(), "other bytes");
+
+    let mut rig = Rig::new("");
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    listened.chunk([&*body, &event(&log("m"))].concat());
+    listened.end();
+    pass(secs(1)).await;
+    assert!(listens.body() == [&*body, &event(&log("m"))].concat().as_bytes(), "other bytes");
+    assert!(listens.is_over());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_comes_into_a_large_event_that_is_no_message() {
+    let filler = "x".repeat(6 << 20);
+    for block in [
+        format!("event: x\ndata: {filler}\n\n"),
+        format!(": {filler}\n\n"),
+        format!("{}data: x\n\n", "id: 0123456789abcdef\n".repeat(300_000)),
+        format!("data: [{{\"text\":\"{filler}\"}}]\n\n"),
+    ] {
+        let mut rig = Rig::new("");
+        rig.session("s", "2025-06-18").await;
+        let answer = rig.post(&[S], call("1", "7"));
+        let server = rig.asked().await;
+        server.events(&[]);
+        let (head, tail) = block.split_at(5 << 20);
+        server.chunk(head);
+        pass(secs(40)).await;
+        server.chunk(tail);
+        pass(secs(10)).await;
+        let text = answer.text();
+        let at = text.find(&block).unwrap_or_else(|| panic!("in {}", &block[..20]));
+        assert!(text[at + block.len()..].contains("running"), "heartbeats go on behind it");
+        server.say(ok("1"));
+        server.end();
+        settle().await;
+        assert!(answer.is_over());
+        assert_eq!(answer.messages().last(), Some(&ok("1")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_answer_becomes_a_large_event() {
+    let body = large_answer(true);
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    let answer = rig.post(&[S], call("1", "7"));
+    let server = rig.asked().await;
+    pass(secs(6)).await;
+    let before = answer.body().len();
+    answer.pause(true);
+    server.json(&[], &body);
+    pass(secs(1)).await;
+    assert!(server.written() < INSPECT_MAX + HELD_MAX, "{}", server.written());
+    answer.pause(false);
+    pass(secs(1)).await;
+    assert!(answer.is_over());
+    assert!(&answer.body()[before..] == event(&body).as_bytes(), "other bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_request_reaches_the_server_byte_for_byte() {
+    let text = "x".repeat(LARGE);
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"work","x":"{text}"}}}}"#
+    );
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    let answer = rig.post(&[S], &body);
+    pass(Duration::from_secs(1)).await;
+    let asked = rig.asked().await;
+    assert!(asked.request.body == body.as_bytes(), "other bytes");
+    asked.json(&[], &ok("1"));
+    settle().await;
+    assert_eq!(answer.text(), ok("1"));
+    // What a route does not take is refused before the server hears of it.
+    let mut rig = Rig::new("max_request_bytes = 1000");
+    let answer = rig.post(&[], call("1", &format!("\"{}\"", "t".repeat(1000))));
+    settle().await;
+    assert_eq!(answer.status(), 413);
+    assert!(rig.try_asked().await.is_none());
+}

@@ -1,0 +1,809 @@
+//! Requests and their answers over Streamable HTTP: what passes as it is, whose progress it is, and
+//! what becomes of a request whose client or server leaves.
+
+use crate::http::rig::{Answer, Asked, BOTH, Rig, check, ms, pass, secs, settle};
+use crate::http::words::*;
+
+const S: &str = "Mcp-Session-Id: s";
+
+/// A client posts, and the server begins a stream of events.
+async fn streamed(rig: &mut Rig, headers: &[&str], message: &str) -> (Answer, Asked) {
+    let answer = rig.post(headers, message);
+    let asked = rig.asked().await;
+    assert_eq!(asked.text(), message);
+    asked.events(&[]);
+    settle().await;
+    (answer, asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_37_exchanges_without_a_session_may_have_the_same_names() {
+    let mut rig = Rig::new("");
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        all.push(streamed(&mut rig, &[], &call("1", "1")).await);
+    }
+    for (number, (_, server)) in all.iter().enumerate() {
+        server.say(progress("1", &number.to_string()));
+        server.say(progress("\"invented\"", "10"));
+    }
+    for (_, server) in &all {
+        server.say(ok("1"));
+        server.end();
+    }
+    settle().await;
+    for (number, (answer, _)) in all.iter().enumerate() {
+        let own = progress("1", &number.to_string());
+        assert_eq!(answer.messages(), [own, told("1", "10", "work: running"), ok("1")]);
+        assert!(answer.is_over());
+        check([answer]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_25_tokens_that_a_server_invents_belong_to_the_stream_they_come_on() {
+    let mut rig = Rig::new("min_interval = \"0s\"\nheartbeat.enabled = false");
+    rig.session("s", "2025-06-18").await;
+    let (first, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    let (second, two) = streamed(&mut rig, &[S], &call("2", "8")).await;
+    for figure in ["1", "2"] {
+        one.say(told("\"u-1\"", figure, "a"));
+        two.say(told("\"u-2\"", figure, "b"));
+    }
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    // The names hold on every stream of the session.
+    listened.say(told("\"u-1\"", "3", "a"));
+    listened.say(told("\"u-2\"", "3", "b"));
+    settle().await;
+    one.say(ok("1"));
+    settle().await;
+    // EC-28: when its request is over, an invented name means nothing more.
+    listened.say(told("\"u-1\"", "9", "late"));
+    settle().await;
+    two.say(ok("2"));
+    settle().await;
+    assert!(listens.messages().is_empty());
+    let wanted = |token, words| ["1", "2", "3"].map(|figure| told(token, figure, words));
+    assert_eq!(first.messages(), [&wanted("7", "a")[..], &[ok("1")]].concat());
+    assert_eq!(second.messages(), [&wanted("8", "b")[..], &[ok("2")]].concat());
+    check([&first, &second]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_24_a_token_that_two_requests_have_rises_on_one_stream() {
+    let mut rig = Rig::new("min_interval = \"0s\"");
+    rig.session("s", "2025-06-18").await;
+    let (first, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    let (second, two) = streamed(&mut rig, &[S], &call("2", "7")).await;
+    one.say(progress("7", "10"));
+    settle().await;
+    two.say(told("7", "5", "x"));
+    settle().await;
+    assert_eq!(first.messages(), [progress("7", "10"), told("7", "10.000001", "x")]);
+    pass(secs(30)).await;
+    assert!(second.messages().is_empty(), "one beat is enough");
+    one.say(ok("1"));
+    settle().await;
+    two.say(progress("7", "1"));
+    two.say(ok("2"));
+    settle().await;
+    assert_eq!(second.messages().last(), Some(&ok("2")));
+    check([&first, &second]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_36_sessions_know_nothing_of_each_other() {
+    const OTHER: &str = "Mcp-Session-Id: other";
+    let mut rig = Rig::new("heartbeat.enabled = false");
+    rig.session("s", "2025-06-18").await;
+    rig.session("other", "2025-06-18").await;
+    let (ours, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    let (theirs, two) = streamed(&mut rig, &[OTHER], &call("1", "9")).await;
+    let listens = rig.get(&[OTHER]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    listened.say(progress("7", "1"));
+    two.say(progress("7", "2"));
+    pass(secs(1)).await;
+    // Whatever the other client is told, it is told with its own token.
+    assert!(ours.messages().is_empty());
+    assert!(theirs.messages().iter().all(|told| told.contains(r#""progressToken":9"#)));
+    assert!(listens.messages().is_empty());
+    // What one cancels goes on for the other.
+    let cancels = rig.post(&[OTHER], cancelled("1"));
+    rig.asked().await.accept();
+    settle().await;
+    one.say(progress("7", "5"));
+    two.say(progress("9", "5"));
+    settle().await;
+    assert_eq!(ours.messages(), [progress("7", "5")]);
+    assert!(!theirs.messages().contains(&progress("9", "5")));
+    check([&ours]);
+    check([&theirs, &cancels, &listens]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_36_progress_of_a_session_that_is_not_known_is_dropped() {
+    let mut rig = Rig::new("");
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    listened.say(progress("7", "5"));
+    listened.say(log("m"));
+    // It may be answered for all we know.
+    listened.say(ok("1"));
+    settle().await;
+    assert_eq!(listens.messages(), [log("m"), ok("1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_38_a_session_that_a_server_names_anew_in_each_answer_is_the_same() {
+    let mut rig = Rig::new("heartbeat.enabled = false");
+    rig.session("s", "2025-06-18").await;
+    let answer = rig.post(&[S], call("1", "7"));
+    let server = rig.asked().await;
+    server.events(&["Mcp-Session-Id: s-1"]);
+    server.say(told("\"u\"", "1", "a"));
+    settle().await;
+    assert_eq!(answer.header("mcp-session-id").as_deref(), Some("s-1"));
+    assert_eq!(answer.messages(), [told("7", "1", "a")]);
+    let cancels = rig.post(&["Mcp-Session-Id: s-1"], cancelled("1"));
+    rig.asked().await.accept();
+    settle().await;
+    server.say(told("\"u\"", "2", "b"));
+    pass(secs(1)).await;
+    assert_eq!(answer.messages(), [told("7", "1", "a")]);
+    check([&answer, &cancels]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_55_what_a_server_refuses_is_passed_on_as_it_is_and_forgotten() {
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    let bodies = [
+        ("400 Bad Request", "application/json", r#"{"jsonrpc":"2.0", "error": {"code":-1e0}}"#),
+        ("401 Unauthorized", "text/html", "<html>\u{0}\r\n\r\n"),
+        ("403 Forbidden", "text/plain", ""),
+        ("404 Not Found", "application/json; charset=utf-8", " {\"id\" : 1}\n"),
+        ("405 Method Not Allowed", "text/plain", "no"),
+        ("429 Too Many Requests", "text/plain", "slowly"),
+        ("500 Internal Server Error", "text/html", "<p>"),
+        ("503 Service Unavailable", "text/event-stream", "data: x\n"),
+    ];
+    for (status, kind, body) in bodies {
+        let answer = rig.post(&[S], call("1", "7"));
+        let kind = format!("Content-Type: {kind}");
+        let headers = [
+            "WWW-Authenticate: Bearer resource_metadata=\"https://up.example/x\", scope=\"a\"",
+            &kind,
+            "X-Odd:   two  spaces",
+            "WWW-Authenticate: Basic",
+        ];
+        rig.asked().await.answer(status, &headers, body);
+        settle().await;
+        let spoken = answer.spoken().unwrap();
+        assert_eq!(spoken.start, format!("HTTP/1.1 {status}"));
+        assert_eq!(spoken.text(), body);
+        assert!(spoken.over);
+        let length = format!("content-length: {}", body.len());
+        let via = "via: 1.1 milepost-00000007".to_owned();
+        let mut wanted: Vec<String> = vec![headers[0].to_owned(), headers[3].to_owned(), kind];
+        wanted.extend(["X-Odd: two  spaces".to_owned(), length, via]);
+        let lower = |line: &String| {
+            let (name, value) = line.split_once(": ").unwrap();
+            format!("{}: {value}", name.to_ascii_lowercase())
+        };
+        let mut wanted: Vec<String> = wanted.iter().map(lower).collect();
+        let mut found = spoken.headers.clone();
+        // Lines of one name keep their order; between names HTTP has none.
+        let name = |line: &String| line.split(':').next().unwrap().to_owned();
+        wanted.sort_by_key(name);
+        found.sort_by_key(name);
+        assert_eq!(found, wanted, "{status}");
+    }
+    listened.say(progress("7", "1"));
+    listened.say(log("m"));
+    settle().await;
+    // A 404 has ended the session as well.
+    assert_eq!(listens.messages(), [log("m")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_55_a_server_that_cannot_be_reached_is_an_error_of_the_request() {
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    // The connection that is kept for the next request is too old by then.
+    pass(secs(4)).await;
+    rig.refuse_connections(true);
+    let answer = rig.post(&[S], call("\"a\"", "7"));
+    settle().await;
+    assert_eq!(answer.status(), 502);
+    assert_eq!(answer.header("content-type").as_deref(), Some("application/json"));
+    let why = "cannot connect to the embedded server: connection refused";
+    assert_eq!(answer.text(), own_error("\"a\"", why, ""));
+    let ready = rig.post(&[S], r#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
+    settle().await;
+    assert_eq!(ready.status(), 502);
+    rig.refuse_connections(false);
+    let (answer, server) = streamed(&mut rig, &[S], &call("2", "7")).await;
+    server.say(progress("7", "0"));
+    server.say(ok("2"));
+    settle().await;
+    assert_eq!(answer.messages(), [progress("7", "0"), ok("2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_56_a_client_of_2025_that_leaves_comes_back_for_the_rest() {
+    for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
+        let mut rig = Rig::new("");
+        rig.session("s", revision).await;
+        let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
+        server.chunk(event_with("e5", &progress("7", "50")));
+        settle().await;
+        answer.leave();
+        settle().await;
+        assert_eq!(server.left(), Some(rig.now()), "the server's connection is closed at once");
+        assert!(rig.try_asked().await.is_none(), "{revision}: nothing is cancelled");
+        pass(secs(1)).await;
+        let resumed = rig.get(&[S, "Last-Event-ID: e5"]);
+        let resumes = rig.asked().await;
+        assert_eq!(resumes.request.header("last-event-id"), Some("e5"));
+        resumes.events(&[]);
+        resumes.chunk(event_with("e6", &progress("7", "60")));
+        resumes.chunk(event_with("e7", &ok("1")));
+        settle().await;
+        let wanted = [event_with("e6", &progress("7", "60")), event_with("e7", &ok("1"))].concat();
+        assert_eq!(resumed.text(), wanted, "{revision}");
+        resumes.chunk(event_with("e8", &progress("7", "70")));
+        settle().await;
+        assert_eq!(resumed.text(), wanted);
+        check([&answer, &resumed]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_57_a_client_of_2026_that_leaves_cancels() {
+    const HEADERS: [&str; 3] =
+        ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: work"];
+    for begun in ["nothing", "head", "events", "part of JSON"] {
+        let mut rig = Rig::new("");
+        let answer = rig.post(&HEADERS, modern("1", "7"));
+        let server = rig.asked().await;
+        match begun {
+            "head" => server.events(&[]),
+            "events" => {
+                server.events(&[]);
+                server.say(progress("7", "1"));
+            }
+            "part of JSON" => {
+                server.head("200 OK", &["Content-Type: application/json", "Content-Length: 99"]);
+                server.raw("{");
+            }
+            _ => {}
+        }
+        settle().await;
+        answer.leave();
+        settle().await;
+        assert_eq!(server.left(), Some(rig.now()), "{begun}");
+        assert!(rig.try_asked().await.is_none(), "{begun}: closing says it all");
+    }
+    // The same once the client has been given a stream in place of JSON.
+    let mut rig = Rig::new("");
+    let first = rig.post(&HEADERS, modern("1", "7"));
+    rig.asked().await.json(&[], &ok("1"));
+    settle().await;
+    assert_eq!(first.status(), 200);
+    let answer = rig.post(&HEADERS, modern("1", "7"));
+    let server = rig.asked().await;
+    pass(secs(6)).await;
+    assert_eq!(answer.header("content-type").as_deref(), Some("text/event-stream"));
+    answer.leave();
+    settle().await;
+    assert_eq!(server.left(), Some(rig.now()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_43_a_cancelled_request_says_nothing_more_on_its_stream() {
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    let (other, second) = streamed(&mut rig, &[S], &call("2", "8")).await;
+    server.say(progress("7", "1"));
+    settle().await;
+    let cancels = rig.post(&[S], cancelled("1"));
+    settle().await;
+    // The server need not have heard of it.
+    let told_of_it = rig.asked().await;
+    assert_eq!(told_of_it.text(), cancelled("1"));
+    server.say(progress("7", "2"));
+    told_of_it.accept();
+    settle().await;
+    assert_eq!(cancels.status(), 202);
+    pass(secs(30)).await;
+    assert_eq!(answer.messages(), [progress("7", "1")], "no progress and no heartbeats");
+    assert!(other.messages().len() > 3, "heartbeats of the other");
+    // EC-44: an answer that comes all the same. Its client has forgotten it.
+    server.say(ok("1"));
+    second.say(ok("2"));
+    settle().await;
+    assert_eq!(answer.messages(), [progress("7", "1")]);
+    assert_eq!(other.messages().last(), Some(&ok("2")));
+    check([&answer, &cancels, &other]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_58_what_a_server_asks_passes_on_the_stream_it_came_on() {
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    let (answer, server) = streamed(&mut rig, &[S], &call("0", "0")).await;
+    let sampling = r#"{"jsonrpc":"2.0","id":0,"method":"sampling/createMessage","params":{"_meta":{"progressToken":0}}}"#;
+    server.chunk(event(sampling));
+    // EC-60: a client's progress is for the server.
+    let own = rig.post(&[S], progress("0", "1"));
+    settle().await;
+    let asked = rig.asked().await;
+    assert_eq!(asked.text(), progress("0", "1"));
+    asked.accept();
+    let answers = rig.post(&[S], ok("0"));
+    let asked = rig.asked().await;
+    assert_eq!(asked.text(), ok("0"));
+    asked.accept();
+    settle().await;
+    assert_eq!((own.status(), answers.status()), (202, 202));
+    server.say(progress("0", "1"));
+    server.say(ok("0"));
+    server.end();
+    settle().await;
+    assert_eq!(answer.messages(), [sampling, &progress("0", "1"), &ok("0")]);
+    assert!(answer.is_over());
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_63_to_66_a_task_is_told_of_on_any_stream_of_its_session_until_it_ends() {
+    let mut rig = Rig::new("min_interval = \"0s\"");
+    rig.session("s", "2025-11-25").await;
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    let wants = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","task":{"ttl":60000},"_meta":{"progressToken":7}}}"#;
+    let created = r#"{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"T","status":"working","ttl":60000}}}"#;
+    let answer = rig.post(&[S], wants);
+    rig.asked().await.json(&[], created);
+    settle().await;
+    assert_eq!(answer.text(), created);
+    let related = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":30,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"T"}}}}"#;
+    listened.say(related);
+    listened.say(told("7", "20", "fell"));
+    settle().await;
+    let messages = listens.messages();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert_eq!(messages[0], related);
+    assert!(messages[1].contains(r#""io.modelcontextprotocol/related-task":{"taskId":"T"}"#));
+    assert!(messages[1].contains(r#""progress":30.0"#), "{}", messages[1]);
+    // EC-64: it ends when the client hears so.
+    let asks = r#"{"jsonrpc":"2.0","id":2,"method":"tasks/get","params":{"taskId":"T"}}"#;
+    let status = |status| {
+        format!(r#"{{"jsonrpc":"2.0","id":2,"result":{{"taskId":"T","status":"{status}"}}}}"#)
+    };
+    let first = rig.post(&[S], asks);
+    rig.asked().await.json(&[], &status("working"));
+    settle().await;
+    listened.say(progress("7", "40"));
+    settle().await;
+    assert_eq!(listens.messages().len(), 3);
+    let second = rig.post(&[S], asks.replace("\"id\":2", "\"id\":3"));
+    rig.asked().await.json(&[], &status("completed").replace("\"id\":2", "\"id\":3"));
+    settle().await;
+    listened.say(progress("7", "50"));
+    settle().await;
+    assert_eq!(listens.messages().len(), 3);
+    check([&listens, &answer, &first, &second]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_65_a_task_ends_on_whatever_stream_its_end_is_told() {
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-11-25").await;
+    let wants = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","task":{},"_meta":{"progressToken":7}}}"#;
+    let created = r#"{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"T","status":"working"}}}"#;
+    let answer = rig.post(&[S], wants);
+    rig.asked().await.json(&[], created);
+    settle().await;
+    // Progress of the task on the stream of another request, and its end there.
+    let (other, server) = streamed(&mut rig, &[S], &call("2", "8")).await;
+    let ended = r#"{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"T","status":"failed"}}"#;
+    server.say(progress("7", "10"));
+    server.say(ended);
+    server.say(progress("7", "99"));
+    server.say(ok("2"));
+    settle().await;
+    let messages = other.messages();
+    assert!(messages.contains(&ended.to_owned()));
+    assert!(!messages.contains(&progress("7", "99")), "{messages:?}");
+    assert_eq!(messages.last(), Some(&ok("2")));
+    check([&answer, &other]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_72_a_subscription_has_nothing_but_comments_of_ours() {
+    let mut rig = Rig::new("");
+    let listen = r#"{"jsonrpc":"2.0","id":4,"method":"subscriptions/listen","params":{"notifications":{},"_meta":{"progressToken":9,"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+    let (answer, server) = streamed(&mut rig, &[], listen).await;
+    let known =
+        r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{}}"#;
+    server.say(known);
+    server.say(progress("9", "1"));
+    pass(secs(3600)).await;
+    assert_eq!(answer.messages(), [known]);
+    let comments: Vec<_> = answer.blocks()[1..].iter().map(|block| block.raw.clone()).collect();
+    assert_eq!(comments, vec![b": keep-alive\n\n".to_vec(); 3600 / 15]);
+    // EC-48: the server ends it with an answer.
+    server.say(ok("4"));
+    server.end();
+    settle().await;
+    assert_eq!(answer.messages(), [known, &ok("4")]);
+    assert!(answer.is_over());
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_on_a_get_stream_goes_to_the_stream_of_its_request() {
+    let mut rig = Rig::new("min_interval = \"0s\"\nheartbeat.enabled = false");
+    rig.session("s", "2025-06-18").await;
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    let (first, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    listened.chunk(event_with("g1", &progress("7", "1")));
+    // A name that nobody knows, with one request that it can mean.
+    listened.chunk(event_with("g2", &told("\"u\"", "2", "m")));
+    settle().await;
+    let moved = [event(&progress("7", "1")), event(&told("7", "2", "m"))].concat();
+    assert_eq!(first.text(), moved, "without the id");
+    // With two requests it may mean either.
+    let (second, two) = streamed(&mut rig, &[S], &call("2", "8")).await;
+    listened.chunk(event_with("g3", &told("\"v\"", "3", "m")));
+    listened.chunk(event_with("g4", &progress("8", "3")));
+    settle().await;
+    assert_eq!(first.text(), moved);
+    assert_eq!(second.text(), event(&progress("8", "3")));
+    // After its answer it is for nobody, though another request is open.
+    one.say(ok("1"));
+    one.end();
+    settle().await;
+    listened.chunk(event_with("g5", &progress("7", "4")));
+    listened.chunk(event_with("g6", &told("\"u\"", "5", "m")));
+    listened.chunk(event_with("g7", &log("m")));
+    settle().await;
+    assert_eq!(second.text(), event(&progress("8", "3")));
+    assert_eq!(listens.text(), event_with("g7", &log("m")));
+    two.say(ok("2"));
+    two.end();
+    settle().await;
+    assert!(first.is_over() && second.is_over());
+    check([&listens, &first, &second]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_on_a_get_stream_does_not_wait_for_the_head_of_the_answer() {
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    let answer = rig.post(&[S], call("1", "7"));
+    let server = rig.asked().await;
+    listened.say(progress("7", "1"));
+    listened.say(log("m"));
+    settle().await;
+    assert!(answer.is_silent());
+    assert_eq!(listens.messages(), [log("m")]);
+    server.json(&[], &ok("1"));
+    settle().await;
+    assert_eq!(answer.text(), ok("1"));
+    // A stream that begins in place of JSON has it first.
+    let answer = rig.post(&[S], call("2", "7"));
+    let server = rig.asked().await;
+    listened.say(progress("7", "1"));
+    pass(ms(5500)).await;
+    listened.say(progress("7", "2"));
+    settle().await;
+    server.json(&[], &ok("2"));
+    settle().await;
+    assert_eq!(answer.messages(), [progress("7", "1"), progress("7", "2"), ok("2")]);
+    check([&answer, &listens]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_120_notifications_and_answers_are_accepted_as_the_server_accepts_them() {
+    let mut rig = Rig::new("");
+    let answer = rig.post(&[], r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    rig.asked().await.head("202 Accepted", &["Content-Length: 0"]);
+    settle().await;
+    let mut spoken = answer.spoken().unwrap();
+    assert_eq!(spoken.start, "HTTP/1.1 202 Accepted");
+    spoken.headers.sort();
+    assert_eq!(spoken.headers, ["content-length: 0", "via: 1.1 milepost-00000007"]);
+    // However long it takes.
+    let answer = rig.post(&[S], ok("5"));
+    let server = rig.asked().await;
+    pass(secs(60)).await;
+    assert!(answer.is_silent());
+    server.accept();
+    settle().await;
+    assert_eq!(answer.status(), 202);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_121_a_server_without_get_or_delete_says_so_itself() {
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    let get = rig.get(&[S]);
+    let asked = rig.asked().await;
+    assert_eq!(asked.what(), "GET /base/mcp");
+    asked.answer("405 Method Not Allowed", &["Allow: POST", "Content-Type: text/plain"], "no");
+    settle().await;
+    assert_eq!((get.status(), get.text()), (405, "no".to_owned()));
+    assert_eq!(get.header("allow").as_deref(), Some("POST"));
+    // A DELETE that is refused changes nothing; one that succeeds ends the session.
+    let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    for (status, known) in [("405 Method Not Allowed", true), ("200 OK", false)] {
+        let delete = rig.send("DELETE /r", &[S], b"");
+        let asked = rig.asked().await;
+        assert_eq!(asked.what(), "DELETE /base/mcp");
+        asked.answer(status, &[], "");
+        settle().await;
+        assert_eq!(delete.spoken().unwrap().start, format!("HTTP/1.1 {status}"));
+        let listens = rig.get(&[S]);
+        let listened = rig.asked().await;
+        listened.events(&[]);
+        listened.say(progress("7", "1"));
+        settle().await;
+        assert!(listens.messages().is_empty());
+        assert_eq!(answer.messages().len(), 1, "{known}");
+    }
+    server.say(ok("1"));
+    settle().await;
+    assert_eq!(answer.messages(), [progress("7", "1"), ok("1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_122_headers_that_contradict_the_body_are_refused_before_the_server() {
+    let mut rig = Rig::new("");
+    let answer =
+        rig.post(&["MCP-Protocol-Version: 2026-07-28", "Mcp-Name: foo"], modern("\"x\"", "7"));
+    settle().await;
+    assert!(rig.try_asked().await.is_none());
+    assert_eq!(answer.status(), 400);
+    assert_eq!(answer.header("content-type").as_deref(), Some("application/json"));
+    let error: serde_json::Value = serde_json::from_slice(&answer.body()).unwrap();
+    assert_eq!((&error["id"], &error["error"]["code"]), (&"x".into(), &(-32020).into()));
+    for headers in [
+        &["mcp-method: tools/call", "MCP-NAME:   work  "][..],
+        &["Mcp-Name: =?base64?d29yaw==?="],
+        &["Mcp-Name: work", "Mcp-Param-Region: =?base64?x?=", "Mcp-Param-X: "],
+    ] {
+        let answer = rig.post(headers, modern("1", "7"));
+        rig.asked().await.json(&[], &ok("1"));
+        settle().await;
+        assert_eq!(answer.text(), ok("1"), "{headers:?}");
+    }
+    // Other revisions have no such rule.
+    let answer = rig.post(&["MCP-Protocol-Version: 2025-11-25", "Mcp-Name: foo"], call("1", "7"));
+    rig.asked().await.json(&[], &ok("1"));
+    settle().await;
+    assert_eq!(answer.status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_123_headers_pass_as_they_are_and_in_their_order() {
+    let mut rig = Rig::new("");
+    let own = [
+        "Mcp-Param-Z: =?base64?SGk=?=",
+        "Authorization: Bearer a.b.c",
+        "Mcp-Param-A: ",
+        "Mcp-Param-Z: 2",
+        "Mcp-Session-Id: !x~",
+        "X-Forwarded-For: 10.0.0.1",
+        "Accept-Encoding: gzip, br",
+        "Connection: X-Hop",
+        "X-Hop: 1",
+    ];
+    let answer = rig.post(&own, call("1", "7"));
+    let asked = rig.asked().await;
+    let found = &asked.request.headers;
+    assert_eq!(asked.what(), "POST /base/mcp");
+    assert_eq!(asked.request.header("host"), Some("up.example"));
+    assert_eq!(asked.request.header("accept-encoding"), Some("identity"));
+    assert_eq!(asked.request.header("accept"), BOTH.strip_prefix("Accept: "));
+    assert_eq!(asked.request.all("mcp-param-z"), ["=?base64?SGk=?=", "2"]);
+    assert_eq!(asked.request.all("mcp-param-a"), [""]);
+    assert_eq!(asked.request.header("authorization"), Some("Bearer a.b.c"));
+    assert_eq!(asked.request.header("x-forwarded-for"), Some("10.0.0.1"));
+    assert_eq!(asked.request.header("via"), Some("1.1 milepost-00000007"));
+    assert_eq!(asked.request.header("content-length"), Some(&*call("1", "7").len().to_string()));
+    assert!(!found.iter().any(|line| line.starts_with("x-hop") || line.starts_with("connection")));
+    asked
+        .json(&["Set-Cookie: a=1", "Set-Cookie: b=2", "Connection: X-Mine", "X-Mine: 1"], &ok("1"));
+    settle().await;
+    assert_eq!(answer.all("set-cookie"), ["a=1", "b=2"]);
+    assert_eq!(answer.header("x-mine"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_124_what_a_server_compresses_all_the_same_passes_unread() {
+    let mut rig = Rig::new("");
+    for (kind, body) in [
+        ("text/event-stream", &b"\x1f\x8b\x08\x00data: \n\n\xff"[..]),
+        ("application/json", b"\x1f\x8b{}"),
+    ] {
+        let answer = rig.post(&[], call("1", "7"));
+        let kind = format!("Content-Type: {kind}");
+        rig.asked().await.answer("200 OK", &[&kind, "Content-Encoding: gzip"], body);
+        settle().await;
+        assert_eq!(answer.body(), body);
+        assert_eq!(answer.header("content-encoding").as_deref(), Some("gzip"));
+        assert_eq!(answer.header("content-length"), Some(body.len().to_string()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_125_a_session_that_the_server_has_lost_is_forgotten() {
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    let lost = rig.post(&[S], ask("2", "tools/list"));
+    let error =
+        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}"#;
+    rig.asked().await.answer("404 Not Found", &["Content-Type: application/json"], error);
+    settle().await;
+    assert_eq!((lost.status(), lost.text()), (404, error.to_owned()));
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    listened.say(progress("7", "1"));
+    settle().await;
+    assert!(listens.messages().is_empty() && answer.messages().is_empty());
+    // The stream that is open goes on.
+    server.say(ok("1"));
+    settle().await;
+    assert_eq!(answer.messages(), [ok("1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_127_documents_of_authorization_are_found_beside_the_route() {
+    let mut rig = Rig::new("");
+    let get = rig.send("GET /.well-known/oauth-protected-resource/r", &[], b"");
+    let asked = rig.asked().await;
+    assert_eq!(asked.what(), "GET /.well-known/oauth-protected-resource/base/mcp");
+    let document = r#"{ "resource" : "http://up.example/base/mcp" }"#;
+    asked.json(&[], document);
+    settle().await;
+    assert_eq!(get.text(), document);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_128_redirects_are_for_the_client() {
+    let mut rig = Rig::new("");
+    for status in ["301 Moved Permanently", "307 Temporary Redirect", "308 Permanent Redirect"] {
+        let answer = rig.post(&["Authorization: Bearer t"], call("1", "7"));
+        let location = "Location: https://other.example/mcp";
+        rig.asked().await.answer(status, &[location], "moved");
+        settle().await;
+        assert_eq!(answer.spoken().unwrap().start, format!("HTTP/1.1 {status}"));
+        assert_eq!(answer.header("location").as_deref(), Some("https://other.example/mcp"));
+        assert_eq!(answer.text(), "moved");
+        assert!(rig.try_asked().await.is_none(), "nobody else is asked");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_129_an_answer_in_json_keeps_its_bytes_and_length_unless_it_is_mended() {
+    let mut rig = Rig::new("");
+    // Whatever it is, even if it answers nothing.
+    for body in [
+        ok("1"),
+        " {\n\t\"result\" : {\"x\": 1.50, \"x\":1e400, \"\\u00e9\":\"\u{2028}\"} ,\r\n \"id\":1 , \"jsonrpc\":\"2.0\"}\n".to_owned(),
+        err("1"),
+        "not JSON at all".to_owned(),
+        String::new(),
+        progress("7", "1"),
+        r#"{"jsonrpc":"2.0","result":{}}"#.to_owned(),
+    ] {
+        let answer = rig.post(&[], call("1", "7"));
+        rig.asked().await.json(&["Content-Digest: sha-256=:x:"], &body);
+        settle().await;
+        assert_eq!(answer.text(), body);
+        assert_eq!(answer.header("content-length"), Some(body.len().to_string()), "{body}");
+        assert_eq!(answer.header("content-digest").as_deref(), Some("sha-256=:x:"), "{body}");
+        assert!(answer.is_over());
+    }
+    // The id of the request in the client's spelling: nothing else can be meant.
+    for broken in [ok("\"1\""), ok("99")] {
+        let answer = rig.post(&[], call("1", "7"));
+        rig.asked().await.json(&["Content-Digest: sha-256=:x:"], &broken);
+        settle().await;
+        assert_eq!(answer.text(), ok("1"));
+        assert_eq!(answer.header("content-length"), Some(ok("1").len().to_string()));
+        assert_eq!(answer.header("content-digest"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec_136_to_138_arrays_pass_without_progress_that_means_nothing() {
+    for (revision, whole) in [("2025-03-26", true), ("2025-06-18", false)] {
+        let mut rig = Rig::new("heartbeat.enabled = false");
+        rig.session("s", revision).await;
+        let batch = format!("[{}, {}]", call("1", "7"), call("2", "8"));
+        let (answer, server) = streamed(&mut rig, &[S], &batch).await;
+        let said = [progress("7", "1"), progress("9", "1"), progress("8", "1")];
+        server.say(format!("[{}]", said.join(",")));
+        server.say(format!("[{},{}]", progress("9", "2"), progress("9", "3")));
+        server.say(format!("[{},{},{}]", ok("1"), progress("7", "2"), progress("8", "3")));
+        server.say(ok("2"));
+        server.end();
+        settle().await;
+        let told: String = answer.messages().join("\n");
+        let texts = [progress("7", "1"), progress("8", "1"), ok("1"), progress("8", "3"), ok("2")];
+        let wanted = if whole {
+            format!("[{},{}]\n[{},{}]\n{}", texts[0], texts[1], texts[2], texts[3], texts[4])
+        } else {
+            texts.join("\n")
+        };
+        assert_eq!(told, wanted, "{revision}");
+        check([&answer]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_takes_too_long_is_answered_and_the_server_told() {
+    let mut rig = Rig::new("call_timeout = \"10s\"");
+    rig.session("s", "2025-06-18").await;
+    let (answer, server) =
+        streamed(&mut rig, &[S, "Authorization: Bearer t"], &call("1", "7")).await;
+    server.say(progress("7", "1"));
+    pass(secs(11)).await;
+    let messages = answer.messages();
+    assert_eq!(messages[0], progress("7", "1"));
+    assert!(messages.last().unwrap().contains(r#""id":1,"error""#), "{messages:?}");
+    let told = rig.asked().await;
+    assert_eq!(told.what(), "POST /base/mcp");
+    assert_eq!(told.request.header("mcp-session-id"), Some("s"));
+    assert_eq!(told.request.header("authorization"), Some("Bearer t"));
+    assert!(told.text().contains(r#""method":"notifications/cancelled","params":{"requestId":1"#));
+    assert_eq!(told.request.header("content-length"), Some(&*told.text().len().to_string()));
+    told.accept();
+    assert!(answer.is_over(), "nothing that comes now is for this client");
+    assert!(server.left().is_some());
+    check([&answer]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_ends_answers_what_is_open() {
+    let mut rig = Rig::new("");
+    rig.session("s", "2025-06-18").await;
+    let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
+    let listens = rig.get(&[S]);
+    let listened = rig.asked().await;
+    listened.events(&[]);
+    settle().await;
+    rig.end_streams();
+    settle().await;
+    assert_eq!(answer.messages(), [own_error("1", "the proxy is shutting down", "")]);
+    assert!(answer.is_over() && listens.is_over());
+    assert!(listens.messages().is_empty());
+    assert!(server.left().is_some() && listened.left().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_only_listens_keeps_no_proxy_from_ending() {
+    let mut rig = Rig::new("");
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+    let (answer, _server) = streamed(&mut rig, &[], body).await;
+    assert!(rig.calls_done().await, "a stream of notifications is no call");
+    check([&answer]);
+}

@@ -1,0 +1,11 @@
+//! HTTP on the side of the clients: the direct path and the bridge in memory and in virtual time, the
+//! listeners on loopback, and `milepost serve` as a process.
+
+mod bridge;
+mod direct;
+mod listeners;
+pub(crate) mod raw;
+mod recording;
+pub(crate) mod rig;
+pub(crate) mod serve;
+mod words;

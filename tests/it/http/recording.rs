@@ -1,0 +1,71 @@
+//! Every conversation of a rig is recorded, and comes out again when it is played.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use clap::Parser;
+use milepost::commands::args::{Cli, Command};
+use milepost::commands::replay;
+use milepost::observe::events::ObserverFactory;
+use milepost::observe::record::{Ending, Recording};
+use tempfile::TempDir;
+
+/// The recordings of a rig, which are played at its end.
+pub(crate) struct Records {
+    folder: TempDir,
+    file: PathBuf,
+    factory: Arc<dyn ObserverFactory>,
+    ending: Option<Ending>,
+}
+
+/// Plays a recording, with the settings of the route `/r` of `file` if it names one: what is shown, and
+/// whether it is what was recorded.
+fn play(recording: &Path, file: Option<&Path>) -> (String, bool) {
+    let mut arguments = vec![Path::new("milepost"), Path::new("replay"), recording];
+    if let Some(file) = file {
+        arguments.extend(["--route", "/r", "--config"].map(Path::new));
+        arguments.push(file);
+    }
+    let cli = Cli::parse_from(arguments);
+    let Command::Replay(args) = cli.command else { panic!("what is that?") };
+    let played = replay::run(&args).unwrap_or_else(|error| panic!("{error}"));
+    (played.text, played.is_equal)
+}
+
+impl Records {
+    /// Of a proxy with this route file.
+    pub(crate) fn new(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("proxy.toml");
+        fs::write(&file, text).unwrap();
+        let recording = Recording { folder: folder.path().join("records"), secrets: true };
+        let (records, ending) = recording.start().unwrap();
+        Self { folder, file, factory: Arc::new(records), ending: Some(ending) }
+    }
+
+    pub(crate) fn factory(&self) -> Arc<dyn ObserverFactory> {
+        Arc::clone(&self.factory)
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            return;
+        }
+        self.ending.take().unwrap().wait();
+        for entry in fs::read_dir(self.folder.path().join("records")).unwrap() {
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            // What was learned of other conversations is in none, nor what found no room.
+            if text.contains("what was known of durations") || text.contains("lines are missing") {
+                continue;
+            }
+            let file = text.contains("# a replay needs").then_some(&*self.file);
+            let (shown, is_equal) = play(&path, file);
+            assert!(is_equal, "{shown}\n\n{text}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Clients that leave in the middle of a call.
+
+use std::time::Duration;
+
+use super::proxy::Start;
+use super::*;
+
+/// Nothing is written by the clock that would notice that nobody is there.
+const SILENT: &str =
+    "heartbeat = { enabled = false }\nkeep_alive = \"off\"\nupgrade_after = \"off\"";
+
+/// How long it may take until the server's connection is closed. A machine that is busy with something
+/// else may take longer once, but not every time.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+#[track_caller]
+fn check(open: impl Fn(&Proxy, &Upstream) -> (Exchange, scripted_server::Asked)) {
+    let upstream = Upstream::start();
+    let start = Start { defaults: SILENT, ..Start::default() };
+    let mut proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
+    let took = (0..3).map(|_| {
+        let (client, mut server) = open(&proxy, &upstream);
+        drop(client);
+        server.closing()
+    });
+    let fastest = took.min().unwrap();
+    assert!(fastest < AT_ONCE, "{fastest:?}");
+    // Nothing is left to wait for.
+    let begun = std::time::Instant::now();
+    let line = proxy.stop();
+    assert!(line.contains("open=0 "), "{line}");
+    assert_eq!(proxy.code(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(upstream.is_idle());
+}
+
+#[test]
+fn a_call_whose_client_leaves_before_the_answer_begins_is_given_up() {
+    check(|proxy, upstream| {
+        let asked = post(proxy, &call("7", Some("1")));
+        (asked, upstream.asked())
+    });
+}
+
+#[test]
+fn a_call_whose_client_leaves_in_a_silent_stream_is_given_up() {
+    check(|proxy, upstream| {
+        let mut asked = post(proxy, &call("7", Some("1")));
+        let mut server = upstream.asked();
+        server.events();
+        assert_eq!(asked.status(), 200);
+        (asked, server)
+    });
+}
+
+#[test]
+fn a_call_of_a_session_whose_client_leaves_is_given_up() {
+    check(|proxy, upstream| {
+        let headers = [POST[0], POST[1], ("mcp-session-id", "s")];
+        let mut asked =
+            Exchange::send(proxy.address(), "POST", "/a", &headers, &call("7", Some("1")));
+        let mut server = upstream.asked();
+        server.events().say(legacy_progress("7", "begun"));
+        assert_eq!(json(&asked.event().unwrap())["params"]["message"], "begun");
+        (asked, server)
+    });
+}
+
+#[test]
+fn a_stream_whose_listener_leaves_is_closed() {
+    check(|proxy, upstream| {
+        let headers = [("accept", "text/event-stream"), ("mcp-session-id", "s")];
+        let mut asked = Exchange::send(proxy.address(), "GET", "/a", &headers, "");
+        let mut server = upstream.asked();
+        server.events();
+        assert_eq!(asked.status(), 200);
+        (asked, server)
+    });
+}
+
+#[test]
+fn an_answer_of_json_whose_client_leaves_within_it_is_given_up() {
+    check(|proxy, upstream| {
+        let asked = post(proxy, &call("7", None));
+        let mut server = upstream.asked();
+        server.raw(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{",
+        );
+        (asked, server)
+    });
+}

@@ -1,0 +1,486 @@
+//! What operators see of calls as they happen: `/calls`, `/calls/N`, `/tap` and `milepost tap`.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::proxy::Start;
+use super::*;
+use crate::support::session::signal;
+use crate::support::{milepost, until, wait};
+
+/// Before the route's server is silent for so long nothing is added.
+const KEYS: &str = "heartbeat = { after = \"400ms\", every = \"400ms\" }\nmin_interval = \"0ms\"";
+
+/// Says of a call `work`: progress, the very same, progress under another name; is silent for a moment and
+/// answers. Of a call `hang`, one report and nothing more.
+const SERVER: &str = r#"
+import json, sys, threading, time
+def say(message):
+    print(json.dumps(message), flush=True)
+def progress(token, figure):
+    say({"jsonrpc": "2.0", "method": "notifications/progress",
+         "params": {"progressToken": token, "progress": figure, "total": 9, "message": "password=c4n4ry-0123456789"}})
+def work(said):
+    token = said["params"]["_meta"]["progressToken"]
+    progress(token, 2)
+    if said["params"]["name"] == "hang":
+        return
+    progress(token, 2)
+    progress("nobody", 3)
+    time.sleep(1)
+    say({"jsonrpc": "2.0", "id": said["id"], "result": {"content": []}})
+for line in sys.stdin:
+    said = json.loads(line)
+    version = said.get("params", {}).get("protocolVersion")
+    if said.get("method") == "tools/call":
+        threading.Thread(target=work, args=(said,)).start()
+    elif "id" in said and "method" in said:
+        say({"jsonrpc": "2.0", "id": said["id"], "result": {"protocolVersion": version,
+             "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}})
+"#;
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+
+/// A call, with what stands in its `_meta` besides.
+fn tool(name: &str, meta: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}","arguments":{{}},"_meta":{{{meta}"progressToken":"t"}}}}}}"#
+    )
+}
+
+fn children() -> Proxy {
+    let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
+    Proxy::with(&Start::default(), &format!("upstream.command = {command}\n{KEYS}"))
+}
+
+fn look(proxy: &Proxy, path: &str) -> Value {
+    let (status, text) = proxy.probe(path);
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The call of a tool, if there is one.
+fn call_of(proxy: &Proxy, name: &str) -> Option<Value> {
+    let calls = look(proxy, "/calls")["calls"].as_array().unwrap().clone();
+    calls.into_iter().find(|call| call["tool"] == name)
+}
+
+/// Waits until a call is seen to be so.
+#[track_caller]
+fn seen(proxy: &Proxy, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let mut found = None;
+    until("the call is seen to be so", || {
+        found = call_of(proxy, name).filter(|call| is(call));
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+/// A call `work` is seen as it runs and when it is over, with all that was said of it.
+#[track_caller]
+fn is_seen(proxy: &Proxy) {
+    let open = seen(proxy, "work", |call| call["progress"] == "3");
+    assert_eq!(open["route"], "/a");
+    assert_eq!(open["token"], true);
+    assert_eq!(open["message"], "password=***", "{open}");
+    assert_eq!((&open["ended"], &open["outcome"]), (&Value::Null, &Value::Null));
+    let over = seen(proxy, "work", |call| call["outcome"] == "result");
+    let number = over["n"].as_u64().unwrap();
+    let mut whole = Value::Null;
+    until("the answer is told", || {
+        whole = look(proxy, &format!("/calls/{number}"));
+        whole["messages"].as_array().unwrap().iter().any(|one| one["what"] == "answer")
+    });
+    assert!(!whole.to_string().contains("c4n4ry"), "{whole}");
+    let messages = whole["messages"].as_array().unwrap();
+    let of = |what: &str| {
+        let found = messages.iter().find(|one| one["what"] == what);
+        found.unwrap_or_else(|| panic!("nothing {what}: {whole:#}")).clone()
+    };
+    let has = |text: &Value, part: &str| text.as_str().is_some_and(|text| text.contains(part));
+    assert!(has(&of("request")["before"], "tools/call"));
+    let withheld = of("withheld");
+    assert_eq!(withheld["why"][0], "duplicate");
+    assert!(has(&withheld["because"][0], "the very same") && withheld["after"].is_null());
+    let repaired = of("repaired");
+    assert!(repaired["why"].as_array().unwrap().iter().any(|why| why == "token"), "{repaired}");
+    assert!(has(&repaired["before"], "nobody"), "{repaired}");
+    assert!(has(&repaired["after"], "\"t\"") && !has(&repaired["after"], "nobody"), "{repaired}");
+    let added = of("added");
+    assert_eq!(added["why"][0], "heartbeat");
+    assert!(has(&added["after"], "notifications/progress") && added["before"].is_null());
+    assert!(has(&of("answer")["before"], "result"));
+    assert_eq!(whole["call"]["withheld"]["duplicate"], 1);
+    let routes = look(proxy, "/calls")["routes"].clone();
+    assert_eq!((&routes[0]["route"], &routes[0]["open"]), (&"/a".into(), &0.into()), "{routes}");
+    assert_eq!(proxy.probe("/calls/4000").0, 404);
+    assert_eq!(proxy.probe("/calls/x").0, 404);
+}
+
+#[test]
+fn calls_to_a_child_of_a_session_are_seen() {
+    let proxy = children();
+    let mut begun = post(&proxy, INITIALIZE);
+    let session = begun.header("mcp-session-id").unwrap();
+    let headers = [&POST[..], &[("mcp-session-id", &session)]].concat();
+    let mut answer = Exchange::send(proxy.address(), "POST", "/a", &headers, &tool("work", ""));
+    is_seen(&proxy);
+    assert_eq!(seen(&proxy, "work", |_| true)["client"], "c 1");
+    assert!(answer.rest().contains("\"result\""));
+}
+
+#[test]
+fn calls_to_a_child_that_clients_share_are_seen() {
+    let proxy = children();
+    let headers = [&POST[..], &[("mcp-protocol-version", "2026-07-28")]].concat();
+    let meta = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"m","version":"2"},"#;
+    let mut answer = Exchange::send(proxy.address(), "POST", "/a", &headers, &tool("work", meta));
+    is_seen(&proxy);
+    assert!(answer.rest().contains("\"result\""));
+}
+
+/// A server over HTTP that says what [`SERVER`] does.
+fn said(of: &str) -> Vec<String> {
+    let progress = |token: &str, figure: u32| {
+        format!(
+            "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":\"{token}\",\"progress\":{figure},\"total\":9,\"message\":\"password=c4n4ry-0123456789\"}}}}\n\n"
+        )
+    };
+    match of {
+        "work" => vec![progress("t", 2), progress("t", 2), progress("nobody", 3)],
+        _ => vec![progress("t", 2)],
+    }
+}
+
+#[test]
+fn calls_to_a_server_over_http_are_seen() {
+    let upstream = Upstream::start();
+    let keys = format!("upstream.url = \"{}\"\n{KEYS}", upstream.url());
+    let proxy = Proxy::with(&Start::default(), &keys);
+    let answer = post(&proxy, &tool("work", ""));
+    let mut server = upstream.asked();
+    server.events();
+    for event in said("work") {
+        server.say(event);
+    }
+    // A client reads: what is said to it is made as it takes it.
+    let reader = thread::spawn(move || {
+        let mut answer = answer;
+        answer.rest()
+    });
+    let speaker = thread::spawn(move || {
+        thread::sleep(Duration::from_secs(1));
+        server.say(result_event("1")).end();
+    });
+    is_seen(&proxy);
+    assert!(reader.join().unwrap().contains("\"result\""));
+    speaker.join().unwrap();
+}
+
+#[test]
+fn calls_over_http_and_sse_are_seen() {
+    let upstream = Upstream::start();
+    let keys = format!("upstream.sse = \"{}\"\n{KEYS}", upstream.url());
+    let proxy = Proxy::with(&Start::default(), &keys);
+    let accept = [("accept", "text/event-stream")];
+    let mut stream = Exchange::send(proxy.address(), "GET", "/a/sse", &accept, "");
+    let mut wire = upstream.asked();
+    wire.events().say("event: endpoint\ndata: /mcp?sessionId=1\n\n");
+    let endpoint = stream.event().unwrap();
+    let endpoint = endpoint.split_once("data: ").unwrap().1.trim().to_owned();
+    let posted = thread::spawn({
+        let address = proxy.address().to_owned();
+        move || {
+            let post = Exchange::send(&address, "POST", &endpoint, &POST, &tool("work", ""));
+            { post }.status()
+        }
+    });
+    upstream.asked().answer("202 Accepted", "", "");
+    assert_eq!(posted.join().unwrap(), 202);
+    for event in said("work") {
+        wire.say(event);
+        // On this transport progress waits for a moment, and newer progress would take its place.
+        thread::sleep(Duration::from_millis(200));
+    }
+    let reader = thread::spawn(move || {
+        let mut answered = false;
+        while !answered && let Some(event) = stream.event() {
+            answered = event.contains("\"result\"");
+        }
+        answered
+    });
+    let speaker = thread::spawn(move || {
+        thread::sleep(Duration::from_secs(1));
+        wire.say(result_event("1"));
+        wire
+    });
+    is_seen(&proxy);
+    assert!(reader.join().unwrap());
+    drop(speaker.join().unwrap());
+}
+
+/// An event of `/calls`: its name and what it says.
+#[track_caller]
+fn news(stream: &mut Exchange) -> Option<(String, Value)> {
+    let event = stream.event()?;
+    let (name, data) = event.trim().split_once('\n').unwrap();
+    let data = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+    Some((name.strip_prefix("event: ").unwrap().to_owned(), data))
+}
+
+#[test]
+fn who_looks_on_is_told_of_changes_until_the_proxy_stops() {
+    let upstream = Upstream::start();
+    let mut proxy = Proxy::before(&upstream.url());
+    let accept = [("accept", "text/event-stream")];
+    let mut stream = Exchange::send(proxy.admin(), "GET", "/calls", &accept, "");
+    assert_eq!(stream.status(), 200);
+    assert_eq!(stream.header("content-type").as_deref(), Some("text/event-stream"));
+    assert_eq!(stream.header("cache-control").as_deref(), Some("no-store"));
+    let first: Vec<String> = (0..3).map(|_| news(&mut stream).unwrap().0).collect();
+    assert_eq!(first, ["routes", "calls", "now"]);
+    let mut client = post(&proxy, &call("1", Some("7")));
+    let mut server = upstream.asked();
+    let mut until_call = |is: &dyn Fn(&Value) -> bool| {
+        loop {
+            let (name, data) = news(&mut stream).unwrap();
+            if name == "calls" && data.as_array().unwrap().iter().any(is) {
+                return;
+            }
+        }
+    };
+    until_call(&|call| call["tool"] == "work" && call["ended"].is_null());
+    server.json(&result("1"));
+    assert_eq!(client.rest(), result("1"));
+    until_call(&|call| call["outcome"] == "result");
+    proxy.terminate();
+    // To its proper end.
+    while news(&mut stream).is_some() {}
+    assert_eq!(proxy.code(), Some(0));
+}
+
+#[test]
+fn who_looks_on_and_does_not_read_harms_nobody() {
+    let upstream = Upstream::start();
+    let mut proxy = Proxy::before(&upstream.url());
+    let accept = [("accept", "text/event-stream")];
+    let all = 16;
+    let mut idle: Vec<Exchange> = (0..all)
+        .map(|n| match n % 2 {
+            0 => Exchange::send(proxy.admin(), "GET", "/tap", &[], ""),
+            _ => Exchange::send(proxy.admin(), "GET", "/calls", &accept, ""),
+        })
+        .collect();
+    idle.iter_mut().for_each(|one| assert_eq!(one.status(), 200));
+    let mut more = Exchange::send(proxy.admin(), "GET", "/tap", &[], "");
+    assert_eq!(more.status(), 503);
+    assert!(more.rest().contains("16 look on already"));
+    // Those who only ask are answered.
+    assert_eq!(proxy.probe("/livez").0, 200);
+    assert_eq!(proxy.probe("/calls").0, 200);
+    let answer = post(&proxy, &call("1", Some("7")));
+    let reader = thread::spawn(move || {
+        let mut answer = answer;
+        answer.rest().matches("notifications/progress").count()
+    });
+    let mut server = upstream.asked();
+    server.events();
+    let before = proxy.memory("VmRSS");
+    let count = 20_000;
+    let words = "x".repeat(2000);
+    for figure in 1..=count {
+        server.say(format!(
+            "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":7,\"progress\":{figure},\"message\":\"{words}\"}}}}\n\n"
+        ));
+    }
+    server.say(result_event("1")).end();
+    assert!(reader.join().unwrap() > 0);
+    let grown = proxy.memory("VmRSS").saturating_sub(before);
+    // 40 MB have passed.
+    assert!(grown < 30 << 10, "{grown} KiB");
+    // What was left out is told to who reads on.
+    let tap = idle.swap_remove(0);
+    drop(idle);
+    proxy.terminate();
+    let mut tap = tap;
+    assert!(tap.rest().contains("notifications/progress"));
+    assert_eq!(proxy.code(), Some(0));
+}
+
+#[test]
+fn calls_are_shown_to_operators_alone() {
+    let file = "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+                bearer = \"s3cret\"\n[[route]]\npath = \"/a\"\nupstream.demo = true\n";
+    let proxy = Proxy::of_file(&Start::default(), file);
+    let ask = |path: &str, headers: &[(&str, &str)]| {
+        Exchange::send(proxy.admin(), "GET", path, headers, "").status()
+    };
+    let token = ("authorization", "Bearer s3cret");
+    for path in ["/calls", "/calls/1", "/tap"] {
+        assert_eq!(ask(path, &[]), 401, "{path}");
+        assert_eq!(ask(path, &[("authorization", "Bearer other")]), 401, "{path}");
+        assert_eq!(ask(path, &[token, ("origin", "http://evil.example")]), 403, "{path}");
+    }
+    assert_eq!(ask("/calls", &[token]), 200);
+    assert_eq!(ask("/calls/1", &[token]), 404);
+    assert_eq!(ask("/tap", &[token]), 200);
+    assert_eq!(ask("/tap?verdict=lost", &[token]), 400);
+    assert_eq!(ask("/tap?colour=red", &[token]), 400);
+    let mut posted = Exchange::send(proxy.admin(), "POST", "/calls", &[token], "");
+    assert_eq!(posted.status(), 405);
+    // With the file at hand the token is known.
+    let known = proxy.file().replace("proxy.toml", "known.toml");
+    let file = file.replacen("127.0.0.1:0", "127.0.0.1:7332", 1);
+    std::fs::write(&known, file.replace("127.0.0.1:0", proxy.admin())).unwrap();
+    let mut tap = Tapping::start(&["--config", &known], &proxy);
+    tap.is_on(&proxy);
+    assert_eq!(tap.interrupt(), Some(0));
+    let (code, said) = refused(&[&format!("http://{}", proxy.admin())]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("wants the token") && said.contains("--config"), "{said}");
+}
+
+/// `milepost tap`.
+struct Tapping {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Tapping {
+    fn start(args: &[&str], proxy: &Proxy) -> Self {
+        let mut command = milepost();
+        command.arg("tap").args(args);
+        if !args.contains(&"--config") {
+            command.arg(format!("http://{}", proxy.admin()));
+        }
+        Self::run(command)
+    }
+
+    fn run(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let (line, lines) = mpsc::channel();
+        let out: BufReader<ChildStdout> = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || {
+            out.lines().map_while(Result::ok).try_for_each(|text| line.send(text))
+        });
+        Self { child, lines }
+    }
+
+    /// Waits until the proxy shows it what passes: it sees what a client says.
+    #[track_caller]
+    fn is_on(&self, proxy: &Proxy) {
+        until("it is shown what passes", || {
+            drop(post(proxy, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).rest());
+            self.lines.recv_timeout(Duration::from_millis(50)).is_ok()
+        });
+    }
+
+    /// The lines up to one that has this in it.
+    #[track_caller]
+    fn up_to(&self, part: &str) -> Vec<String> {
+        let mut seen = Vec::new();
+        loop {
+            let line = self.lines.recv_timeout(STUCK);
+            seen.push(line.unwrap_or_else(|_| panic!("no {part:?}: {seen:#?}")));
+            if seen.last().unwrap().contains(part) {
+                return seen;
+            }
+        }
+    }
+
+    #[track_caller]
+    fn interrupt(&mut self) -> Option<i32> {
+        signal("INT", self.child.id());
+        wait(&mut self.child, STUCK).unwrap().code()
+    }
+}
+
+impl Drop for Tapping {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `milepost tap` says when it shows nothing.
+fn refused(args: &[&str]) -> (Option<i32>, String) {
+    let output = milepost().arg("tap").args(args).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn messages_are_shown_in_a_terminal_with_what_became_of_them() {
+    let upstream = Upstream::start();
+    let keys = format!("upstream.url = \"{}\"\n{KEYS}", upstream.url());
+    let mut proxy = Proxy::with(&Start::default(), &keys);
+    let mut all = Tapping::start(&[], &proxy);
+    let mut some = Tapping::start(&["--tool", "work", "--verdict", "duplicate", "--json"], &proxy);
+    let round = || {
+        let ask = thread::spawn({
+            let address = proxy.address().to_owned();
+            move || drop(Exchange::send(&address, "POST", "/a", &POST, &tool("work", "")).rest())
+        });
+        let mut server = upstream.asked();
+        server.events();
+        for event in said("work") {
+            server.say(event);
+        }
+        server.say(result_event("1")).end();
+        ask.join().unwrap();
+    };
+    let comes = |tap: &Tapping| tap.lines.recv_timeout(Duration::from_millis(100)).is_ok();
+    until("both are there", || {
+        round();
+        comes(&some) && comes(&all)
+    });
+    while comes(&all) || comes(&some) {}
+    round();
+    let shown = all.up_to("\"result\"");
+    let line: Value = serde_json::from_str(&some.up_to("duplicate")[0]).unwrap();
+    assert_eq!((&line["what"], &line["route"]), (&"withheld".into(), &"/a".into()), "{line}");
+    assert_eq!(line["tool"], "work");
+    let at = |part: &str| {
+        let found = shown.iter().position(|line| line.contains(part));
+        found.unwrap_or_else(|| panic!("no {part}: {shown:#?}"))
+    };
+    let withheld = at("    withheld: duplicate, the client was told the very same within a second");
+    assert!(shown[withheld - 1].starts_with("< {") && shown[withheld - 2].starts_with("# 2"));
+    assert!(shown[withheld - 2].contains(" /a call ") && shown[withheld - 2].ends_with(" work"));
+    let repaired = at("    repaired: token");
+    assert!(shown[repaired + 1].starts_with("= {") && shown[repaired + 1].contains("\"t\""));
+    assert!(shown[at("> {")].contains("tools/call"));
+    assert!(!shown.concat().contains("c4n4ry") && !shown.concat().contains('\u{1b}'));
+    assert_eq!(some.interrupt(), Some(0));
+    // The proxy ends before it does.
+    proxy.terminate();
+    assert_eq!(proxy.code(), Some(0));
+    assert_eq!(wait(&mut all.child, STUCK).unwrap().code(), Some(1));
+}
+
+#[test]
+fn who_cannot_be_tapped_is_told_why() {
+    let upstream = Upstream::start();
+    let proxy = Proxy::before(&upstream.url());
+    let (_socket, dead) = scripted_server::dead();
+    let clients = format!("http://{}", proxy.address());
+    let admin = format!("http://{}", proxy.admin());
+    let without = proxy.file().replace("proxy.toml", "without.toml");
+    std::fs::write(&without, "[[route]]\npath = \"/a\"\nupstream.demo = true\n").unwrap();
+    for (args, expected) in [
+        (&[&*format!("http://{dead}")][..], "cannot be asked; is `milepost serve` running"),
+        (&[&clients], "is not the admin listener of `milepost serve`: it answers with 404"),
+        (&[&admin, "--verdict", "lost"], "refuses: \"lost\" is no verdict; forwarded,"),
+        (&["ftp://127.0.0.1:7333"], "is no address of an admin listener"),
+        (&["--config", &without], "it has no [admin] table"),
+        (&[&admin, "--bearer-file", "/nowhere"], "--bearer-file: /nowhere: "),
+    ] {
+        let (code, said) = refused(args);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+}

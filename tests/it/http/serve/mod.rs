@@ -1,0 +1,89 @@
+//! `milepost serve` as a process: real sockets, real signals, and what its log says.
+
+mod admin;
+mod byte_exact;
+mod crowd;
+mod http_client;
+mod leaving_clients;
+mod legacy_server;
+mod live_calls;
+pub(crate) mod proxy;
+mod refusals;
+mod reload;
+mod same_ids;
+pub(crate) mod scripted_server;
+mod secrets_in_logs;
+mod server_faults;
+mod sigterm;
+mod startup;
+mod stdio_servers;
+mod tls_and_http2;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::http::serve::scripted_server::Upstream;
+use crate::support::STUCK;
+use crate::support::exchange::Exchange;
+use proxy::Proxy;
+
+/// What clients of Streamable HTTP send with every POST.
+const POST: [(&str, &str); 2] =
+    [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+
+/// A call of the tool `work`.
+fn call(id: &str, token: Option<&str>) -> String {
+    let meta = token.map(|token| format!(r#","_meta":{{"progressToken":{token}}}"#));
+    let meta = meta.unwrap_or_default();
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"work","arguments":{{}}{meta}}}}}"#
+    )
+}
+
+/// A result, as an event.
+fn result_event(id: &str) -> String {
+    format!("data: {}\n\n", result(id))
+}
+
+fn result(id: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#)
+}
+
+/// Progress as a legacy server reports it, as an event.
+fn legacy_progress(id: &str, words: &str) -> String {
+    format!(
+        "data: {}\n\n",
+        serde_json::json!({"jsonrpc": "2.0", "method": "tools/progress", "params": {
+            "id": serde_json::from_str::<serde_json::Value>(id).unwrap(),
+            "content": [{"type": "text", "text": format!(r#"{{"message":"{words}"}}"#)}],
+            "isFinal": false,
+        }})
+    )
+}
+
+/// The JSON of an event or of a body.
+#[track_caller]
+fn json(text: &str) -> serde_json::Value {
+    let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap_or(text);
+    serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Posts to the only route.
+fn post(proxy: &Proxy, body: &str) -> Exchange {
+    Exchange::send(proxy.address(), "POST", "/a", &POST, body)
+}
+
+/// Says something on a connection of its own and hears it out.
+fn say(address: &str, text: impl AsRef<[u8]>) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(STUCK)).unwrap();
+    stream.write_all(text.as_ref()).unwrap();
+    let mut heard = Vec::new();
+    // A reset behind the last byte is an end too.
+    match stream.read_to_end(&mut heard) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            panic!("it does not end: {}", String::from_utf8_lossy(&heard))
+        }
+        _ => String::from_utf8(heard).unwrap(),
+    }
+}

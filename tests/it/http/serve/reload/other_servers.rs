@@ -1,0 +1,156 @@
+//! Routes that get another server, or go: calls that are open end where they began.
+
+use super::*;
+
+/// A route with a session of a stdio server.
+fn stdio(name: &str) -> String {
+    const SERVER: &str = r#"
+import json, sys
+name = sys.argv[1]
+waiting = None
+def say(message):
+    print(json.dumps(message), flush=True)
+for line in sys.stdin:
+    said = json.loads(line)
+    params = said.get("params", {})
+    if said.get("method") == "tools/call":
+        waiting = said
+        say({"jsonrpc": "2.0", "method": "notifications/progress",
+             "params": {"progressToken": params["_meta"]["progressToken"], "progress": 1}})
+        say({"jsonrpc": "2.0", "id": "ask", "method": "roots/list"})
+    elif "method" not in said:
+        say({"jsonrpc": "2.0", "id": waiting["id"], "result": {"content": [], "by": name}})
+    elif "id" in said:
+        version = params.get("protocolVersion")
+        result = {"protocolVersion": version, "capabilities": {},
+                  "serverInfo": {"name": name, "version": "1"}} if version else {"by": name}
+        say({"jsonrpc": "2.0", "id": said["id"], "result": result})
+"#;
+    let command = serde_json::to_string(&["python3", "-c", SERVER, name]).unwrap();
+    format!("[[route]]\npath = \"/a\"\nupstream.command = {command}\n")
+}
+
+fn begin(proxy: &Proxy) -> (String, String) {
+    let mut answer = post(proxy, INITIALIZE);
+    let session = answer.header("mcp-session-id").unwrap();
+    let name = json(&answer.rest())["result"]["serverInfo"]["name"].as_str().unwrap().to_owned();
+    (session, name)
+}
+
+const PING: &str = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
+
+const ROOTS: &str = r#"{"jsonrpc":"2.0","id":"ask","result":{"roots":[]}}"#;
+
+fn children(proxy: &Proxy) -> f64 {
+    number(proxy, "milepost_children", &[])
+}
+
+#[test]
+fn with_another_command_a_call_ends_at_the_old_one_and_its_session_with_it() {
+    let proxy = Proxy::of_file(&Start::default(), &file("", &stdio("old")));
+    let (session, name) = begin(&proxy);
+    assert_eq!(name, "old");
+    let (idle, _) = begin(&proxy);
+    let named = [("mcp-session-id", session.as_str())];
+    let mut stream = post_to(&proxy, "/a", &named, &call("1", Some("1")));
+    assert!(std::iter::from_fn(|| stream.event()).any(|event| event.contains("roots/list")));
+    let line = reload(&proxy, &file("", &stdio("new")));
+    assert!(line.contains("changed=1") && line.contains("moved=1"), "{line}");
+    assert_eq!(begin(&proxy).1, "new");
+    // Nothing begins in a session with the old one; whoever has no call there is gone.
+    assert_eq!(post_to(&proxy, "/a", &named, PING).status(), 404);
+    until("the unused session is over", || children(&proxy) == 2.0);
+    let idle = [("mcp-session-id", idle.as_str())];
+    assert_eq!(post_to(&proxy, "/a", &idle, PING).status(), 404);
+    // The call may still be told what its server has asked for.
+    assert_eq!(post_to(&proxy, "/a", &named, ROOTS).status(), 202);
+    assert_eq!(json(&stream.rest())["result"]["by"], "old");
+    until("the old one has ended", || children(&proxy) == 1.0);
+    assert_eq!(post_to(&proxy, "/a", &named, ROOTS).status(), 404);
+}
+
+#[test]
+fn a_route_that_is_gone_ends_its_calls_in_peace() {
+    let both = stdio("old") + &demo("/b");
+    let proxy = Proxy::of_file(&Start::default(), &file("", &both));
+    let (session, _) = begin(&proxy);
+    let named = [("mcp-session-id", session.as_str())];
+    let mut stream = post_to(&proxy, "/a", &named, &call("1", Some("1")));
+    assert!(std::iter::from_fn(|| stream.event()).any(|event| event.contains("roots/list")));
+    let line = reload(&proxy, &file("", &demo("/b")));
+    assert!(line.contains("removed=1") && line.contains("unchanged=1"), "{line}");
+    assert_eq!(post(&proxy, INITIALIZE).status(), 404);
+    assert_eq!(post_to(&proxy, "/a", &named, PING).status(), 404);
+    let open = || number(&proxy, "milepost_calls_in_flight", &[("route", "/a")]);
+    assert_eq!(open(), 1.0);
+    assert_eq!(post_to(&proxy, "/a", &named, ROOTS).status(), 202);
+    assert_eq!(json(&stream.rest())["result"]["by"], "old");
+    until("its server has ended", || children(&proxy) == 0.0);
+    // What it has counted stays, and what is counted now is nothing.
+    let calls = number(&proxy, "milepost_calls_total", &[("route", "/a"), ("outcome", "result")]);
+    assert!(calls >= 2.0, "{calls}");
+    assert_eq!(number(&proxy, "milepost_sessions", &[("route", "/a")]), 0.0);
+    // The same route again is served again, and counts on.
+    reload(&proxy, &file("", &both));
+    assert_eq!(begin(&proxy).1, "old");
+    let more = number(&proxy, "milepost_calls_total", &[("route", "/a"), ("outcome", "result")]);
+    assert!(more > calls, "{more}");
+}
+
+#[test]
+fn sessions_live_on_where_only_settings_change() {
+    let proxy = Proxy::of_file(&Start::default(), &file("", &stdio("only")));
+    let (session, _) = begin(&proxy);
+    let named = [("mcp-session-id", session.as_str())];
+    let keys = "scale = \"9\"\nupstream.max_children = 1\nmax_streams = 1\n";
+    reload(&proxy, &file("", &(stdio("only") + keys)));
+    let mut stream = post_to(&proxy, "/a", &named, &call("1", Some("1")));
+    let told = std::iter::from_fn(|| stream.event()).find(|event| event.contains("progress"));
+    assert_eq!(json(&told.unwrap())["params"]["total"], 9);
+    // Limits hold at once.
+    assert_eq!(post(&proxy, INITIALIZE).status(), 503);
+    assert_eq!(post_to(&proxy, "/a", &named, ROOTS).status(), 202);
+    drop(stream.rest());
+    assert_eq!(children(&proxy), 1.0);
+    assert_eq!(number(&proxy, "milepost_child_starts_total", &[]), 1.0);
+}
+
+#[test]
+fn over_http_new_requests_go_to_the_new_server_and_who_only_listens_to_the_old_is_let_go() {
+    let (old, new) = (Upstream::start(), Upstream::start());
+    let route =
+        |to: &Upstream| format!("[[route]]\npath = \"/a\"\nupstream.url = \"{}\"\n", to.url());
+    let proxy = Proxy::of_file(&Start::default(), &file("", &route(&old)));
+    let named = [("mcp-session-id", "s1"), ("accept", "text/event-stream")];
+    let mut listening = Exchange::send(proxy.address(), "GET", "/a", &named, "");
+    let mut listened = old.asked();
+    listened.events();
+    let mut at_old = old_call(&proxy, &old);
+    assert_eq!(listening.status(), 200);
+    reload(&proxy, &file("", &route(&new)));
+    // A request of the same session is the new server's, who does not know it.
+    let mut refused = post_to(&proxy, "/a", &named[..1], &call("2", None));
+    new.asked().answer("404 Not Found", "", "");
+    assert_eq!(refused.status(), 404);
+    // An answer to the old one is the old one's.
+    let mut told = post_to(&proxy, "/a", &named[..1], ROOTS);
+    let mut asked = old.asked();
+    assert_eq!(asked.body, ROOTS);
+    asked.answer("202 Accepted", "", "");
+    assert_eq!(told.status(), 202);
+    assert!(listening.is_quiet(std::time::Duration::from_millis(100)));
+    let (stream, answer) = &mut at_old;
+    answer.say(result_event("1"));
+    answer.end();
+    assert_eq!(json(&stream.rest())["id"], 1);
+    assert_eq!(listening.rest(), "");
+    assert!(new.is_idle() && old.is_idle());
+}
+
+/// A call in a session that the server knows, and how it is answered.
+fn old_call(proxy: &Proxy, old: &Upstream) -> (Exchange, scripted_server::Asked) {
+    let stream = post_to(proxy, "/a", &[("mcp-session-id", "s1")], &call("1", None));
+    let mut asked = old.asked();
+    asked.events();
+    (stream, asked)
+}

@@ -1,0 +1,100 @@
+//! `/metrics`: its numbers are those of the conversations, whatever there are of them.
+
+mod conversations;
+pub(crate) mod page;
+
+use std::collections::BTreeMap;
+
+use milepost::observe::metrics::Metrics;
+use page::Page;
+
+use crate::core::transcripts::{replay_counting, transcripts};
+
+/// What the summaries and verdicts of a played transcript come to.
+#[derive(Debug, Default, PartialEq)]
+struct Sums {
+    ended: BTreeMap<String, u32>,
+    withheld: BTreeMap<String, u32>,
+    received: u32,
+    overheard: u32,
+    sent: u32,
+    beats: u32,
+}
+
+/// The number behind a word.
+fn behind(line: &str, word: &str) -> u32 {
+    let rest = line.split_once(word).map(|(_, rest)| rest);
+    rest.map_or(0, |rest| rest.split([' ', ',']).next().unwrap().parse().unwrap())
+}
+
+impl Sums {
+    fn add(&mut self, played: &str) {
+        for line in played.lines() {
+            if let Some(reason) = line.strip_prefix("x ") {
+                *self.withheld.entry(reason.to_owned()).or_default() += 1;
+            }
+            let Some(summary) = line.strip_prefix("~ ") else { continue };
+            let outcome = summary.split(' ').next().unwrap();
+            *self.ended.entry(outcome.to_owned()).or_default() += 1;
+            self.received += behind(summary, " in ");
+            self.overheard += behind(summary, " overheard ");
+            self.sent += behind(summary, " out ");
+            self.beats += behind(summary, " beats ");
+        }
+    }
+}
+
+#[test]
+fn the_counters_are_what_the_transcripts_say() {
+    let (metrics, mut sums) = (Metrics::new(), Sums::default());
+    let counts = metrics.route("/r");
+    for (_, text) in transcripts() {
+        sums.add(&replay_counting(&text, &counts));
+    }
+    let page = Page::read(&metrics.text(0, || {}));
+    let sum = |name: &str, labels: &[(&str, &str)]| page.sum(name, labels);
+    for (reason, count) in &sums.withheld {
+        let counted = sum("milepost_withheld_total", &[("reason", reason)]);
+        assert_eq!(counted, f64::from(*count), "{reason}");
+    }
+    let noise = sum("milepost_withheld_total", &[("reason", "noise")]);
+    let withheld: u32 = sums.withheld.values().sum();
+    assert_eq!(sum("milepost_withheld_total", &[]), f64::from(withheld) + noise);
+    let verdict = |name: &str| sum("milepost_server_messages_total", &[("verdict", name)]);
+    assert_eq!(verdict("withheld"), f64::from(withheld) + noise);
+    assert!(verdict("forwarded") > 0.0 && verdict("repaired") > 0.0);
+    for (outcome, count) in &sums.ended {
+        let name = match outcome.as_str() {
+            "Result" => "result",
+            "ToolError" => "tool error",
+            "Interim" => "interim result",
+            "Error" => "error",
+            "Cancelled" => "cancelled",
+            "TimedOut" => "timed out",
+            "ServerGone" => "server gone",
+            "TaskEnded" => "task ended",
+            "Settled" => "settled",
+            other => panic!("what is {other}?"),
+        };
+        let counted = sum("milepost_calls_total", &[("outcome", name)]);
+        assert_eq!(counted, f64::from(*count), "{outcome}");
+    }
+    assert!(sums.received > 100 && sums.beats > 10 && sums.overheard > 10, "{sums:?}");
+    assert_eq!(sum("milepost_progress_received_total", &[]), f64::from(sums.received));
+    assert_eq!(sum("milepost_overheard_lines_total", &[]), f64::from(sums.overheard));
+    assert_eq!(sum("milepost_progress_sent_total", &[]), f64::from(sums.sent));
+    let sent = |origin| sum("milepost_progress_sent_total", &[("origin", origin)]);
+    assert_eq!(sent("heartbeat") + sent("estimate"), f64::from(sums.beats));
+    assert!(["server", "text", "heartbeat", "estimate"].iter().all(|origin| sent(origin) > 0.0));
+}
+
+#[test]
+fn a_label_may_hold_anything() {
+    let metrics = Metrics::new();
+    let path = "/a\"b\\c\nd";
+    metrics.route(path).upgraded();
+    metrics.route(path).upgraded();
+    let page = Page::read(&metrics.text(7, || {}));
+    assert_eq!(page.sum("milepost_upgrades_total", &[("route", path)]), 2.0);
+    assert_eq!(page.sum("milepost_log_lines_dropped_total", &[]), 7.0);
+}

@@ -1,0 +1,219 @@
+//! `--record` and `milepost replay`: what is recorded comes out again.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use tempfile::TempDir;
+
+use crate::core::transcripts;
+use crate::support::session::Session;
+use crate::support::{example, milepost};
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
+
+/// The only recording of a folder.
+fn recording(folder: &TempDir) -> PathBuf {
+    let files: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|f| f.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files[0].clone()
+}
+
+/// Two calls at once to an example, recorded with these options.
+fn recorded(options: &[&str], server: &str, arguments: &[&str], tool: &str) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let options = [&["--record", folder.path().to_str().unwrap()], options].concat();
+    let server = example(server);
+    let mut session = Session::wrap(&options, &[&[&*server], arguments].concat());
+    session.tell(INITIALIZE);
+    session.lines_until(r#""id":0"#);
+    session.call("1", Some("\"one\""), tool, "{}");
+    session.call("2", Some("2"), tool, r#"{"apiKey":"correct horse battery"}"#);
+    let mut answers = 0;
+    while answers < 2 {
+        let line = session.line();
+        answers += usize::from(line.contains(r#""result""#) || line.contains(r#""error""#));
+    }
+    session.finish();
+    let file = recording(&folder);
+    (folder, file)
+}
+
+fn replay(options: &[&str], file: &Path) -> (String, Option<i32>, String) {
+    let Output { status, stdout, stderr } =
+        milepost().arg("replay").args(options).arg(file).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(stdout), status.code(), text(stderr))
+}
+
+#[track_caller]
+fn is_equal(options: &[&str], file: &Path) -> String {
+    let (shown, code, error) = replay(options, file);
+    let recorded = fs::read_to_string(file).unwrap();
+    assert_eq!(code, Some(0), "{error}{shown}\n\n{recorded}");
+    shown
+}
+
+/// Every line of output with one byte changed makes the replay fail, and where.
+#[track_caller]
+fn every_changed_line_shows(file: &Path) {
+    let recorded = fs::read_to_string(file).unwrap();
+    let lines: Vec<&str> = recorded.lines().collect();
+    let out = lines.iter().enumerate().filter(|(_, line)| line.starts_with(['=', '~', 'x']));
+    let out: Vec<usize> = out.map(|(at, _)| at).collect();
+    assert!(out.len() > 3);
+    for at in out.iter().step_by(out.len() / 4 + 1).chain(out.last()) {
+        let mut changed = lines[*at].to_owned();
+        let last = changed.pop().unwrap();
+        changed.push(if last == '!' { '?' } else { '!' });
+        let mut edited = lines.clone();
+        edited[*at] = &changed;
+        let copy = file.with_extension("edited");
+        fs::write(&copy, edited.join("\n")).unwrap();
+        let (shown, code, error) = replay(&[], &copy);
+        assert_eq!(code, Some(1), "{error}{shown}");
+        assert!(shown.contains(&format!(":{}: differs\n  recorded: {changed}", at + 1)), "{shown}");
+    }
+}
+
+/// As a transcript of tests it comes out as it stands.
+#[track_caller]
+fn is_a_test(options: &[&str], file: &Path) {
+    let (test, code, error) = replay(&[&["--as-test"], options].concat(), file);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(test.contains("\n= "), "{test}");
+    assert_eq!(transcripts::replay(&test), test);
+}
+
+#[test]
+fn what_examples_said_comes_out_again() {
+    let train = ["--dialect", "defaults,stderr"];
+    for (options, server, arguments, tool) in [
+        (&[][..], "swissarmyhammer", &["--generation", "s0", "--pace", "50ms"][..], "shell"),
+        (&[], "swissarmyhammer", &["--generation", "s2", "--pace", "50ms"], "code_context"),
+        (&[], "kuzumem", &["--generation", "k1", "--pace", "20ms"], "pagerank"),
+        (&[], "plexus", &["--pace", "50ms"], "orcha.run_task"),
+        (&[], "scout", &["--pace", "50ms"], "run_materialization"),
+        (&[], "mcp_devtools", &["--lines", "200"], "project_actions"),
+        (&train, "builder", &[], "train"),
+        (
+            &["--heartbeat-after", "100ms", "--heartbeat-every", "150ms", "--hold", "0"],
+            "silent",
+            &["--pace", "1s"],
+            "sleep",
+        ),
+    ] {
+        let (_folder, file) = recorded(options, server, arguments, tool);
+        let shown = is_equal(&[], &file);
+        assert!(shown.contains("\n    forwarded as it is\n"), "{shown}");
+        is_a_test(&[], &file);
+        if server == "silent" || server == "kuzumem" {
+            every_changed_line_shows(&file);
+        }
+    }
+}
+
+#[test]
+fn settings_that_are_not_in_the_file_are_given_again() {
+    let options = ["--ask-token-in-arguments"];
+    let server = ["--lines", "50", "--token-from", "arguments"];
+    let (_folder, file) = recorded(&options, "mcp_devtools", &server, "project_actions");
+    is_equal(&options, &file);
+    let (shown, code, _) = replay(&[], &file);
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("a replay needs flags or --config for: ask"), "{shown}");
+}
+
+#[test]
+fn other_settings_show_what_they_would_change() {
+    let (folder, file) =
+        recorded(&[], "swissarmyhammer", &["--generation", "s2", "--pace", "50ms"], "code_context");
+    let (shown, code, _) = replay(&["--mode", "observe"], &file);
+    assert_eq!(code, Some(1), "{shown}");
+    let config = folder.path().join("proxy.toml");
+    fs::write(
+        &config,
+        "[[route]]\npath = \"/x\"\nupstream.command = [\"true\"]\nheartbeat = \"nonsense\"\n",
+    )
+    .unwrap();
+    let (_, code, error) = replay(&["--config", config.to_str().unwrap()], &file);
+    assert_eq!(code, Some(2), "{error}");
+    fs::write(&config, "[[route]]\npath = \"/x\"\nupstream.command = [\"true\"]\n").unwrap();
+    is_equal(&["--config", config.to_str().unwrap(), "--route", "/x"], &file);
+}
+
+#[test]
+fn secrets_are_masked_and_the_file_is_ones_own() {
+    let slow = ["--generation", "s2", "--pace", "20ms"];
+    let (folder, file) = recorded(&[], "swissarmyhammer", &slow, "code_context");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("correct horse") && text.contains(r#""apiKey":"***1""#), "{text}");
+    assert!(text.contains(r#""progressToken":"one""#), "{text}");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    drop(folder);
+    let (_folder, file) = recorded(&["--record-secrets"], "swissarmyhammer", &slow, "code_context");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("correct horse") && text.contains("# with its secrets"), "{text}");
+    is_equal(&[], &file);
+}
+
+#[test]
+fn large_messages_are_noted_by_their_length() {
+    let folder = TempDir::new().unwrap();
+    let script = r#"read -r _; printf '{"jsonrpc":"2.0","id":1,"result":"'; head -c 6000000 /dev/zero | tr '\0' a; printf '"}\n'; cat >/dev/null"#;
+    let options = ["--record", folder.path().to_str().unwrap()];
+    let mut session = Session::wrap(&options, &["sh", "-c", script]);
+    session.call("1", Some("1"), "x", "{}");
+    assert!(session.line().len() > 6_000_000);
+    session.finish();
+    let file = recording(&folder);
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(
+        text.contains(r#"< {"jsonrpc":"2.0","id":1,"result":{"bytes left out":60000"#),
+        "{text}"
+    );
+    assert!(text.len() < 10_000);
+    is_equal(&[], &file);
+}
+
+#[test]
+fn what_is_no_recording_is_said_with_its_line() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("file");
+    for (text, line, expected) in [
+        ("", 1, "a conversation is expected"),
+        ("# x\n> {}\nnonsense\n", 3, "a line that begins with one of"),
+        ("! hold=soon\n> {}\n", 1, "is no time"),
+        ("! nonsense=on\n> {}\n", 1, "no such setting"),
+        ("> {}\n! hold=1s\n", 2, "before the first message"),
+        ("> {}\n+ 5\n", 2, "is no time"),
+        ("> {}\n! explode\n", 2, "is not known"),
+        ("> {\\xZZ}\n", 1, "hexadecimal"),
+        (">5 {}\n", 1, "only stream"),
+        ("<a {}\n", 1, "a number behind the sign"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let (_, code, error) = replay(&[], &file);
+        assert_eq!(code, Some(2), "{text}: {error}");
+        assert!(
+            error.contains(&format!(":{line}: ")) && error.contains(expected),
+            "{text}: {error}"
+        );
+    }
+    fs::write(&file, b"> {}\n\xff\n").unwrap();
+    let (_, code, error) = replay(&[], &file);
+    assert!(code == Some(2) && error.contains(":2: text is expected"), "{error}");
+    let (_, code, error) = replay(&[], &folder.path().join("none"));
+    assert!(code == Some(2) && error.contains("none"), "{error}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_said_before_anything_starts() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let mut session = Session::wrap(&["--record", file.to_str().unwrap()], &["cat"]);
+    let (_, code, error) = session.ended();
+    assert!(code == Some(2) && error.contains("milepost: --record: "), "{error}");
+}

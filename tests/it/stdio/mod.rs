@@ -1,0 +1,9 @@
+//! Servers on stdio: the relay in memory, child processes, and `milepost wrap` as a process.
+
+mod child;
+mod discover_probe;
+mod relay;
+mod stderr_progress;
+mod transcripts_in_real_time;
+mod wrap;
+mod wrap_config;

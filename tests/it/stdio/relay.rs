@@ -1,0 +1,191 @@
+//! The relay over in-memory streams with a clock that only moves when told: the transcripts of the
+//! bare filter come out the same, and a panic in the filter harms nothing but progress.
+
+use std::time::Duration;
+
+use milepost::progress::Policy;
+use milepost::progress::dialect::{BuiltIn, Dialect, Fields, Report};
+use milepost::protocol::jsonrpc::Message;
+use milepost::relay::{DiagnosticsSink, Pipe, Relay, Step};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::core::transcripts::{duration, settings, unprintable};
+
+/// Both ends of a relay that runs in a task of its own.
+struct Ends {
+    client: DuplexStream,
+    server: DuplexStream,
+    noise: DuplexStream,
+    errors: DuplexStream,
+    tell: mpsc::UnboundedSender<String>,
+    task: JoinHandle<()>,
+}
+
+/// Room enough that nothing ever waits for a reader.
+const ROOM: usize = 64 << 20;
+
+fn start(policy: Policy) -> Ends {
+    let (client, near_client) = duplex(ROOM);
+    let (server, near_server) = duplex(ROOM);
+    let (noise, near_noise) = duplex(ROOM);
+    let (errors, near_errors) = duplex(ROOM);
+    let (client_in, client_out) = tokio::io::split(near_client);
+    let (server_in, server_out) = tokio::io::split(near_server);
+    let client_leg = Pipe::new(Box::new(client_in), Box::new(client_out));
+    let server_leg = Pipe::new(Box::new(server_in), Box::new(server_out));
+    let aside = DiagnosticsSink::new(Box::new(near_noise), Some(Box::new(near_errors)));
+    let mut relay = Relay::with_sole_stream(policy, client_leg, server_leg, aside);
+    let (tell, mut gone) = mpsc::unbounded_channel::<String>();
+    let task = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                step = relay.step() => if step == Step::ServerDone { break },
+                why = gone.recv() => {
+                    let Some(why) = why else { break };
+                    relay.server_gone(&why);
+                }
+            }
+            while relay.poll_record().is_some() {}
+        }
+        relay.finish(Duration::from_secs(1)).await;
+    });
+    Ends { client, server, noise, errors, tell, task }
+}
+
+/// Lets every task do what it can at this moment.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn lines(from: &mut DuplexStream) -> Vec<String> {
+    let mut text = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        tokio::select! {
+            biased;
+            read = from.read(&mut buffer) => match read {
+                Ok(1..) => text.extend_from_slice(&buffer[..read.unwrap()]),
+                _ => break,
+            },
+            () = settle() => break,
+        }
+    }
+    String::from_utf8_lossy(&text).lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Plays a transcript; answers with what the client read and what went to standard error.
+async fn play(text: &str) -> (Vec<String>, Vec<String>) {
+    let mut policy = Policy::default();
+    for line in text.lines().filter_map(|line| line.strip_prefix("! ")) {
+        if line.contains('=') {
+            settings(&mut policy, line);
+        }
+    }
+    let mut ends = start(policy);
+    for line in text.lines() {
+        let (sign, rest) = line.split_at(line.len().min(2));
+        let message = || [&unprintable(rest)[..], b"\n"].concat();
+        match sign {
+            "> " => ends.client.write_all(&message()).await.unwrap(),
+            "< " => ends.server.write_all(&message()).await.unwrap(),
+            "2 " => ends.errors.write_all(&message()).await.unwrap(),
+            "+ " => tokio::time::sleep(duration(rest)).await,
+            "! " if rest.starts_with("gone ") => ends.tell.send(rest[5..].to_owned()).unwrap(),
+            _ => continue,
+        }
+        settle().await;
+    }
+    settle().await;
+    (lines(&mut ends.client).await, lines(&mut ends.noise).await)
+}
+
+fn expected(text: &str, sign: &str) -> Vec<String> {
+    let found = text.lines().filter_map(|line| line.strip_prefix(sign));
+    found.map(|line| line.trim_end().to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn transcripts_come_out_the_same_through_the_relay() {
+    let mut count = 0;
+    for (path, text) in crate::core::transcripts::transcripts_of_one_client() {
+        // Several client streams are no matter of stdio.
+        if text.lines().any(|line| {
+            ["! open", "! close", "! left"].iter().any(|command| line.starts_with(command))
+        }) {
+            continue;
+        }
+        let (told, noise) = play(&text).await;
+        assert_eq!(told, expected(&text, "= "), "{}", path.display());
+        let aside = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("e ").or_else(|| line.strip_prefix("2 ")));
+        let aside = aside.flat_map(|line| {
+            let bytes = unprintable(line.trim_end());
+            String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect::<Vec<_>>()
+        });
+        assert_eq!(noise, aside.collect::<Vec<_>>(), "{}", path.display());
+        count += 1;
+    }
+    assert!(count > 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_on_standard_error_when_a_request_comes_is_not_about_it() {
+    let mut policy = Policy::default();
+    settings(&mut policy, "dialects=standard,stderr heartbeat=off pacing=off min-interval=0ms");
+    let mut ends = start(policy);
+    let call = concat!(
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#,
+        "\n"
+    );
+    // Both are there before the relay looks at either.
+    ends.errors.write_all(b"cleaning up after the last one: 9/10\n").await.unwrap();
+    ends.client.write_all(call.as_bytes()).await.unwrap();
+    settle().await;
+    assert_eq!(lines(&mut ends.client).await, Vec::<String>::new());
+    ends.errors.write_all(b"scanning: 1/10\n").await.unwrap();
+    settle().await;
+    let told = lines(&mut ends.client).await;
+    assert!(told.len() == 1 && told[0].contains(r#""progress":1,"total":10"#), "{told:?}");
+}
+
+/// A dialect that fails when it is asked.
+static FAULTY: BuiltIn = BuiltIn {
+    name: "faulty",
+    methods: &["notifications/progress", "boom"],
+    default: false,
+    bare_results: false,
+    read: |_: &str, _: &Message, _: &Fields| -> Option<Report> { panic!("an injected fault") },
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_filter_leaves_the_connection_forwarding_without_progress() {
+    let mut policy = Policy::default();
+    policy.call.dialects = vec![Dialect::BuiltIn(&FAULTY)];
+    let mut ends = start(policy);
+    let ask =
+        br#"{"id":1,"method":"tools/call","params":{"_meta":{"progressToken":1},"name":"a"}}"#;
+    ends.client.write_all(&[ask, &b"\n"[..]].concat()).await.unwrap();
+    settle().await;
+    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#;
+    let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"m"}}"#;
+    let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+    let large = format!(r#"{{"jsonrpc":"2.0","id":2,"result":"{}"}}"#, "x".repeat(5 << 20));
+    for line in [log, progress, log, "noise", progress, &large, answer] {
+        ends.server.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+        settle().await;
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let told = lines(&mut ends.client).await;
+    assert_eq!(told, [log, log, &large, answer]);
+    assert_eq!(lines(&mut ends.noise).await, ["noise"]);
+    ends.client.write_all(b"{\"id\":2,\"method\":\"ping\"}\n").await.unwrap();
+    settle().await;
+    assert_eq!(lines(&mut ends.server).await.len(), 2, "the other direction goes on");
+    drop(ends.server);
+    ends.task.await.unwrap();
+}

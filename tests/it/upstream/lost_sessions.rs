@@ -1,0 +1,100 @@
+//! Sessions that the server loses.
+
+use super::rig::{INITIALIZED, Rig, call, initialize, initialized, result};
+use crate::http::rig::{pass, secs};
+
+/// The id of a request of ours.
+fn own_id(text: &str) -> String {
+    let from = text.find("\"milepost-").unwrap_or_else(|| panic!("{text}"));
+    let end = text[from + 1..].find('"').unwrap();
+    text[from..from + end + 2].to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_session_is_begun_again_as_the_client_began_it() {
+    let mut rig = Rig::new();
+    let get = rig.begin(Some("old"), "2025-06-18").await;
+    get.events(&[]);
+    rig.say(call("1", "1")).await;
+    rig.say(call("2", "2")).await;
+    let (one, two) = (rig.asked().await, rig.asked().await);
+    let lost =
+        r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}"#;
+    one.answer("404 Not Found", &["Content-Type: application/json"], lost);
+    let again = rig.asked().await;
+    two.answer("404 Not Found", &[], "");
+    assert!(get.left().is_some());
+    let id = own_id(&again.text());
+    assert_eq!(again.text(), initialize("2025-06-18").replace("\"id\":0", &format!("\"id\":{id}")));
+    assert_eq!(again.request.header("mcp-session-id"), None);
+    again.json(&["Mcp-Session-Id: new"], &initialized(&id, "2025-06-18"));
+    let ready = rig.asked().await;
+    assert_eq!(ready.text(), INITIALIZED);
+    assert_eq!(ready.request.header("mcp-session-id"), Some("new"));
+    rig.not_asked().await;
+    ready.accept();
+    for id in ["1", "2"] {
+        let asked = rig.asked().await;
+        // The GET stream is opened again meanwhile.
+        let asked = if asked.what().starts_with("GET") { rig.asked().await } else { asked };
+        assert_eq!(asked.text(), call(id, id));
+        assert_eq!(asked.request.header("mcp-session-id"), Some("new"));
+        asked.json(&[], &result(id));
+    }
+    assert_eq!(rig.told().await, [result("1"), result("2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_twice_is_an_error() {
+    let mut rig = Rig::new();
+    rig.session(Some("old"), "2025-06-18").await;
+    rig.say(call("1", "1")).await;
+    rig.asked().await.answer("404 Not Found", &[], "");
+    let again = rig.asked().await;
+    let id = own_id(&again.text());
+    again.json(&["Mcp-Session-Id: new"], &initialized(&id, "2025-06-18"));
+    rig.asked().await.accept();
+    loop {
+        let asked = rig.asked().await;
+        if asked.what().starts_with("POST") {
+            asked.answer("404 Not Found", &[], "");
+            break;
+        }
+        asked.answer("405 Method Not Allowed", &[], "");
+    }
+    let line = rig.line().await;
+    assert!(line.contains("the server has lost the session again"), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_cannot_be_begun_again_is_tried_with_the_next_message() {
+    let mut rig = Rig::new();
+    rig.session(Some("old"), "2025-06-18").await;
+    rig.say(call("1", "1")).await;
+    rig.asked().await.answer("404 Not Found", &[], "");
+    rig.asked().await.answer("503 Service Unavailable", &[], "");
+    let line = rig.line().await;
+    assert!(line.contains("\"id\":1,\"error\"") && line.contains("503"), "{line}");
+    pass(secs(60)).await;
+    rig.not_asked().await;
+    rig.say(call("2", "2")).await;
+    let again = rig.asked().await;
+    let id = own_id(&again.text());
+    again.json(&["Mcp-Session-Id: new"], &initialized(&id, "2025-06-18"));
+    let ready = rig.asked().await;
+    ready.answer("400 Bad Request", &[], "");
+    let line = rig.line().await;
+    assert!(line.contains("\"id\":2,\"error\""), "{line}");
+    rig.say(call("3", "3")).await;
+    assert!(rig.asked().await.text().contains("initialize"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_session_404_is_an_error_of_the_request() {
+    let mut rig = Rig::new();
+    rig.session(None, "2025-06-18").await;
+    rig.say(call("1", "1")).await;
+    rig.asked().await.answer("404 Not Found", &[], "");
+    assert!(rig.line().await.contains("404 Not Found"));
+    rig.not_asked().await;
+}

@@ -1,0 +1,10 @@
+//! The leg towards servers that are reached over HTTP, in memory and in virtual time: what a stdio client
+//! is told, and what the server is asked, byte for byte.
+
+mod ask_log_level;
+mod http_sse_servers;
+mod listen_streams;
+mod lost_sessions;
+mod modern_clients;
+mod responses;
+mod rig;
