@@ -155,6 +155,9 @@ impl Exchange {
     /// The server knows no more than how to answer.
     pub(crate) fn only_answers(&mut self, lifecycle: &Lifecycle) {
         self.resumes_never = true;
+        // Only where the route says so does a stream end with its last answer: a server may send
+        // messages, progress of a task or an event id after the answer; and to cut the stream is to
+        // close a connection that could be used again.
         self.ends_with_answer = lifecycle.end_with_answer;
     }
 
