@@ -216,8 +216,7 @@ impl Metrics {
         let config = Config::new(&mut to);
         let spans = to.counters(
             "spans",
-            "Spans of calls, by what became of them: exported to a collector, dropped (builds with the \
-             feature otlp)",
+            "Spans of calls, by what became of them: exported to a collector, dropped",
         );
         let spans = SPANS.map(|result| spans.get_or_create_owned(&vec![("result", result.into())]));
         let uptime = Gauge::default();
