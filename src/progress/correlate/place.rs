@@ -1,10 +1,10 @@
-//! Where a message of the server goes: what the stream or the wire it came on tells of its client's
-//! stream, and what the message itself does (rules B-06, B-08).
+//! The stream for a server message: found from the stream that the message arrived on, and from the
+//! message itself (rules B-06, B-08).
 //!
-//! A wire that many streams share says nothing of the request a message belongs to. Answers and
-//! progress name theirs; of the rest a subscription's notifications do. What names nobody can only
-//! belong to the one request that is active, or to nobody in particular: that is the session stream's.
-//! Where different clients share a server nothing is for everybody, so there it is withheld.
+//! A connection that many streams share does not name the request of a message. Answers, progress,
+//! and the notifications of subscriptions name their request. A message without a name belongs to
+//! the only active request, or to no request: then it goes to the session's stream. Where different
+//! clients share a server, such a message is withheld.
 
 use std::time::Duration;
 
@@ -21,6 +21,11 @@ use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
+// A connection that many streams share does not say which request a message belongs to. Answers,
+// progress and subscriptions name their request. A message without a name belongs to the only
+// active request, if there is one, and otherwise goes to the default stream, where the client
+// listens. Only where ids are mapped could the message belong to another client; there it is
+// withheld, also for a while after a request was cancelled.
 /// How long a server that different clients share may go on with a request that its client has given
 /// up: what names nobody may be about that one. Servers look for cancellations between their steps.
 pub(crate) const GIVEN_UP: Duration = Duration::from_secs(10);

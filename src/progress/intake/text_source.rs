@@ -50,6 +50,11 @@ fn follows(counter: &mut Option<Counter>, heard: Instant, figure: &ProgressValue
 }
 
 impl Filter {
+    // Text names no request: a line is progress of the only active call, and of no call if there
+    // are two, or if one was cancelled a moment ago and the server may still work on it. Text in
+    // the pipe when a request arrives was written before the request, so it is read first. Only the
+    // newest lines of one read are searched: newer progress would replace older lines before anyone
+    // saw them.
     /// Takes a line that the server has written somewhere, as a terminal would show it.
     pub fn overheard(&mut self, now: Instant, source: TextSource, line: &str) {
         if self.policy.listens_to(source) {
