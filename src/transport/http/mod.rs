@@ -4,6 +4,7 @@ pub mod body;
 pub mod client;
 pub mod cors;
 pub mod endpoints;
+pub(crate) mod forwarder;
 pub mod headers;
 pub(crate) mod in_flight;
 pub(crate) mod inflate;
