@@ -1,4 +1,4 @@
-//! How those who answer requests reach the relay of their session.
+//! The signals between request handlers and the relay of their session.
 
 use http::StatusCode;
 use std::collections::VecDeque;
