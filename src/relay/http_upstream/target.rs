@@ -19,14 +19,7 @@ use crate::transport::http::headers;
 use crate::transport::http::headers::{Onward, Passage};
 use crate::transport::http::via::Via;
 
-/// What clients of Streamable HTTP accept.
-pub(crate) const BOTH: HeaderValue =
-    HeaderValue::from_static("application/json, text/event-stream");
-
-/// What is accepted where only events can come.
-pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
-
-/// Where a client wants to go on.
+/// The header with the id of the last event that a client has.
 pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Bytes of a file with a bearer token. A longer file is not a token and is refused.
@@ -146,6 +139,11 @@ impl UpstreamTarget {
             idle: site.route.idle_timeout,
             counts: Some(Arc::clone(&site.counts)),
         }
+    }
+
+    /// The endpoint for HTTP+SSE: its own, or the one of which the transport is not known.
+    pub(crate) fn sse_endpoint(&self) -> Option<&Target> {
+        self.sse.as_ref().or(self.endpoint.as_ref())
     }
 
     /// A request with what the client sent, as far as it is for the server, and `own` headers.
