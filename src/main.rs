@@ -1,5 +1,6 @@
 //! The command line program: parse arguments, run, exit code.
 
+use milepost::observe::error_chain::error_chain;
 use std::error::Error;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::num::NonZeroUsize;
@@ -208,12 +209,6 @@ fn tell(text: &str) -> ExitCode {
 
 /// Says what went wrong and why, on standard error.
 fn report(error: &dyn Error, code: u8) -> ExitCode {
-    let mut text = format!("milepost: {error}");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    eprintln!("{text}");
+    eprintln!("milepost: {}", error_chain(error));
     ExitCode::from(code)
 }

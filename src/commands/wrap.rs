@@ -9,7 +9,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::config::routes::Route;
-use crate::gateway::route_state::SiteError;
 use crate::observe::events::EventEmitter;
 use crate::observe::log::Connection;
 use crate::progress::Policy;
@@ -17,10 +16,10 @@ use crate::protocol::jsonrpc::{Kind, Message, own_error};
 use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
 use crate::relay::child_session::{Host, OPEN_CALLS_GRACE, Signals};
 use crate::relay::http_upstream::{Bearer, HttpUpstream, UpstreamTarget};
-use crate::relay::remote_session;
-use crate::relay::{DiagnosticsSink, Pipe, Relay};
+use crate::relay::{DiagnosticsSink, Pipe, Relay, remote_session};
 use crate::transport::child::{self, Program};
 use crate::transport::http::via::Via;
+use crate::transport::mcp_http::target::TargetError;
 use crate::transport::stdio;
 
 /// How long a client's first request is waited for to tell it that the server does not start.
@@ -53,7 +52,7 @@ pub async fn run(
 pub enum RemoteError {
     /// Its address or its certificates cannot be used.
     #[error(transparent)]
-    Site(#[from] SiteError),
+    Site(#[from] TargetError),
     /// The system has no random bytes.
     #[error("the system has no random bytes")]
     Random(#[from] getrandom::Error),

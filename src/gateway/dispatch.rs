@@ -12,56 +12,38 @@
 //! that reads the server's connection. Only what a session's streams have to know of each other is
 //! shared (`session`).
 
-use std::error::Error;
+use crate::gateway::refusals::{text, unavailable, unreachable};
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use crate::config::routes::Routes;
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::held_stream;
-use crate::gateway::direct::response::Content;
-use crate::gateway::live_routes::Sites;
-use crate::gateway::route_state::{Counted, SESSION_ID, Site, Target};
+use crate::gateway::live_routes::{Served, Sites};
+use crate::gateway::route_state::{Counted, Site};
 use crate::observe::durations::Memory;
 use crate::observe::events::ObserverFactory;
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
-use crate::protocol::jsonrpc::own_error;
-use crate::transport::http::body::RequestBody;
-use crate::transport::http::client::UpstreamBody;
+use crate::transport::http::client::{InProcess, UpstreamBody};
 use crate::transport::http::endpoints::Part;
 use crate::transport::http::headers::{Onward, Passage, request_headers, response_headers};
 use crate::transport::http::in_flight::{Calls, OpenCall};
+use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::shutdown::{Ending, PipedStream};
-use crate::transport::mcp_http::request_body::{Posted, Unread};
-use crate::transport::mcp_http::request_head::Asked;
+use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::header_names::SESSION_ID;
+use crate::transport::mcp_http::request_body::Posted;
+use crate::transport::mcp_http::request_head::RequestHead;
+use crate::transport::mcp_http::target::{Target, TargetError};
 
-use crate::gateway::live_routes::Served;
-use crate::gateway::route_state::SiteError;
 use crate::transport::http::body::Body;
-use crate::transport::http::client::{InProcess, UpstreamError};
 use crate::transport::http::via::Via;
 use crate::transport::http::write_state::Outlet;
-
-pub(crate) fn now() -> std::time::Instant {
-    tokio::time::Instant::now().into_std()
-}
-
-/// An error and what led to it, on one line.
-pub(crate) fn in_full(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
-}
 
 /// Every route while it is served.
 pub struct Proxy {
@@ -91,7 +73,7 @@ impl Proxy {
         connect: Option<&InProcess>,
         memory: &Memory,
         observers: &[Arc<dyn ObserverFactory>],
-    ) -> Result<Arc<Self>, SiteError> {
+    ) -> Result<Arc<Self>, TargetError> {
         let proxy = Self {
             sites: Mutex::default(),
             connect: connect.cloned(),
@@ -189,7 +171,7 @@ impl Proxy {
             Method::GET => Box::pin(self.get(&site, target, parts, ours, outlet)).await,
             _ => {
                 let body = RequestBody::from(body);
-                let asked = Asked::of(&site, &parts);
+                let asked = RequestHead::of(site.caller(&parts.headers), &parts);
                 let response = Box::pin(self.forward(&site, target, parts, body, ours)).await;
                 let status = response.status();
                 if asked.method == Method::DELETE
@@ -256,7 +238,7 @@ impl Proxy {
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
-        let asked = Asked::of(site, &parts);
+        let asked = RequestHead::of(site.caller(&parts.headers), &parts);
         if let Some(held) = self.held_get(site, &asked, &outlet).await {
             return held;
         }
@@ -272,7 +254,7 @@ impl Proxy {
             }
         };
         let listening = held_stream::listening(site, &asked);
-        let stream = EventStream::new(listening, body, silence(site), outlet);
+        let stream = EventStream::new(listening, body, Silence::of(&site.route), outlet);
         let body = self.listened(stream, counted);
         self.answered(site, head, true, body)
     }
@@ -359,59 +341,4 @@ impl Proxy {
         *response.headers_mut() = response_headers(parts.headers, &passage);
         response
     }
-}
-
-pub(crate) fn silence(site: &Site) -> Silence {
-    Silence { keep_alive: site.route.keep_alive, idle: site.route.idle_timeout }
-}
-
-/// What is answered where no route is.
-pub fn no_route() -> Response<Body> {
-    text(StatusCode::NOT_FOUND, "there is no such route")
-}
-
-/// A response of ours in words.
-pub(crate) fn text(status: StatusCode, why: &str) -> Response<Body> {
-    let mut response = Response::new(Body::from(Bytes::from(format!("{why}\n"))));
-    *response.status_mut() = status;
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, plain);
-    response
-}
-
-pub(crate) fn unavailable(why: &str) -> Response<Body> {
-    tracing::warn!(why, "refused");
-    text(StatusCode::SERVICE_UNAVAILABLE, why)
-}
-
-pub(crate) fn refuse(site: &Site, unread: &Unread, version: Version) -> Response<Body> {
-    tracing::info!(route = site.route.path, why = unread.why, "refused");
-    let mut response = text(unread.status, &unread.why);
-    // What is left of its body is not read.
-    if version < Version::HTTP_2 {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
-}
-
-/// The server could not be asked: an error for the request's id, if it has one.
-pub(crate) fn unreachable(site: &Site, error: &UpstreamError, id: Option<Bytes>) -> Response<Body> {
-    let why = in_full(error);
-    tracing::warn!(route = site.route.path, error = why, "the server could not be asked");
-    if let Some(kind) = error.kind() {
-        site.counts.upstream_error(kind);
-    }
-    let status = match error {
-        UpstreamError::ConnectTimeout { .. } | UpstreamError::Idle(_) => {
-            StatusCode::GATEWAY_TIMEOUT
-        }
-        UpstreamError::BrokenOff(_) => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::BAD_GATEWAY,
-    };
-    let Some(id) = id else { return text(status, &why) };
-    let mut response = Response::new(Body::from(own_error(&id, &why, None)));
-    *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
 }

@@ -12,11 +12,11 @@ use http::request::Parts;
 use http::{Method, Response};
 
 use crate::config::routes::{Route, Routes, Upstream};
-use crate::gateway::bridge;
-use crate::gateway::direct::post::asks;
 use crate::gateway::direct::session::Sessions;
-use crate::gateway::dispatch::{Proxy, no_route, refuse};
-use crate::gateway::route_state::{Audience, Kept, SESSION_ID, Site, SiteError, targets};
+use crate::gateway::dispatch::Proxy;
+use crate::gateway::refusals::{no_route, refuse};
+use crate::gateway::route_state::{Audience, Kept, Site};
+use crate::gateway::{bridge, demo_upstream};
 use crate::observe::durations::Memory;
 use crate::observe::metrics::{RouteCounts, Tables};
 use crate::progress::Policy;
@@ -24,8 +24,10 @@ use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::body::Body;
 use crate::transport::http::endpoints::Part;
+use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::{Posted, Read};
+use crate::transport::mcp_http::request_body::{Posted, Read, asks};
+use crate::transport::mcp_http::target::{TargetError, targets};
 
 /// Previous servers of a route that are remembered while calls to them are open. Clients can no
 /// longer answer requests of older servers.
@@ -132,7 +134,7 @@ impl Proxy {
     ///
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
-    pub fn prepare(&self, routes: &Routes, memory: &Memory) -> Result<Prepared, SiteError> {
+    pub fn prepare(&self, routes: &Routes, memory: &Memory) -> Result<Prepared, TargetError> {
         // Nobody waits for certificates to be read.
         let (now, late, same_defaults) = {
             let sites = self.sites();
@@ -215,7 +217,7 @@ impl Proxy {
         route: &Route,
         old: Option<&Arc<Site>>,
         memory: &Memory,
-    ) -> Result<Arc<Site>, SiteError> {
+    ) -> Result<Arc<Site>, TargetError> {
         // Before they are used: what is written meanwhile is seen the next time.
         let files = files_of(&route.upstream);
         let mut policy = routes.policy(route);
@@ -239,7 +241,10 @@ impl Proxy {
         let counts = self.metrics.route(&route.path);
         let (endpoint, sse) = match alike {
             Some(old) => (old.endpoint.clone(), old.sse.clone()),
-            None => targets(route, self.connect.as_ref(), counts.traffic())?,
+            None => {
+                let demo = matches!(route.upstream, Upstream::Demo).then(demo_upstream::connector);
+                targets(route, demo.as_ref().or(self.connect.as_ref()), counts.traffic())?
+            }
         };
         // What a session knows of its requests it knows by one way of looking at them.
         let looks_alike = same.filter(|old| old.policy.observes() == policy.observes());
@@ -269,7 +274,7 @@ impl Proxy {
             files,
             generation: same.map_or(0, |old| old.generation + 1),
             kept,
-            route: route.clone(),
+            route: Arc::new(route.clone()),
         }))
     }
 
@@ -296,7 +301,7 @@ impl Proxy {
 impl Site {
     /// Whether nothing of its route is another in `route`, and what its files hold is the same.
     fn is_just(&self, route: &Route) -> bool {
-        self.route == *route && self.files == files_of(&route.upstream)
+        *self.route == *route && self.files == files_of(&route.upstream)
     }
 }
 

@@ -1,123 +1,32 @@
 //! A route while it is served: its server, its sessions, and what has been learned of either.
 
+use crate::transport::mcp_http::target::Target;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
-use url::Url;
+use http::{HeaderMap, header};
 
 use super::bridge;
-use crate::config::routes;
-use crate::config::routes::{HttpUpstream, Route, Upstream};
-use crate::gateway::demo_upstream;
+use crate::config::routes::Route;
 use crate::gateway::direct::accepted_callers::Proven;
 use crate::gateway::direct::http_sse::Wires;
 use crate::gateway::direct::session::Sessions;
 use crate::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use crate::observe::log::Connection;
-use crate::observe::metrics::{RouteCounts, Tables, Traffic};
+use crate::observe::metrics::{RouteCounts, Tables};
 use crate::progress::{Pacing, Policy};
 use crate::relay::discover_probe::Era;
-use crate::transport::http::client::{Client, Connector, InProcess};
+use crate::transport::http::client::InProcess;
 use crate::transport::http::cors::Known;
 use crate::transport::http::in_flight::Calls;
 use crate::transport::http::shutdown::Ending;
-use crate::transport::mcp_http::lifecycle::Lifecycle;
-
-/// The header that names a session (rule H-09).
-pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-
-/// Why a route cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum SiteError {
-    /// A file with certificates or a key cannot be used.
-    #[error("route {route}: {} cannot be used", file.display())]
-    Pem {
-        /// The route's path.
-        route: String,
-        /// The file.
-        file: PathBuf,
-        /// Why not.
-        #[source]
-        source: rustls::pki_types::pem::Error,
-    },
-    /// TLS cannot be set up.
-    #[error("route {route}: TLS cannot be set up")]
-    Tls {
-        /// The route's path.
-        route: String,
-        /// Why not.
-        #[source]
-        source: rustls::Error,
-    },
-    /// The address of the server is none.
-    #[error("route {route}: {url} is no address of an HTTP server")]
-    Address {
-        /// The route's path.
-        route: String,
-        /// What it says.
-        url: String,
-    },
-}
-
-/// One endpoint of a server.
-#[derive(Clone)]
-pub(crate) struct Target {
-    pub(crate) client: Arc<Client>,
-    authority: Authority,
-    /// The same as the value of `Host`.
-    pub(crate) host: HeaderValue,
-    scheme: Scheme,
-    path: PathAndQuery,
-    http2: bool,
-    /// As written in the route.
-    pub(crate) url: Option<Url>,
-}
-
-impl Target {
-    /// What is asked for: the endpoint itself, with the query of the client's request.
-    pub(crate) fn uri(&self, query: Option<&str>) -> Uri {
-        let own_path = || self.path.clone();
-        let path = match (query, self.path.query()) {
-            (None, _) => self.path.clone(),
-            (Some(query), None) => joined(self.path.path(), query).unwrap_or_else(own_path),
-            (Some(query), Some(own)) => {
-                let both = format!("{own}&{query}");
-                joined(self.path.path(), &both).unwrap_or_else(own_path)
-            }
-        };
-        self.at(path)
-    }
-
-    /// Another path of the same server.
-    pub(crate) fn at(&self, path: PathAndQuery) -> Uri {
-        if !self.http2 {
-            return path.into();
-        }
-        let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(self.scheme.clone());
-        parts.authority = Some(self.authority.clone());
-        parts.path_and_query = Some(path.clone());
-        Uri::from_parts(parts).unwrap_or_else(|_| path.into())
-    }
-}
-
-fn joined(path: &str, query: &str) -> Option<PathAndQuery> {
-    PathAndQuery::try_from(format!("{path}?{query}")).ok()
-}
 
 /// A route while it is served: what holds for calls that begin now. A call keeps the one that it began
 /// with, and goes on by its settings when others hold.
 pub(crate) struct Site {
-    pub(crate) route: Route,
+    pub(crate) route: Arc<Route>,
     pub(crate) policy: Arc<Policy>,
     /// The same for a server that clients share.
     pub(crate) shared_policy: Arc<Policy>,
@@ -247,7 +156,7 @@ impl Audience {
             |factory: &Arc<dyn ObserverFactory>| factory.begin(id, &self.route, scope, policy);
         EventEmitter::new(
             id,
-            crate::gateway::dispatch::now(),
+            crate::transport::clock::now(),
             self.observers.iter().filter_map(begin).collect(),
         )
     }
@@ -354,143 +263,4 @@ impl Site {
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
         self.hasher.hash_one(values)
     }
-}
-
-pub(crate) fn targets(
-    route: &Route,
-    connect: Option<&InProcess>,
-    traffic: &Traffic,
-) -> Result<(Option<Target>, Option<Target>), SiteError> {
-    match &route.upstream {
-        Upstream::Demo => {
-            let connector = Connector::InProcess(demo_upstream::connector());
-            let target = Target {
-                client: Arc::new(Client::new(connector, route.connect_timeout, traffic)),
-                authority: Authority::from_static("localhost"),
-                host: HeaderValue::from_static("localhost"),
-                scheme: Scheme::HTTP,
-                path: PathAndQuery::from_static("/mcp"),
-                http2: false,
-                url: None,
-            };
-            Ok((Some(target), None))
-        }
-        Upstream::Command(_) => Ok((None, None)),
-        Upstream::Http(upstream) => {
-            let tls = match [&upstream.url, &upstream.sse] {
-                urls if urls.iter().any(|url| is_tls(url.as_ref())) => Some(tls(route, upstream)?),
-                _ => None,
-            };
-            let target = |url: &Option<Url>, lifecycle| {
-                let target =
-                    |url| target((route, traffic), upstream, url, tls.as_ref(), connect, lifecycle);
-                url.as_ref().map(target).transpose()
-            };
-            let lifecycle = upstream.lifecycle.as_deref();
-            Ok((target(&upstream.url, lifecycle)?, target(&upstream.sse, None)?))
-        }
-    }
-}
-
-fn is_tls(url: Option<&Url>) -> bool {
-    url.is_some_and(|url| url.scheme() == "https")
-}
-
-fn target(
-    (route, traffic): (&Route, &Traffic),
-    upstream: &HttpUpstream,
-    url: &Url,
-    tls: Option<&TlsConnector>,
-    connect: Option<&InProcess>,
-    lifecycle: Option<&routes::Lifecycle>,
-) -> Result<Target, SiteError> {
-    let wrong = || SiteError::Address { route: route.path.clone(), url: url.to_string() };
-    let host = url.host_str().ok_or_else(wrong)?;
-    let port = url.port_or_known_default().ok_or_else(wrong)?;
-    let authority = match url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    };
-    let path = path_of(url).ok_or_else(wrong)?;
-    let beside =
-        |url: &Option<Url>| url.as_ref().map(|url| path_of(url).ok_or_else(wrong)).transpose();
-    let lifecycle = match lifecycle {
-        None => None,
-        Some(said) => Some(Lifecycle {
-            endpoint: path.clone(),
-            tools: beside(&said.tools)?,
-            initialize: beside(&said.initialize)?,
-            server: said.server.clone(),
-            address: authority.clone(),
-        }),
-    };
-    // Brackets belong to the text of an address, not to the address.
-    let host = host.trim_matches(['[', ']']).to_owned();
-    let tls = match tls.filter(|_| url.scheme() == "https") {
-        Some(connector) => {
-            let name = ServerName::try_from(host.clone()).map_err(|_| wrong())?;
-            Some((connector.clone(), name))
-        }
-        None => None,
-    };
-    let scheme = if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
-    let http2 = upstream.http2;
-    let connector = match connect {
-        Some(connect) => Connector::InProcess(Arc::clone(connect)),
-        None => Connector::Tcp { host, port, tls, http2 },
-    };
-    let client = Client::new(connector, route.connect_timeout, traffic);
-    Ok(Target {
-        client: Arc::new(client.with_lifecycle(lifecycle)),
-        host: authority.parse().map_err(|_| wrong())?,
-        authority: authority.parse().map_err(|_| wrong())?,
-        scheme,
-        path,
-        http2,
-        url: Some(url.clone()),
-    })
-}
-
-/// What the server of a URL is asked for.
-fn path_of(url: &Url) -> Option<PathAndQuery> {
-    let path = match url.query() {
-        Some(query) => format!("{}?{query}", url.path()),
-        None => url.path().to_owned(),
-    };
-    path.parse().ok()
-}
-
-/// The system's authorities and the route's own; the route's certificate, if it has one.
-fn tls(route: &Route, upstream: &HttpUpstream) -> Result<TlsConnector, SiteError> {
-    let pem = |file: &PathBuf| {
-        let (route, file) = (route.path.clone(), file.clone());
-        move |source| SiteError::Pem { route, file, source }
-    };
-    let bad = |source| SiteError::Tls { route: route.path.clone(), source };
-    let mut roots = RootCertStore::empty();
-    // A system without authorities may still do with the route's own.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(file) = &upstream.ca_file {
-        for certificate in CertificateDer::pem_file_iter(file).map_err(pem(file))? {
-            roots.add(certificate.map_err(pem(file))?).map_err(bad)?;
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(bad)?
-        .with_root_certificates(roots);
-    let mut config = match &upstream.client_certificate {
-        None => config.with_no_client_auth(),
-        Some(own) => {
-            let chain = CertificateDer::pem_file_iter(&own.certificate)
-                .and_then(Iterator::collect)
-                .map_err(pem(&own.certificate))?;
-            let key = PrivateKeyDer::from_pem_file(&own.key).map_err(pem(&own.key))?;
-            config.with_client_auth_cert(chain, key).map_err(bad)?
-        }
-    };
-    config.alpn_protocols =
-        if upstream.http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { Vec::new() };
-    Ok(TlsConnector::from(Arc::new(config)))
 }

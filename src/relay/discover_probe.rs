@@ -17,9 +17,8 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::progress::{Origin, Payload, StreamId};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 use crate::relay::legs::{FromServer, Headers, Server, delegate_to_server};
 
 /// How long an answer is waited for, from the question or from the server's first byte if that comes

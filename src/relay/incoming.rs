@@ -1,11 +1,12 @@
 //! What comes in from either side of a relay, and goes to its filter and to the other side.
 
+use crate::transport::clock::now;
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS, trace_of};
-use super::{Relay, Step, now};
+use super::{Relay, Step};
 use crate::progress::{Disposition, Filter, Fragment, Origin, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;

@@ -18,6 +18,7 @@ mod spool;
 mod spooled_response;
 mod stderr;
 
+use crate::transport::clock::now;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -96,10 +97,6 @@ pub struct Relay<C, S> {
     server_first: bool,
     timer: Pin<Box<Sleep>>,
     ready_streams: Vec<StreamId>,
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 impl<S: Server> Relay<Pipe, S> {

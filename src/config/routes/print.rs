@@ -8,11 +8,10 @@ use std::time::Duration;
 use http::HeaderValue;
 use url::Url;
 
-use super::ask;
 use super::env::EnvValues;
 use super::{
     HeaderRules, HttpUpstream, Lifecycle, Route, Routes, Server, ServerInfo, ServerTls,
-    StdioUpstream, Upstream,
+    StdioUpstream, Upstream, ask,
 };
 use crate::config::settings::{ANSWER_REPAIRS, OFF, StateDir, Word};
 use crate::progress::dialect::{CustomDialect, Dialect, Pointer};

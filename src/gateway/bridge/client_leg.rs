@@ -21,14 +21,12 @@ use crate::gateway::bridge::idle::idle;
 use crate::gateway::bridge::replay_buffer::{Broken, Store};
 use crate::gateway::route_state::Following;
 use crate::progress::{Fragment, Pacing, StreamId, StreamKind, Transmit};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 use crate::relay::discover_probe::Era;
 use crate::relay::{Clients, FromClient, Headers, SOLE_STREAM};
 use crate::transport::http::in_flight::OpenCall;
-use crate::transport::http::shutdown::Ending;
-use crate::transport::http::shutdown::SHUTTING_DOWN;
+use crate::transport::http::shutdown::{Ending, SHUTTING_DOWN};
 
 /// A client that takes nothing for so long, although there is something for it, is taken for gone: what
 /// waits for it would keep the server from being read.

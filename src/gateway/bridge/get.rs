@@ -11,10 +11,11 @@ use super::{events_head, frame, named, no_method, refusal};
 use crate::gateway::bridge::replay_buffer::Store;
 use crate::gateway::bridge::response_body::{Form, Reader};
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::{SESSION_ID, Site};
+use crate::gateway::route_state::Site;
 use crate::protocol::sse;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::Outlet;
+use crate::transport::mcp_http::header_names::SESSION_ID;
 
 impl Proxy {
     /// A client listens, or comes back for what it has missed.

@@ -13,12 +13,11 @@ use super::session::{Command, Whose};
 use super::upload::Upload;
 use super::{events_head, passed, refusal};
 use crate::gateway::bridge::response_body::{Form, Reader};
-use crate::gateway::direct::post::asks;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::route_state::Site;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::Outlet;
-use crate::transport::mcp_http::request_body::Posted;
+use crate::transport::mcp_http::request_body::{Posted, asks};
 
 /// What names a session in the endpoint of its stream.
 const KEY: &str = "sessionId";

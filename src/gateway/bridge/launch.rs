@@ -1,5 +1,6 @@
 //! Where the server side of a session is started.
 
+use crate::transport::http::via::Via;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,16 +12,15 @@ use crate::config::routes::{StdioUpstream, Upstream};
 use crate::gateway::bridge::client_leg::Streams;
 use crate::gateway::bridge::server_log::Said;
 use crate::gateway::bridge::shared_servers::Ends;
-use crate::gateway::dispatch::{Proxy, in_full};
+use crate::gateway::dispatch::Proxy;
 use crate::gateway::route_state::{Following, Site};
+use crate::observe::error_chain::error_chain;
 use crate::observe::events::Scope;
 use crate::observe::log::Connection;
 use crate::progress::Pacing;
-use crate::relay::child_session;
 use crate::relay::child_session::{Host, Shared};
 use crate::relay::http_upstream::{HttpUpstream, UpstreamTarget};
-use crate::relay::remote_session;
-use crate::relay::{DiagnosticsSink, Relay, Server};
+use crate::relay::{DiagnosticsSink, Relay, Server, child_session, remote_session};
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
 
@@ -80,8 +80,7 @@ impl Proxy {
         let started = match &site.route.upstream {
             Upstream::Command(stdio) => start(site, stdio, &session, streams, running),
             _ => {
-                let server =
-                    HttpUpstream::new(UpstreamTarget::of_site(site, &self.via, wanted.ours));
+                let server = HttpUpstream::new(target_of(site, &self.via, wanted.ours));
                 let mut relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
                 relay.observed_by(site.audience.emitter(None, Scope::Whole, &site.policy));
                 let log = site.audience.log();
@@ -142,7 +141,7 @@ fn start(
     let host = Host::start(program, Some(shared), era, noise, log, relay);
     let mut host = host.map_err(|error| {
         site.counts.upstream_error("child");
-        in_full(&error)
+        error_chain(&error)
     })?;
     let child = site.counts.child_started();
     let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
@@ -166,4 +165,13 @@ pub(crate) fn start_timeout(site: &Site) -> Option<Duration> {
         Upstream::Command(stdio) => Some(stdio.start_timeout),
         _ => None,
     }
+}
+
+/// The server of a route, for a session.
+fn target_of(site: &Arc<Site>, via: &Via, ours: bool) -> UpstreamTarget {
+    let endpoints = (site.endpoint.clone(), site.sse.clone());
+    let (route, counts, site) =
+        (Arc::clone(&site.route), Arc::clone(&site.counts), Arc::clone(site));
+    let latest = Box::new(move || site.latest().map(|latest| Arc::clone(&latest.route)));
+    UpstreamTarget::served(&route, endpoints, latest, via, ours, &counts)
 }

@@ -28,6 +28,7 @@ mod signals;
 mod subscription;
 mod upload;
 
+use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,7 +37,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header
 
 use crate::config::routes::Upstream;
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::{SESSION_ID, Site};
+use crate::gateway::route_state::Site;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::own_error;
 use crate::protocol::mcp::Revision;
@@ -55,9 +56,6 @@ const INVALID_REQUEST: i32 = -32600;
 
 /// The JSON-RPC error code of what is no JSON.
 const PARSE_ERROR: i32 = -32700;
-
-/// The header that names the revision agreed on (rule V-02).
-const REVISION: &str = "mcp-protocol-version";
 
 /// What a client is told of a session that is not there.
 const NO_SESSION: &str = "there is no such session; initialize a new one";

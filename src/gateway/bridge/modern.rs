@@ -8,18 +8,18 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::post::Said;
-use super::{REVISION, json_head, refusal};
 use crate::config::routes::Upstream;
+use crate::gateway::bridge::{json_head, refusal};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::route_state::Site;
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, METHOD_NOT_FOUND, Message, error_answer};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
 use crate::relay::discover_probe;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::Outlet;
 use crate::transport::mcp_http::header_mirror;
+use crate::transport::mcp_http::header_names::REVISION;
 
 /// The specification's code for a revision that a server does not speak (26:basic §Error Codes).
 const UNSUPPORTED_REVISION: i32 = -32022;

@@ -19,23 +19,23 @@ use super::{
 use crate::gateway::bridge::replay_buffer::Look;
 use crate::gateway::bridge::response_body::{Form, Reader};
 use crate::gateway::bridge::subscription::Attached;
-use crate::gateway::direct::post::asks;
-use crate::gateway::direct::response::on_one_line;
-use crate::gateway::dispatch::{Proxy, refuse};
-use crate::gateway::route_state::{Counted, SESSION_ID, Site};
-use crate::protocol::json;
+use crate::gateway::direct::stream_body::MOVED;
+use crate::gateway::dispatch::Proxy;
+use crate::gateway::refusals::refuse;
+use crate::gateway::route_state::{Counted, Site};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
-use crate::protocol::sse;
+use crate::protocol::{json, mcp, sse};
 use crate::relay::Headers;
-use crate::transport::http::body::{Body, RequestBody};
-use crate::transport::http::shutdown::MOVED;
+use crate::transport::http::body::Body;
+use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::Outlet;
+use crate::transport::mcp_http::content::on_one_line;
+use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::Posted;
-use crate::transport::mcp_http::request_head::Asked;
+use crate::transport::mcp_http::request_body::{Posted, asks};
+use crate::transport::mcp_http::request_head::RequestHead;
 
 /// What a client has posted.
 pub(crate) enum Said {
@@ -115,7 +115,7 @@ impl Proxy {
             false => match self.standing_for(site) {
                 Some(now) if now.endpoint.is_none() => now,
                 Some(_) => return refusal(StatusCode::SERVICE_UNAVAILABLE, MOVED, None),
-                None => return crate::gateway::dispatch::no_route(),
+                None => return crate::gateway::refusals::no_route(),
             },
         };
         let site = &now;
@@ -187,7 +187,7 @@ impl Proxy {
         ids: Vec<Bytes>,
         (outlet, counted): (Outlet, Counted),
     ) -> Asking {
-        let asked = Asked::of(site, parts);
+        let asked = RequestHead::of(site.caller(&parts.headers), parts);
         Asking {
             proxy: Arc::clone(self),
             site: Arc::clone(site),
@@ -362,7 +362,7 @@ impl Asking {
         let may = self.reads_events && !self.needs_status;
         let after = self.site.route.upgrade_after.filter(|_| may)?;
         Some(if self.limits_events {
-            after.max(crate::gateway::direct::post::LATE_UPGRADE)
+            after.max(crate::transport::mcp_http::request_head::LATE_UPGRADE)
         } else {
             after
         })

@@ -1,18 +1,22 @@
 //! What a server is told that no client has said, where each client posts for itself.
 
+use crate::progress::Payload;
+use crate::transport::mcp_http::target::ServerClient;
 use std::future::poll_fn;
-use std::sync::Arc;
 
 use http::{Method, Request};
 use tokio::time::timeout;
 
-use super::exchange::Tell;
-use crate::gateway::dispatch::{Proxy, in_full};
+use crate::gateway::dispatch::Proxy;
 use crate::gateway::route_state::Site;
-use crate::transport::http::body::RequestBody;
-use crate::transport::http::client::{Client, UpstreamBody};
+use crate::observe::error_chain::error_chain;
+use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::headers;
+use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::request_body;
+
+/// Tells the server something that no client has said.
+pub(crate) type Tell = Box<dyn Fn(Payload) + Send>;
 
 impl Proxy {
     /// How a server is told what no client has said, where that can happen: that nobody waits for a
@@ -20,13 +24,13 @@ impl Proxy {
     pub(crate) fn teller(
         &self,
         site: &Site,
-        client: &Arc<Client>,
+        client: &ServerClient,
         request: &Request<RequestBody>,
     ) -> Option<Tell> {
         if !site.policy.gives_up() && site.policy.log_level.is_none() {
             return None;
         }
-        let client = Arc::clone(client);
+        let client = client.clone();
         let (uri, mut headers) = (request.uri().clone(), request.headers().clone());
         headers::forget_the_body(&mut headers);
         Some(Box::new(move |payload| {
@@ -34,12 +38,12 @@ impl Proxy {
             *request.method_mut() = Method::POST;
             *request.uri_mut() = uri.clone();
             *request.headers_mut() = headers.clone();
-            let client = Arc::clone(&client);
+            let client = client.clone();
             tokio::spawn(async move {
                 match client.send(request).await {
                     Ok(response) => read_out(response.into_body()).await,
                     Err(error) => tracing::warn!(
-                        error = in_full(&error),
+                        error = error_chain(&error),
                         "a server could not be told what no client has said"
                     ),
                 }

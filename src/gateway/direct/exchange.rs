@@ -1,6 +1,8 @@
 //! One POST and what is said in answer to it. Its filter is its own: nobody waits for it, and it
 //! waits for nobody.
 
+use crate::gateway::direct::control::Tell;
+use crate::transport::mcp_http::event_message::{message_in, text_of};
 use std::sync::Arc;
 use std::task::Context;
 
@@ -10,7 +12,6 @@ use super::mailbox::Mail;
 use super::session::{Foreign, Member, Session};
 use crate::config::routes::Lifecycle;
 use crate::gateway::direct::event_stream::{Judge, passed_on};
-use crate::gateway::dispatch::now;
 use crate::gateway::route_state::Audience;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
@@ -19,12 +20,12 @@ use crate::progress::{
     StreamId, StreamKind, Transmit, Verdict,
 };
 use crate::protocol::json;
-use crate::protocol::jsonrpc::{Framing, Kind, Message};
+use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
-use crate::protocol::sse;
 use crate::protocol::sse::{Event, Piece};
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::filter_guard::FilterGuard;
+use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::OpenCall;
@@ -34,9 +35,6 @@ use crate::transport::mcp_http::event_ids::Marks;
 const OWN: StreamId = StreamId(0);
 
 const ORIGIN: Origin = Origin::Stream(OWN);
-
-/// Tells the server something that no client has said.
-pub(crate) type Tell = Box<dyn Fn(Payload) + Send>;
 
 /// Where a message is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +155,9 @@ impl Exchange {
     /// The server knows no more than how to answer.
     pub(crate) fn only_answers(&mut self, lifecycle: &Lifecycle) {
         self.resumes_never = true;
+        // Only where the route says so does a stream end with its last answer: a server may send
+        // messages, progress of a task or an event id after the answer; and to cut the stream is to
+        // close a connection that could be used again.
         self.ends_with_answer = lifecycle.end_with_answer;
     }
 
@@ -313,23 +314,6 @@ fn drain(filter: &mut FilterGuard, mut each: impl FnMut(Transmit)) {
     filter.written(at, OWN);
 }
 
-/// What an event says, if it is a message: in a frame under which clients look for messages.
-pub(crate) fn message_in(event: &Event) -> Option<Message> {
-    let data = event.data().filter(|data| !data.is_empty())?;
-    let message = Message::parse(data);
-    if message.kind() == Kind::Noise {
-        return None;
-    }
-    // Clients look at no event of another name (rule R-12).
-    let frame = if event.is_message() { event.raw.clone() } else { sse::rename(&event.raw) };
-    Some(message.framed(Framing::Within(frame)))
-}
-
-/// Where in a piece of a large event its message is.
-pub(crate) fn text_of(piece: &Piece) -> std::ops::Range<usize> {
-    piece.data.clone().unwrap_or(0..0)
-}
-
 impl Judge for Exchange {
     fn event(&mut self, event: &Event, out: &mut Batch) {
         self.resumable |= !self.resumes_never && event.id().is_some_and(|id| !id.is_empty());
@@ -460,7 +444,7 @@ impl Judge for Exchange {
         }
         let why = match error {
             None => "the server closed the stream without an answer".to_owned(),
-            Some(error) => crate::gateway::dispatch::in_full(error),
+            Some(error) => crate::observe::error_chain::error_chain(error),
         };
         self.fail(&why, None);
     }

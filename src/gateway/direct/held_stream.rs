@@ -1,6 +1,7 @@
 //! The GET stream that the proxy holds for a session whose client opens none (`own_get = true`): some
 //! servers put progress there and nowhere else.
 
+use crate::gateway::direct::claim::ClaimRequest;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +13,18 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use super::session::Session;
-use crate::gateway::direct::event_stream::EventStream;
+use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::listen_stream::Listening;
-use crate::gateway::direct::response::Content;
-use crate::gateway::dispatch::{Proxy, silence};
-use crate::gateway::route_state::{SESSION_ID, Site};
+use crate::gateway::dispatch::Proxy;
+use crate::gateway::route_state::Site;
 use crate::progress::Mode;
-use crate::transport::http::body::{Body, RequestBody, Source};
+use crate::transport::http::body::{Body, Source};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::Outlet;
-use crate::transport::mcp_http::request_head::Asked;
+use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::header_names::SESSION_ID;
+use crate::transport::mcp_http::request_head::RequestHead;
 
 /// A client that opens its own stream does so at once.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
@@ -34,20 +37,14 @@ type Stream = EventStream<Listening, UpstreamBody>;
 
 /// A stream that is handed over with what has piled up.
 struct Handover {
-    head: http::response::Parts,
     stream: Stream,
     queue: VecDeque<Bytes>,
     /// What came last may be a part of an event.
     midway: bool,
 }
 
-/// A way to ask for a stream that is held.
-pub(crate) type Claim = mpsc::Sender<oneshot::Sender<Claimed>>;
-
-pub(crate) struct Claimed(Box<Handover>);
-
 /// Judges a stream on which the client of these headers listens.
-pub(crate) fn listening(site: &Arc<Site>, asked: &Asked) -> Listening {
+pub(crate) fn listening(site: &Arc<Site>, asked: &RequestHead) -> Listening {
     let session = match asked.session_id() {
         Some(id) => site.sessions.find_or_begin(id, &site.policy, true, None),
         // Without a session no request can be known here.
@@ -80,7 +77,7 @@ impl Proxy {
         site: &Arc<Site>,
         session: &Arc<Session>,
         headers: HeaderMap,
-        mut claims: mpsc::Receiver<oneshot::Sender<Claimed>>,
+        mut claims: mpsc::Receiver<ClaimRequest>,
     ) {
         let Some(target) = &site.endpoint else { return };
         let mut get = Request::new(());
@@ -90,13 +87,13 @@ impl Proxy {
         get.headers_mut().remove(header::CONTENT_LENGTH);
         get.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         let (parts, ()) = get.into_parts();
-        let asked = Asked::of(site, &parts);
+        let asked = RequestHead::of(site.caller(&parts.headers), &parts);
         let request = self.onward(site, target, parts, RequestBody::empty(), false);
         let response = match target.client.send(request).await {
             Ok(response) => response,
             Err(error) => {
                 tracing::debug!(
-                    error = crate::gateway::dispatch::in_full(&error),
+                    error = crate::observe::error_chain::error_chain(&error),
                     "no stream could be held"
                 );
                 return;
@@ -107,10 +104,10 @@ impl Proxy {
             return;
         }
         let (head, body) = response.into_parts();
-        let mut quiet = silence(site);
+        let mut quiet = Silence::of(&site.route);
         quiet.keep_alive = None;
         let stream = EventStream::new(listening(site, &asked), body, quiet, Outlet::default());
-        let mut held = Handover { head, stream, queue: VecDeque::new(), midway: false };
+        let mut held = Handover { stream, queue: VecDeque::new(), midway: false };
         let mut ending = std::pin::pin!(self.ending.wait());
         let mut over = std::pin::pin!(site.over.wait());
         loop {
@@ -121,8 +118,11 @@ impl Proxy {
                 },
                 claim = claims.recv() => {
                     if let Some(claim) = claim {
-                        held.stream.speak_up(silence(site));
-                        let _ = claim.send(Claimed(Box::new(held)));
+                        let ClaimRequest { outlet, permit, reply } = claim;
+                        held.stream.speak_up(Silence::of(&site.route));
+                        held.stream.speak_to(outlet);
+                        let body = self.stream_behind(held.queue, held.stream, permit);
+                        let _ = reply.send((head, body));
                     }
                     return;
                 }
@@ -139,20 +139,17 @@ impl Proxy {
     pub(crate) async fn held_get(
         &self,
         site: &Arc<Site>,
-        asked: &Asked,
+        asked: &RequestHead,
         outlet: &Outlet,
     ) -> Option<Response<Body>> {
         if !site.route.own_get || asked.resumes {
             return None;
         }
         let claim = site.sessions.find(asked.session_id()?)?.claim(asked.caller)?;
-        let (sender, receiver) = oneshot::channel();
-        claim.send(sender).await.ok()?;
-        let Claimed(held) = receiver.await.ok()?;
-        let Handover { head, mut stream, queue, .. } = *held;
-        stream.speak_to(outlet.clone());
-        let counted = site.count()?;
-        let body = self.stream_behind(queue, stream, counted);
+        let (reply, receiver) = oneshot::channel();
+        let permit = site.count()?;
+        claim.send(ClaimRequest { outlet: outlet.clone(), permit, reply }).await.ok()?;
+        let (head, body) = receiver.await.ok()?;
         Some(self.answered(site, head, true, body))
     }
 

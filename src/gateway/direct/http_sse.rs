@@ -1,6 +1,7 @@
 //! HTTP+SSE of 2024-11-05: one stream for everything the server says, and an endpoint to post to that
 //! the server names in its first event. Both lie under the route's path for the client.
 
+use crate::transport::mcp_http::sse_endpoint::same_origin;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
@@ -8,14 +9,13 @@ use std::task::Context;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode};
-use url::Url;
 
-use super::exchange::{Tell, message_in, text_of};
 use super::mailbox::Mailbox;
-use super::post::asks;
-use crate::gateway::direct::event_stream::{EventStream, Judge, passed_on};
-use crate::gateway::dispatch::{Proxy, now, refuse, silence, text, unreachable};
-use crate::gateway::route_state::{Following, Site, Target};
+use crate::gateway::direct::control::Tell;
+use crate::gateway::direct::event_stream::{EventStream, Judge, Silence, passed_on};
+use crate::gateway::dispatch::Proxy;
+use crate::gateway::refusals::{refuse, text, unreachable};
+use crate::gateway::route_state::{Following, Site};
 use crate::observe::events::Scope;
 use crate::observe::log::Connection;
 use crate::progress::{Disposition, Filter, FilterEvent, Origin, Policy, StreamId, StreamKind};
@@ -26,12 +26,16 @@ use crate::protocol::sse::{Event, Piece};
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::trace_of;
-use crate::transport::http::body::{Batch, Body, RequestBody};
+use crate::transport::clock::now;
+use crate::transport::http::body::{Batch, Body};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::{Calls, OpenCall};
+use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::Outlet;
+use crate::transport::mcp_http::event_message::{message_in, text_of};
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::Posted;
+use crate::transport::mcp_http::request_body::{Posted, asks};
+use crate::transport::mcp_http::target::Target;
 
 /// The only client stream of a wire.
 const WIRE: StreamId = StreamId(0);
@@ -169,19 +173,6 @@ impl Speaking {
     }
 }
 
-/// The path of an endpoint on its server, if that is the server of the stream (rules L-02, L-03).
-pub(crate) fn same_origin(stream: &Url, named: &[u8]) -> Option<PathAndQuery> {
-    let url = stream.join(std::str::from_utf8(named).ok()?.trim()).ok()?;
-    let same = url.scheme() == stream.scheme()
-        && url.host() == stream.host()
-        && url.port_or_known_default() == stream.port_or_known_default();
-    let path = match url.query() {
-        Some(query) => format!("{}?{query}", url.path()),
-        None => url.path().to_owned(),
-    };
-    path.parse().ok().filter(|_| same)
-}
-
 impl Judge for Speaking {
     fn event(&mut self, event: &Event, out: &mut Batch) {
         if self.key.is_none() && event.name() == Some(b"endpoint") {
@@ -256,7 +247,7 @@ impl Judge for Speaking {
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
         let why = match error {
             None => "the server closed the stream".to_owned(),
-            Some(error) => crate::gateway::dispatch::in_full(error),
+            Some(error) => crate::observe::error_chain::error_chain(error),
         };
         if self.key.is_some() {
             self.wire.lock().filter.server_gone(now(), &why);
@@ -323,7 +314,7 @@ impl Proxy {
             key: None,
             refused: false,
         };
-        let stream = EventStream::new(speaking, body, silence(site), outlet);
+        let stream = EventStream::new(speaking, body, Silence::of(&site.route), outlet);
         let body = self.listened(stream, counted);
         self.answered(site, head, true, body)
     }
@@ -428,30 +419,5 @@ impl Wire {
         state.count();
         drop(state);
         self.reader.wake();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(named: &str, on_server: Option<&str>) {
-        let stream = Url::parse("http://127.0.0.1:9000/base/sse").unwrap();
-        let found = same_origin(&stream, named.as_bytes());
-        assert_eq!(found.map(|path| path.to_string()).as_deref(), on_server, "{named}");
-    }
-
-    #[test]
-    fn an_endpoint_is_of_the_streams_own_origin() {
-        check("/messages/?session_id=a", Some("/messages/?session_id=a"));
-        check("messages?x=1", Some("/base/messages?x=1"));
-        check("?sessionId=a", Some("/base/sse?sessionId=a"));
-        check("http://127.0.0.1:9000/messages?sid=a", Some("/messages?sid=a"));
-        check("http://169.254.169.254/", None);
-        check("//evil.example/x", None);
-        check("https://127.0.0.1:9000/messages", None);
-        check("http://127.0.0.1:9001/messages", None);
-        check("javascript:alert(1)", None);
     }
 }

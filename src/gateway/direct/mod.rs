@@ -1,5 +1,6 @@
 //! Clients over HTTP before servers over HTTP: each request is a POST of its own, with its own filter.
 pub(crate) mod accepted_callers;
+pub(crate) mod claim;
 pub(crate) mod control;
 pub(crate) mod event_stream;
 pub(crate) mod exchange;
@@ -10,3 +11,4 @@ pub(crate) mod mailbox;
 pub(crate) mod post;
 pub(crate) mod response;
 pub(crate) mod session;
+pub(crate) mod stream_body;

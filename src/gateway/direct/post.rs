@@ -1,6 +1,8 @@
 //! A POST to a Streamable HTTP endpoint: registered, sent on, and answered in whatever form the server
 //! answers, or as a stream if it takes long (rules A3, A4, U).
 
+use crate::transport::mcp_http::request_body::{Posted, asks};
+use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,37 +15,35 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::exchange::Exchange;
 use super::session::Session;
 use crate::gateway::direct::event_stream::{EventStream, Silence};
-use crate::gateway::direct::response::{Answer, Content, JsonBody, PostUpstream, Sending};
-use crate::gateway::dispatch::{Proxy, refuse};
-use crate::gateway::route_state::{SESSION_ID, Site, Target};
+use crate::gateway::direct::response::{Answer, JsonBody, PostUpstream};
+use crate::gateway::dispatch::Proxy;
+use crate::gateway::refusals::refuse;
+use crate::gateway::route_state::Site;
 use crate::observe::events::FilterId;
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
+use crate::protocol::{json, mcp};
 use crate::relay::trace_of;
-use crate::transport::http::body::{Body, RequestBody};
-use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::http::body::Body;
+use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
+use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::Outlet;
-use crate::transport::mcp_http::request_body::Posted;
-use crate::transport::mcp_http::request_head::Asked;
+use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::header_names::SESSION_ID;
+use crate::transport::mcp_http::target::Target;
 use crate::transport::mcp_http::{header_mirror, request_body};
 
 /// The longest JSON answer, in bytes, that is held whole so that a fault in it can be repaired. A
 /// longer answer is forwarded while it arrives.
 const JSON_HELD_MAX: usize = 256 << 10;
 
-/// A client that takes JSON of any length, but no long events, is given events only when it would give
-/// up otherwise: after 300 s without a byte.
-pub(crate) const LATE_UPGRADE: Duration = Duration::from_secs(240);
-
 /// One POST.
 pub(crate) struct Post {
     proxy: Arc<Proxy>,
     pub(crate) site: Arc<Site>,
-    asked: Asked,
+    asked: RequestHead,
     session: Option<Arc<Session>>,
     message: Option<Message>,
     outlet: Outlet,
@@ -76,7 +76,7 @@ impl Proxy {
         {
             return *refusal;
         }
-        let asked = Asked::of(site, &parts);
+        let asked = RequestHead::of(site.caller(&parts.headers), &parts);
         let post = Post {
             proxy: Arc::clone(self),
             site: Arc::clone(site),
@@ -102,19 +102,6 @@ impl Proxy {
     }
 }
 
-/// Whether a message has requests, whose answers are waited for.
-pub(crate) fn asks(message: Option<&Message>) -> bool {
-    match message {
-        // One too large to be read is as likely a request as not.
-        None => true,
-        Some(message) => match message.kind() {
-            Kind::Request => true,
-            Kind::Batch => message.elements().any(|one| one.kind() == Kind::Request),
-            _ => false,
-        },
-    }
-}
-
 impl Post {
     async fn ask(
         self,
@@ -122,9 +109,9 @@ impl Post {
         request: Request<RequestBody>,
         trace: Option<TraceContext>,
     ) -> Response<Body> {
-        let client = Arc::clone(&target.client);
+        let client = target.client.clone();
         let Some(counted) = self.site.count() else {
-            return crate::gateway::dispatch::unavailable(
+            return crate::gateway::refusals::unavailable(
                 "too many streams are open on this route",
             );
         };
@@ -425,7 +412,7 @@ impl Post {
 
     fn unreachable(&self, error: &UpstreamError) -> Response<Body> {
         let id = self.message.as_ref().and_then(Message::id);
-        crate::gateway::dispatch::unreachable(&self.site, error, id)
+        crate::gateway::refusals::unreachable(&self.site, error, id)
     }
 }
 

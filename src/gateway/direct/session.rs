@@ -10,8 +10,7 @@ use std::task::Context;
 use tokio::time::Instant;
 
 use super::mailbox::{Mail, Mailbox};
-use crate::gateway::direct::held_stream::Claim;
-use crate::gateway::dispatch::now;
+use crate::gateway::direct::claim::Claim;
 use crate::gateway::route_state::Audience;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
@@ -24,6 +23,7 @@ use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 use crate::relay::filter_guard::FilterGuard;
+use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 
 /// Messages of listening streams that wait for their verdict, where their order matters.

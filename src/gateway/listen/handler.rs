@@ -10,8 +10,9 @@ use http::{Request, Response};
 use http_body::Body as AnyBody;
 use hyper::body::Incoming;
 
-use crate::gateway::dispatch::{Proxy, no_route};
+use crate::gateway::dispatch::Proxy;
 use crate::gateway::live_routes::Served;
+use crate::gateway::refusals::no_route;
 use crate::observe::calls::Table;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::body::Body;

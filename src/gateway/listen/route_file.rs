@@ -8,6 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+// The file is polled, not subscribed to: every way of replacing a file ends in another device,
+// inode, time or length behind the path, and a check every 2 s needs no crate and no limit of the
+// system.
 /// How often files are looked at. A change is taken once two looks have seen the same: nobody writes a
 /// file for that long.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);

@@ -14,9 +14,8 @@ use super::{Route, Table};
 use crate::observe::events::{Event, EventKind, Observer, Scope};
 use crate::progress::policy::masks::Masks;
 use crate::progress::{CallId, FilterEvent, Opened, Outcome, Summary, Verdict};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
 /// Server messages of one connection that wait for their verdict in the table of calls.
 const WAITING_MAX: usize = 1024;

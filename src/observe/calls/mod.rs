@@ -34,6 +34,10 @@ pub use look::{Looking, ROUND};
 pub use taps::{Filter, Tap, Taps};
 pub use text::TEXT_MAX;
 
+// Observers cost the calls of others nothing. Each call in the table has a mutex of its own; the
+// table's mutex is taken when a call opens or ends and when an observer reads, four times a second.
+// The page's values are computed from the kept text on reading. An observer whose connection is
+// blocked is asked for nothing, so only `tap` has a queue, which is bounded.
 /// Open calls in the table of calls. Further calls are only counted.
 pub const OPEN_MAX: usize = 1000;
 

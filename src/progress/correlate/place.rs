@@ -10,17 +10,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId};
-use crate::progress::correlate::id_mapping::{spliced, within};
+use crate::progress::correlate::call::Call;
 use crate::progress::correlate::ladder::{only, sole};
-use crate::progress::correlate::session_split;
-use crate::progress::gate::stream::{Payload, StreamId, StreamKind};
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::StreamKind;
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::payload::{Payload, spliced, within};
+use crate::progress::topology::FilterRole;
 use crate::progress::verdict::Reason;
-use crate::progress::{Filter, Origin};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
+// A connection that many streams share does not say which request a message belongs to. Answers,
+// progress and subscriptions name their request. A message without a name belongs to the only
+// active request, if there is one, and otherwise goes to the default stream, where the client
+// listens. Only where ids are mapped could the message belong to another client; there it is
+// withheld, also for a while after a request was cancelled.
 /// How long a server that different clients share may go on with a request that its client has given
 /// up: what names nobody may be about that one. Servers look for cancellations between their steps.
 pub(crate) const GIVEN_UP: Duration = Duration::from_secs(10);
@@ -120,7 +126,7 @@ impl Filter {
     /// The stream of what is about no request of ours (rule B-08).
     pub(crate) fn fallback_stream(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
         if let Origin::Stream(on) = origin
-            && (self.has_stream(on) || self.part != session_split::FilterRole::Whole)
+            && (self.has_stream(on) || self.part != FilterRole::Whole)
         {
             return Ok(Some(on));
         }

@@ -8,23 +8,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::call::CallId;
-use super::ledger::Tomb;
 use crate::progress::correlate::ladder::Attributed;
-use crate::progress::{Filter, FilterEvent, Origin, Policy, Reason, StreamId, StreamKind, Verdict};
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::event::{FilterEvent, Origin};
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::StreamKind;
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::policy::Policy;
+use crate::progress::topology::FilterRole;
+use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp::Revision;
-
-/// What a filter is responsible for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FilterRole {
-    /// Everything: there is no other filter.
-    Whole,
-    /// One request of a session, or several in one array.
-    Request,
-    /// What the requests of a session share.
-    Session,
-}
 
 impl Filter {
     /// The filter of one request of a session.

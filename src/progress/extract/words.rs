@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use crate::progress::gate::meter::Number;
+use crate::progress::value::Number;
 
 type Words = LazyLock<BTreeSet<&'static str>>;
 

@@ -4,16 +4,18 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::{CallId, Outcome};
-use crate::progress::correlate::id_mapping::{spliced, within};
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict, Payload, StreamId};
+use crate::progress::correlate::summary::Outcome;
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::payload::{Payload, spliced, within};
+use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::progress::{AnswerRepairs, Filter, Origin};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
 
 /// The longest result or error, in bytes, that is rewritten. A longer answer is forwarded as it is.
 const REWRITE_MAX: usize = 1 << 20;

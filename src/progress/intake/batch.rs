@@ -5,12 +5,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::answer::RepairedAnswer;
-use super::server::Unread;
-use crate::progress::correlate::call::{CallId, Pending};
-use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict, Payload, StreamId};
+use crate::progress::correlate::call::Pending;
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::intake::answer::RepairedAnswer;
+use crate::progress::intake::server::Unread;
+use crate::progress::payload::Payload;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::progress::{Filter, Origin};
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
 use crate::protocol::mcp::Revision;
 

@@ -7,17 +7,21 @@ use bytes::Bytes;
 
 use crate::progress::clients;
 use crate::progress::clients::Client;
-use crate::progress::correlate::call::{Call, CallId, MappedId, Opened, Outcome};
-use crate::progress::correlate::id_mapping::{is_plain, spliced, within};
+use crate::progress::correlate::call::Call;
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::gate::stream::{Payload, StreamId};
-use crate::progress::policy::ask::tool_of;
-use crate::progress::{Filter, FilterEvent, Mode, Pacing};
-use crate::protocol::json;
+use crate::progress::correlate::summary::{Opened, Outcome};
+use crate::progress::dialect::fields::Fields;
+use crate::progress::event::FilterEvent;
+use crate::progress::filter::Filter;
+use crate::progress::ids::{CallId, MappedId, StreamId};
+use crate::progress::payload::{Payload, spliced, within};
+use crate::progress::policy::request_members::tool_of;
+use crate::progress::policy::{Mode, Pacing};
+use crate::progress::topology::FilterRole;
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
+use crate::protocol::{json, mcp};
 
 /// What is written of a call that is opened.
 pub(crate) struct CallDraft {
@@ -159,7 +163,7 @@ impl Filter {
         let token = draft.token.as_ref();
         let copy = self.policy.copy_of(method, tool.as_deref(), token);
         let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
-        let shadow = self.part == crate::progress::correlate::session_split::FilterRole::Session;
+        let shadow = self.part == FilterRole::Session;
         let id = self.ledger.open(Call {
             shadow,
             stream,
@@ -194,7 +198,7 @@ impl Filter {
             bare_results: false,
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
-            account: crate::progress::CallStats::default(),
+            account: crate::progress::correlate::summary::CallStats::default(),
             error_code: None,
         })?;
         if let Some(copy) = copy {
@@ -342,4 +346,9 @@ fn name_and_version(info: &Bytes) -> (String, String) {
         json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
     };
     (text("name"), text("version"))
+}
+
+/// Whether the members of `params` can be read in one way only.
+pub(crate) fn is_plain(params: &Bytes) -> bool {
+    Fields::read(params).is_some_and(|fields| !fields.is_repeated())
 }

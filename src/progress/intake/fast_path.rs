@@ -7,12 +7,12 @@
 use std::time::Instant;
 
 use crate::progress::correlate::call::{Call, LastSent};
-use crate::progress::gate::stream::{StreamId, StreamKind};
-use crate::progress::policy::{Coalesce, Messages};
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::StreamKind;
+use crate::progress::ids::StreamId;
+use crate::progress::policy::{Coalesce, Messages, Mode, Pacing};
 use crate::progress::verdict::Verdict;
-use crate::progress::{Filter, Mode, Pacing};
-use crate::protocol::json;
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
 /// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
 const LENGTH_MAX: usize = 4 << 10;

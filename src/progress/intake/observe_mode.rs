@@ -1,18 +1,21 @@
 //! `mode = "observe"`: every message goes on as it came, each to the stream that it belongs to; the
 //! rest is worked out for the record only.
 
-use crate::progress::correlate::id_mapping::spliced;
 use crate::progress::correlate::place::Placed;
-use crate::progress::correlate::session_split;
-use crate::progress::gate::stream::{Fragment, Item, Payload, StreamId, StreamKind, Transmit};
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::{Item, StreamKind};
+use crate::progress::ids::StreamId;
+use crate::progress::payload::{Fragment, Payload, Transmit, spliced};
+use crate::progress::policy::Mode;
+use crate::progress::topology::FilterRole;
 use crate::progress::verdict::Reason;
-use crate::progress::{Filter, Mode, Origin, transmit};
 use crate::protocol::jsonrpc::{Kind, Message};
 
 impl Filter {
     /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.
     pub(crate) fn observed(&mut self, origin: Origin, message: &Message) -> bool {
-        if self.part != session_split::FilterRole::Whole || !self.many && !self.pairs {
+        if self.part != FilterRole::Whole || !self.many && !self.pairs {
             return self.observe(self.session_stream, Payload::of(message), Fragment::Whole);
         }
         if message.kind() != Kind::Batch && !self.is_split(message) {
@@ -52,11 +55,8 @@ impl Filter {
     pub(crate) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
         let kind = self.streams.get(&stream).map(|stream| stream.kind);
         let needed = kind == Some(StreamKind::Exchange) || self.policy.remap;
-        if self.policy.mode == Mode::Observe
-            && self.part == session_split::FilterRole::Whole
-            && needed
-        {
-            let Transmit { payload, part } = transmit(item);
+        if self.policy.mode == Mode::Observe && self.part == FilterRole::Whole && needed {
+            let Transmit { payload, part } = item.into_transmit();
             self.observe(Some(stream), payload, part);
             return;
         }

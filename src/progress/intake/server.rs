@@ -4,17 +4,20 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::{CallId, Pending};
+use crate::progress::correlate::call::Pending;
 use crate::progress::correlate::place::Placed;
-use crate::progress::dialect::{About, Dialect, Fields, Report};
+use crate::progress::dialect::report::{About, Report};
+use crate::progress::dialect::{Dialect, Fields};
+use crate::progress::event::{Disposition, Origin};
+use crate::progress::filter::Filter;
 use crate::progress::gate::notification;
-use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict, Payload};
-use crate::progress::policy::{Coalesce, Scale};
+use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict};
+use crate::progress::ids::CallId;
+use crate::progress::payload::Payload;
+use crate::progress::policy::{Coalesce, Mode, Scale};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::progress::{Disposition, Filter, Mode, Origin};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
 /// Positions in a line of text at which an answer is searched.
 const BRACES_MAX: usize = 16;
@@ -402,7 +405,7 @@ pub(crate) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
             Scale::Of(total) => total,
         };
         let text = crate::progress::gate::meter::spell(value);
-        figure.total = Some(crate::progress::gate::meter::Number { value, text });
+        figure.total = Some(crate::progress::value::Number { value, text });
         report.repairs.add(Repair::Total);
     }
 }

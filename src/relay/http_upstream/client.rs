@@ -23,12 +23,12 @@ use super::session::{Phase, UpstreamSession};
 use super::target::UpstreamTarget;
 use super::tool_headers::ToolHeaders;
 use super::tool_refresh::ToolRefresh;
-use crate::gateway::direct::response::Sending;
 use crate::progress::{Origin, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer, own_error};
 use crate::protocol::mcp::{CANCELLED, DISCOVER};
 use crate::relay::legs::{FromServer, Headers, UPSTREAM_STREAMS};
+use crate::transport::http::client::Sending;
 use crate::transport::http::client::UpstreamError;
 
 /// Concurrent POSTs to one server. Each is a connection; further requests wait.

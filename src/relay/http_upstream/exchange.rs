@@ -13,10 +13,11 @@ use tokio::time::Instant;
 use super::listen_stream::RETRY;
 use super::outgoing::{Outgoing, RequestKind};
 use super::response_reader::{ResponseItem, ResponseReader};
-use crate::gateway::direct::response::{Content, Sending};
 use crate::progress::StreamId;
+use crate::transport::http::client::Sending;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::Content;
 
 /// How long the messages behind a notification or an answer of the client wait until the server has
 /// accepted it.

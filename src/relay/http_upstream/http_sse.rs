@@ -11,10 +11,11 @@ use tokio::time::Instant;
 
 use super::error_status;
 use super::response_reader::{ResponseItem, ResponseReader};
-use crate::gateway::direct::response::{Content, Sending};
-use crate::gateway::dispatch::in_full;
+use crate::observe::error_chain::error_chain;
+use crate::transport::http::client::Sending;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::Content;
 
 /// How long a server may take to name its endpoint.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(10);
@@ -122,13 +123,13 @@ impl HttpSseStream {
             State::Idle | State::At(_) => return Poll::Pending,
             State::Head(sent) => match ready!(sent.as_mut().poll(cx)) {
                 Ok(response) => HttpSseEvent::Answered(Box::new(response)),
-                Err(error) => HttpSseEvent::Lost(in_full(&error)),
+                Err(error) => HttpSseEvent::Lost(error_chain(&error)),
             },
             State::Open(_) if !reads && is_named => return Poll::Pending,
             State::Open(reader) => match ready!(reader.poll(cx)) {
                 Some(Ok(ResponseItem::Endpoint(named))) => HttpSseEvent::Endpoint(named),
                 Some(Ok(item)) => HttpSseEvent::Item(item),
-                Some(Err(error)) => HttpSseEvent::Lost(in_full(&error)),
+                Some(Err(error)) => HttpSseEvent::Lost(error_chain(&error)),
                 None => HttpSseEvent::Lost("the server closed the stream".to_owned()),
             },
         })

@@ -10,10 +10,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::client::{Reachability, UpstreamClient};
 use super::target::UpstreamTarget;
-use crate::gateway::direct::response::Sending;
 use crate::progress::{Origin, Payload, StreamId};
 use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
 use crate::relay::legs::{FromServer, Headers, Server};
+use crate::transport::http::client::Sending;
 
 /// How long the server may take to end its session when its client has gone: the official SDKs kill
 /// whom they have started within 2 s.

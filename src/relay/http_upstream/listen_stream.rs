@@ -7,9 +7,10 @@ use http::{HeaderValue, Response, StatusCode};
 use tokio::time::Instant;
 
 use super::response_reader::{ResponseItem, ResponseReader};
-use crate::gateway::direct::response::{Content, Sending};
+use crate::transport::http::client::Sending;
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::Content;
 
 /// Pause before a stream that has ended is opened again, unless the server asks for another.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);

@@ -1,19 +1,18 @@
 //! The HTTP requests of the leg: POST for a message, GET for events, DELETE for the end of a session.
 
-use std::sync::Arc;
-
 use futures::FutureExt;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Uri, header};
 
 use super::outgoing::Outgoing;
 use super::session::UpstreamSession;
-use super::target::{LAST_EVENT_ID, UpstreamTarget};
+use super::target::UpstreamTarget;
 use super::tool_headers::ToolHeaders;
-use crate::gateway::direct::response::Sending;
-use crate::gateway::route_state::Target;
-use crate::transport::http::body::RequestBody;
+use crate::transport::http::client::Sending;
+use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::header_mirror;
+use crate::transport::mcp_http::header_names::LAST_EVENT_ID;
+use crate::transport::mcp_http::target::Target;
 
 /// The `Accept` of a POST, as clients of Streamable HTTP must send it.
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
@@ -22,7 +21,7 @@ const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 fn send(target: &Target, request: Request<RequestBody>) -> Sending {
-    let client = Arc::clone(&target.client);
+    let client = target.client.clone();
     async move { client.send(request).await }.boxed()
 }
 

@@ -8,10 +8,10 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use crate::gateway::direct::response::on_one_line;
 use crate::protocol::sse::{Event, Events, Frame, Piece};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::on_one_line;
 
 /// The longest message, in bytes, that is held whole; a longer message is forwarded in pieces.
 /// Every open exchange may hold this much.

@@ -5,13 +5,13 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
 use super::outgoing::{Outgoing, RequestKind};
-use crate::gateway::route_state::SESSION_ID;
 use crate::progress::{Payload, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp;
 use crate::relay::legs::Headers;
-use crate::transport::mcp_http::header_mirror::REVISION;
+use crate::transport::mcp_http::header_names::REVISION;
+use crate::transport::mcp_http::header_names::SESSION_ID;
 
 /// The state of a session.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,7 @@ pub mod headers;
 pub(crate) mod in_flight;
 pub(crate) mod inflate;
 pub mod refusal;
+pub(crate) mod request_body;
 pub(crate) mod shutdown;
 pub mod via;
 pub mod write_state;

@@ -3,10 +3,9 @@
 use http::{HeaderName, HeaderValue};
 use toml::Spanned;
 
-use crate::config::routes::HeaderRules;
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::env::EnvValues;
-use crate::config::routes::file;
+use crate::config::routes::{HeaderRules, file};
 use crate::config::settings::nearest;
 
 /// Headers that speak of one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message:

@@ -10,9 +10,8 @@ use url::Url;
 use super::{listeners, pem};
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::env::EnvValues;
-use crate::config::routes::file;
 use crate::config::routes::values::{Endpoint, Reference, Text};
-use crate::config::routes::{HttpUpstream, Lifecycle, ServerInfo, StdioUpstream, Upstream};
+use crate::config::routes::{HttpUpstream, Lifecycle, ServerInfo, StdioUpstream, Upstream, file};
 
 /// The variables of a command, by name.
 type Variables = BTreeMap<Spanned<String>, String>;

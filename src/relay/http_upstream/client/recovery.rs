@@ -7,10 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::UpstreamClient;
-use crate::gateway::direct::http_sse::same_origin;
-use crate::gateway::direct::response::on_one_line;
-use crate::gateway::dispatch::in_full;
-use crate::gateway::route_state::SESSION_ID;
+use crate::observe::error_chain::error_chain;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
@@ -24,6 +21,9 @@ use crate::relay::http_upstream::requests;
 use crate::relay::http_upstream::session::Phase;
 use crate::relay::http_upstream::tool_refresh::ToolRefresh;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::mcp_http::content::on_one_line;
+use crate::transport::mcp_http::header_names::SESSION_ID;
+use crate::transport::mcp_http::sse_endpoint::same_origin;
 
 /// Responses to POSTs.
 impl UpstreamClient {
@@ -57,7 +57,7 @@ impl UpstreamClient {
 
     /// Answers the requests of a POST that has no response.
     pub(super) fn mark_unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
-        let why = in_full(error);
+        let why = error_chain(error);
         tracing::warn!(error = why, "the server could not be asked");
         if let (Some(counts), Some(kind)) = (&self.target.counts, error.kind()) {
             counts.upstream_error(kind);
@@ -107,7 +107,7 @@ impl UpstreamClient {
     fn break_off(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
         self.drop_exchange(stream);
         let why = match error {
-            Some(error) => in_full(error),
+            Some(error) => error_chain(error),
             None => "the server ended its response without an answer".to_owned(),
         };
         if self.pending.has(stream) {
