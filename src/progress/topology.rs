@@ -1,4 +1,4 @@
-//! What one filter of a session is responsible for.
+//! The responsibility of one filter within a session.
 
 /// What a filter is responsible for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

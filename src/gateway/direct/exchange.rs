@@ -1,5 +1,5 @@
-//! One POST and what is said in answer to it. Its filter is its own: nobody waits for it, and it
-//! waits for nobody.
+//! One POST and its response, with a filter of its own: no other request waits for this filter, and
+//! the filter waits for no other.
 
 use crate::gateway::direct::control::Tell;
 use crate::transport::mcp_http::event_message::{message_in, text_of};

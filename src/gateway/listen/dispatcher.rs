@@ -1,4 +1,4 @@
-//! What happens to each request before it is handled, and to its answer after.
+//! The dispatcher handles each request before its handler, and each response after it.
 
 use std::error::Error;
 use std::panic::AssertUnwindSafe;

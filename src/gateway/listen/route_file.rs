@@ -1,7 +1,7 @@
-//! Whether files have become others: what their paths lead to is looked at now and then.
+//! Detection of changed files: the target of each path is examined at intervals.
 //!
-//! A look sees all ways in which files change: written in place, replaced by a rename, or reached over a
-//! symbolic link that points elsewhere, as those of a ConfigMap or a Secret of Kubernetes are.
+//! An examination detects all ways in which files change: written in place, replaced by a rename,
+//! or reached over a symbolic link with a new target, as in a ConfigMap or a Secret of Kubernetes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

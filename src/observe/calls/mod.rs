@@ -1,5 +1,5 @@
-//! The calls of `milepost serve` as they happen, for those who look on: what is open, what has ended of
-//! late, and what was said and decided of each.
+//! The calls of `milepost serve` for observers: open calls, recently ended calls, and the messages
+//! and verdicts of each.
 //!
 //! ```text
 //! filter ─> Conversation ─> Entry (a mutex of its own) <─┐
@@ -7,8 +7,8 @@
 //!                └────────> Table ───────────────────────┴─ Looking ─> page
 //!                └────────> Taps ─> queue of each ─> tap
 //! ```
-//! No lock is shared by calls on the way of a message, but while somebody taps. Nobody who looks on
-//! delays anything.
+//! Calls share no lock on the way of a message, except while an observer reads `/tap`. Observers
+//! delay nothing.
 
 mod conversation;
 mod entry;

@@ -1,4 +1,4 @@
-//! What has been learned about how an upstream names requests.
+//! The correlator: facts learned about how an upstream names requests.
 
 use crate::progress::policy::TokenIs;
 

@@ -1,8 +1,9 @@
-//! One server for different clients: each request has an id and a token of our own towards it, and
-//! everything that is said of the request has its client's again (rule B-06).
+//! The mapping of ids where different clients share one server: towards the server each request has
+//! an id and a token of the proxy's, and every message about the request gets the client's own back
+//! (rule B-06).
 //!
-//! Only those texts are replaced; every other byte is as it came. What cannot be mapped never reaches
-//! the server, where it could mean another client's request.
+//! Only these texts are replaced; every other byte is unchanged. A message that cannot be mapped
+//! never reaches the server, where its id could mean another client's request.
 
 use std::time::Instant;
 

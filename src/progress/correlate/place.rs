@@ -1,10 +1,10 @@
-//! Where a message of the server goes: what the stream or the wire it came on tells of its client's
-//! stream, and what the message itself does (rules B-06, B-08).
+//! The stream for a server message: found from the stream that the message arrived on, and from the
+//! message itself (rules B-06, B-08).
 //!
-//! A wire that many streams share says nothing of the request a message belongs to. Answers and
-//! progress name theirs; of the rest a subscription's notifications do. What names nobody can only
-//! belong to the one request that is active, or to nobody in particular: that is the session stream's.
-//! Where different clients share a server nothing is for everybody, so there it is withheld.
+//! A connection that many streams share does not name the request of a message. Answers, progress,
+//! and the notifications of subscriptions name their request. A message without a name belongs to
+//! the only active request, or to no request: then it goes to the session's stream. Where different
+//! clients share a server, such a message is withheld.
 
 use std::time::Duration;
 

@@ -1,9 +1,11 @@
-//! A session whose requests each have a filter of their own, and one filter for what they share.
+//! A session whose requests each have a filter of their own, and one more filter for their shared
+//! state.
 //!
-//! Over Streamable HTTP a request has its own stream, and nearly all that is said of it is said there.
-//! So each request has a filter that nobody else waits for. The session's filter knows every open
-//! request too, as a *shadow*: it says nothing for it, but knows whom a message is about that comes on
-//! another stream. When a request's stream closes before its answer, the shadow takes its place.
+//! Over Streamable HTTP a request has its own stream, and nearly all messages about the request
+//! arrive there. So each request has a filter that no other request waits for. The session's filter
+//! also knows every open request, as a *shadow*: it writes nothing for the request, but finds the
+//! request of a message on another stream. When a request's stream closes before its answer, the
+//! shadow takes its place.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What clients say: which calls open, and which are given up.
+//! Client messages: which calls open, and which are cancelled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

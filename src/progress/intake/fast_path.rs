@@ -1,8 +1,8 @@
-//! Progress as the specification has it, on the stream of its own request: the usual case, and told
-//! apart from every other at a glance.
+//! The fast path: compliant progress on the stream of its own request, the most frequent case,
+//! recognised at once.
 //!
-//! What is not certain here is left to the long way, which says the same of it (a property test holds
-//! the two together). Nothing is built: the server's bytes go on as they are.
+//! Uncertain messages take the ordinary path, with the same result (a property test compares both
+//! paths). Nothing is built: the server's bytes are forwarded.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What the server says: each message judged and put where it belongs.
+//! Server messages: each is handled and assigned to its stream.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What a route wants: every rule that changes, delays or withholds, with its default.
+//! The policy of a route: every rule that changes, delays or withholds messages, with its default.
 
 pub mod ask;
 pub mod masks;

@@ -1,5 +1,5 @@
-//! Who belongs to which server, read from the process table, and the adoption of orphans.
-//! All spawning and reaping happens here, under one lock.
+//! The process tree of each server, read from the process table, and the adoption of orphans. All
+//! spawning and reaping happens here, under one lock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
