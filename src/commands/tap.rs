@@ -10,10 +10,10 @@ use tokio::io::{AsyncWriteExt, Stdout, stdout};
 use tokio::signal::ctrl_c;
 
 use crate::commands::args::{Tap, WrapError};
-use crate::gateway::route_state::SiteError;
 use crate::progress::clients::is_unprintable;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::raw_client::{Reply, Visitor};
+use crate::transport::mcp_http::target::TargetError;
 
 /// The longest line, in bytes, that `tap` reads: longer than every line of the proxy.
 const LINE_MAX: usize = 64 << 10;
@@ -29,7 +29,7 @@ pub enum TapError {
     Arguments(#[from] WrapError),
     /// Its certificates cannot be used, or its address is none.
     #[error(transparent)]
-    Address(#[from] SiteError),
+    Address(#[from] TargetError),
     /// Nobody is there.
     #[error(
         "{0} cannot be asked; is `milepost serve` running, with an [admin] table in its route file?"

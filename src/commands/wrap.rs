@@ -9,18 +9,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::config::routes::Route;
-use crate::gateway::route_state::SiteError;
 use crate::observe::events::EventEmitter;
 use crate::observe::log::Connection;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
 use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
 use crate::relay::child_session::{Host, OPEN_CALLS_GRACE, Signals};
-use crate::relay::http_upstream::{Bearer, Towards, Way};
-use crate::relay::remote_session;
-use crate::relay::{Aside, Pipe, Relay};
+use crate::relay::http_upstream::{Bearer, HttpUpstream, UpstreamTarget};
+use crate::relay::{DiagnosticsSink, Pipe, Relay, remote_session};
 use crate::transport::child::{self, Program};
 use crate::transport::http::via::Via;
+use crate::transport::mcp_http::target::TargetError;
 use crate::transport::stdio;
 
 /// How long a client's first request is waited for to tell it that the server does not start.
@@ -34,8 +33,8 @@ pub async fn run(
 ) -> Result<u8, child::SpawnError> {
     child::adopt_orphans();
     let client = Pipe::new(stdio::input(), stdio::output());
-    let relay = |server, aside| {
-        let mut relay = Relay::with_wire(policy, client, server, aside);
+    let relay = |server, diagnostics| {
+        let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
         relay.observed_by(emitter);
         relay
     };
@@ -53,7 +52,7 @@ pub async fn run(
 pub enum RemoteError {
     /// Its address or its certificates cannot be used.
     #[error(transparent)]
-    Site(#[from] SiteError),
+    Site(#[from] TargetError),
     /// The system has no random bytes.
     #[error("the system has no random bytes")]
     Random(#[from] getrandom::Error),
@@ -71,12 +70,13 @@ pub async fn run_remote(
     bearer_file: Option<PathBuf>,
     emitter: Option<EventEmitter>,
 ) -> Result<u8, RemoteError> {
-    let way = Way::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
-    let server = Towards::new(way);
-    let reach = server.reach();
+    let upstream =
+        UpstreamTarget::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
+    let server = HttpUpstream::new(upstream);
+    let reach = server.reachability();
     let client = Pipe::new(stdio::input(), stdio::output());
-    let aside = Aside::new(stdio::error(), None);
-    let mut relay = Relay::with_wire(policy, client, server, aside);
+    let diagnostics = DiagnosticsSink::new(stdio::error(), None);
+    let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
     relay.observed_by(emitter);
     let mut signals = Signals::listen().ok();
     remote_session::run(relay, OPEN_CALLS_GRACE, Connection::default(), async {

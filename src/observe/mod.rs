@@ -1,6 +1,7 @@
 //! Logs, counters, traces, recordings and the table of calls.
 pub mod calls;
 pub mod durations;
+pub mod error_chain;
 pub mod events;
 pub mod log;
 pub mod metrics;

@@ -7,10 +7,9 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::progress::policy::masks::{MASK, Masks};
-use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::secret;
+use crate::protocol::{json, secret};
 
 /// Secrets with a mask of their own, and ids that are known to be no secrets. Further secrets share
 /// one mask; a conversation has a handful.

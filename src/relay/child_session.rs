@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::observe::log::Connection;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::relay::discover_probe::{Era, Probing};
-use crate::relay::{Aside, Clients, Pipe, Relay, Spilling, Step};
+use crate::relay::{Clients, DiagnosticsSink, Pipe, Relay, SpoolLarge, Step};
 use crate::transport::child::{
     self, Child, EXIT_GRACE, Exit, Pipes, Program, SpawnError, Stderr, TERM_GRACE,
 };
@@ -70,7 +70,7 @@ enum Stop {
 }
 
 /// The leg towards a child process.
-pub type Leg = Probing<Spilling<Pipe>>;
+pub type Leg = Probing<SpoolLarge<Pipe>>;
 
 /// How the large messages of a server are treated that several streams share: bytes of the longest that
 /// is held in memory, and of the longest that goes to a file.
@@ -108,11 +108,11 @@ impl<C: Clients> Host<C> {
         era: Arc<Era>,
         noise: Writer,
         log: Connection,
-        relay: impl FnOnce(Leg, Aside) -> Relay<C, Leg>,
+        relay: impl FnOnce(Leg, DiagnosticsSink) -> Relay<C, Leg>,
     ) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(&program, Stderr::Piped)?;
         let (server, errors) = legs(pipes, shared, &log);
-        let relay = relay(Probing::new(server, era), Aside::new(noise, errors));
+        let relay = relay(Probing::new(server, era), DiagnosticsSink::new(noise, errors));
         Ok(Self {
             relay,
             child,
@@ -276,7 +276,7 @@ fn legs(
     pipes: Pipes,
     shared: Option<Shared>,
     log: &Connection,
-) -> (Spilling<Pipe>, Option<Reader>) {
+) -> (SpoolLarge<Pipe>, Option<Reader>) {
     let errors = pipes.stderr.map(|errors| Box::new(errors) as Reader);
     let (mut from, mut to): (Reader, Writer) = (Box::new(pipes.stdout), Box::new(pipes.stdin));
     if let Some(counts) = log.counts() {
@@ -286,10 +286,10 @@ fn legs(
     (leg(from, to, shared), errors)
 }
 
-fn leg(from: Reader, to: Writer, shared: Option<Shared>) -> Spilling<Pipe> {
+fn leg(from: Reader, to: Writer, shared: Option<Shared>) -> SpoolLarge<Pipe> {
     let limit = shared.map_or(INSPECT_MAX, |shared| shared.max_frame);
     let pipe = Pipe::holding(from, to, limit);
-    Spilling::new(pipe, shared.map(|shared| shared.max_spill))
+    SpoolLarge::new(pipe, shared.map(|shared| shared.max_spill))
 }
 
 /// The leg towards something that is no child of ours and speaks like one.

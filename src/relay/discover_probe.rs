@@ -17,10 +17,9 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::progress::{Origin, Payload, StreamId};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
-use crate::protocol::mcp;
-use crate::relay::{FromServer, Headers, Server, as_the_leg_inside};
+use crate::protocol::{json, mcp};
+use crate::relay::legs::{FromServer, Headers, Server, delegate_to_server};
 
 /// How long an answer is waited for, from the question or from the server's first byte if that comes
 /// later: a server that is installed at its first start says nothing for long. Servers that know the
@@ -28,9 +27,9 @@ use crate::relay::{FromServer, Headers, Server, as_the_leg_inside};
 /// and an answer that crosses their next request is an error to the Rust SDK.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Client messages after `server/discover` that are sent again to a server that was started anew. A
-/// client with more messages has not waited for the answer.
-const SAID_MAX: usize = 16;
+/// Messages that a client may say behind the question and that are said again to a server that was
+/// started afresh. A client that says more has not waited for the answer.
+const RESENT_MAX: usize = 16;
 
 /// What is known of the era of a server: whether it answers `server/discover`.
 #[derive(Debug, Default)]
@@ -54,7 +53,7 @@ impl Era {
         self.0.fetch_max(era, Ordering::Relaxed);
     }
 
-    /// Takes note of an answer. An error may be about what a client has asked, and not how old a server is.
+    /// Takes note of an answer. An error may be about the request of a client, and not how old a server is.
     fn learn(&self, answer: &Message) {
         if answer.result().is_some() {
             self.set(NEW);
@@ -66,10 +65,10 @@ impl Era {
 
 #[derive(Debug)]
 enum State {
-    /// The client has asked nothing yet.
+    /// The client has sent nothing yet.
     Fresh,
-    /// It has asked, and the server has answered nothing since.
-    Asked(Box<Asked>),
+    /// The client has sent `server/discover`, and the server has answered nothing since.
+    Probing(Box<DiscoverProbe>),
     /// The server has answered something else. An answer to the question goes no further.
     Late(Key),
     /// The client is to be told that there is no answer, behind the next answer.
@@ -79,12 +78,12 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct DiscoverProbe {
     /// The question's id as the server knows it.
     key: Key,
     id: Bytes,
     /// What the client has said since.
-    said: VecDeque<(Message, Payload)>,
+    sent_since: VecDeque<(Message, Payload)>,
     deadline: Pin<Box<Sleep>>,
     /// The server has said something.
     heard: bool,
@@ -92,10 +91,10 @@ struct Asked {
     refused: bool,
 }
 
-impl Asked {
+impl DiscoverProbe {
     /// Whether the client waits no longer: it takes no answer before the one to its `initialize`.
     fn is_left(&self) -> bool {
-        self.said.iter().any(|(message, _)| is_initialize(message))
+        self.sent_since.iter().any(|(message, _)| is_initialize(message))
     }
 }
 
@@ -121,11 +120,11 @@ impl<S: Server> Probing<S> {
     /// Whether the server has ended over the question. The client is told that there is no such method,
     /// and a fresh server is to take the place of this one.
     pub fn has_failed(&mut self) -> bool {
-        if let State::Asked(asked) = &mut self.state {
+        if let State::Probing(probe) = &mut self.state {
             tracing::info!("the server ended over server/discover; starting it afresh");
             self.era.set(OLD);
-            let (left, refusal) = (asked.is_left(), (!asked.refused).then(|| unknown(&asked.id)));
-            self.again = Some(std::mem::take(&mut asked.said));
+            let (left, refusal) = (probe.is_left(), (!probe.refused).then(|| unknown(&probe.id)));
+            self.again = Some(std::mem::take(&mut probe.sent_since));
             self.state = State::Agreed;
             match refusal {
                 Some(refusal) if left => self.state = State::Owed(refusal),
@@ -140,40 +139,40 @@ impl<S: Server> Probing<S> {
     pub fn replace(&mut self, server: S) {
         self.server = server;
         for (message, payload) in self.again.take().unwrap_or_default() {
-            self.server.say(&message, payload, &None);
+            self.server.send(&message, payload, &None);
         }
     }
 
-    /// What is said now cannot be said again: a server that ends from here on stays ended.
+    /// Ends the probe. Messages sent from now on are not sent again, so a server that ends stays ended.
     fn settle(&mut self) {
         self.state = match std::mem::replace(&mut self.state, State::Agreed) {
-            State::Asked(asked) if asked.refused => State::Late(asked.key),
-            State::Fresh | State::Asked(_) => State::Agreed,
+            State::Probing(probe) if probe.refused => State::Late(probe.key),
+            State::Fresh | State::Probing(_) => State::Agreed,
             state => state,
         };
     }
 
     /// Answers in the server's place when it is time to.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> bool {
-        let State::Asked(asked) = &mut self.state else { return false };
-        if asked.refused || asked.is_left() {
+        let State::Probing(probe) = &mut self.state else { return false };
+        if probe.refused || probe.is_left() {
             return false;
         }
-        if self.awake && !std::mem::replace(&mut asked.heard, true) {
-            asked.deadline.as_mut().reset(Instant::now() + PATIENCE);
+        if self.awake && !std::mem::replace(&mut probe.heard, true) {
+            probe.deadline.as_mut().reset(Instant::now() + PATIENCE);
         }
-        if asked.deadline.as_mut().poll(cx).is_pending() {
+        if probe.deadline.as_mut().poll(cx).is_pending() {
             return false;
         }
         tracing::info!("the server does not answer server/discover; going on without");
         self.era.set(OLD);
-        asked.refused = true;
-        self.own = Some(unknown(&asked.id));
+        probe.refused = true;
+        self.own = Some(unknown(&probe.id));
         true
     }
 
     /// Looks at what the server says; `None` if that goes no further.
-    fn judge(&mut self, said: FromServer) -> Option<FromServer> {
+    fn intercept(&mut self, said: FromServer) -> Option<FromServer> {
         self.awake = true;
         let FromServer::Message(origin, message) = said else { return Some(said) };
         if message.kind() != Kind::Response {
@@ -186,7 +185,9 @@ impl<S: Server> Probing<S> {
             result.is_some_and(|result| json::member(&result, "protocolVersion").is_some())
         };
         let (passes, next) = match std::mem::replace(&mut self.state, State::Agreed) {
-            State::Asked(asked) if asked.refused && id.as_ref() == Some(&asked.key) && agrees() => {
+            State::Probing(probe)
+                if probe.refused && id.as_ref() == Some(&probe.key) && agrees() =>
+            {
                 self.era.set(OLD);
                 (true, State::Agreed)
             }
@@ -194,17 +195,17 @@ impl<S: Server> Probing<S> {
                 self.era.set(OLD);
                 (true, State::Agreed)
             }
-            State::Asked(asked) if id.as_ref() == Some(&asked.key) => {
+            State::Probing(probe) if id.as_ref() == Some(&probe.key) => {
                 self.era.learn(&message);
-                (!asked.refused, State::Agreed)
+                (!probe.refused, State::Agreed)
             }
-            State::Asked(asked) if asked.refused || asked.is_left() => {
+            State::Probing(probe) if probe.refused || probe.is_left() => {
                 // It is alive, and has answered something else first.
-                if !asked.refused {
+                if !probe.refused {
                     self.era.set(OLD);
-                    self.own = Some(unknown(&asked.id));
+                    self.own = Some(unknown(&probe.id));
                 }
-                (true, State::Late(asked.key))
+                (true, State::Late(probe.key))
             }
             State::Late(key) if id.as_ref() == Some(&key) => {
                 self.era.learn(&message);
@@ -232,14 +233,14 @@ pub fn unknown(id: &[u8]) -> Message {
 }
 
 impl<S: Server> Server for Probing<S> {
-    fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
         loop {
             if let Some(own) = self.own.take() {
                 return Poll::Ready(FromServer::Message(Origin::Shared, own));
             }
-            match self.server.poll_said(cx) {
+            match self.server.poll_receive(cx) {
                 Poll::Ready(said) => {
-                    if let Some(said) = self.judge(said) {
+                    if let Some(said) = self.intercept(said) {
                         return Poll::Ready(said);
                     }
                 }
@@ -249,54 +250,54 @@ impl<S: Server> Server for Probing<S> {
         }
     }
 
-    fn said(&mut self) -> Option<FromServer> {
+    fn try_receive(&mut self) -> Option<FromServer> {
         if let Some(own) = self.own.take() {
             return Some(FromServer::Message(Origin::Shared, own));
         }
-        while let Some(said) = self.server.said() {
-            if let Some(said) = self.judge(said) {
+        while let Some(said) = self.server.try_receive() {
+            if let Some(said) = self.intercept(said) {
                 return Some(said);
             }
         }
         None
     }
 
-    fn say(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
+    fn send(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
         match &mut self.state {
             State::Fresh if message.kind() == Kind::Request => {
                 let text = Message::parse(payload.to_bytes());
                 let asks = text.method().as_deref() == Some(mcp::DISCOVER) && !self.era.is_new();
                 let (Some(key), Some(id), true) = (text.id_key(), text.id(), asks) else {
                     self.state = State::Agreed;
-                    return self.server.say(message, payload, headers);
+                    return self.server.send(message, payload, headers);
                 };
                 if self.era.is_old() {
                     self.own = Some(unknown(&id));
                     return None;
                 }
                 let deadline = Box::pin(sleep_until(Instant::now() + PATIENCE));
-                let (said, heard, refused) = (VecDeque::new(), self.awake, false);
-                let asked = Asked { key, id, said, deadline, heard, refused };
-                self.state = State::Asked(Box::new(asked));
+                let (sent_since, heard, refused) = (VecDeque::new(), self.awake, false);
+                let probe = DiscoverProbe { key, id, sent_since, deadline, heard, refused };
+                self.state = State::Probing(Box::new(probe));
             }
-            State::Asked(asked) if asked.said.len() < SAID_MAX => {
-                asked.said.push_back((message.clone(), payload.clone()));
+            State::Probing(probe) if probe.sent_since.len() < RESENT_MAX => {
+                probe.sent_since.push_back((message.clone(), payload.clone()));
             }
-            State::Asked(_) => self.settle(),
+            State::Probing(_) => self.settle(),
             _ => {}
         }
-        self.server.say(message, payload, headers)
+        self.server.send(message, payload, headers)
     }
 
-    fn say_start(&mut self, piece: Bytes, headers: &Headers) {
+    fn send_start(&mut self, piece: Bytes, headers: &Headers) {
         self.settle();
-        self.server.say_start(piece, headers);
+        self.server.send_start(piece, headers);
     }
 
-    as_the_leg_inside!();
+    delegate_to_server!();
 
-    fn pass_bytes(&mut self) -> bool {
-        let passes = self.server.pass_bytes();
+    fn enter_raw_mode(&mut self) -> bool {
+        let passes = self.server.enter_raw_mode();
         if passes {
             // Who only looks on answers nothing.
             self.state = State::Agreed;
@@ -304,7 +305,7 @@ impl<S: Server> Server for Probing<S> {
         passes
     }
 
-    fn heard_aside(&mut self) {
+    fn stderr_activity(&mut self) {
         self.awake = true;
     }
 }

@@ -1,21 +1,22 @@
-//! What comes in from either side of a relay, and goes to its filter and to the other side.
+//! Messages from either side of a relay, on the way to the filter and to the other side.
 
+use crate::transport::clock::now;
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS, trace_of};
-use super::{Relay, Step, now};
+use super::{Relay, Step};
 use crate::progress::{Disposition, Filter, Fragment, Origin, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
-use crate::relay::spool::Apart;
+use crate::relay::spooled_response::SpooledResponse;
 
 impl<C: Clients, S: Server> Relay<C, S> {
     /// Takes what clients say, all that has come.
-    pub(super) fn heard(&mut self, heard: FromClient) -> Step {
-        let mut next = Some(heard);
-        while let Some(heard) = next {
-            match heard {
+    pub(crate) fn receive_from_clients(&mut self, received: FromClient) -> Step {
+        let mut next = Some(received);
+        while let Some(received) = next {
+            match received {
                 FromClient::Done => {
                     self.stop_reading_clients();
                     let left = || "left".to_owned();
@@ -24,11 +25,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 }
                 FromClient::Gone => return self.clients_gone(),
                 FromClient::Settings(policy) => self.take(&policy),
-                FromClient::Raw(bytes) => self.server.pass(bytes),
+                FromClient::Raw(bytes) => self.server.send_raw(bytes),
                 FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
-                    self.apart.retain(|pieces| pieces.stream != stream);
+                    self.spooled.retain(|reader| reader.stream != stream);
                     self.filter.close_stream(now(), stream, cancels);
                 }
                 FromClient::Message(stream, message, headers) => {
@@ -40,23 +41,23 @@ impl<C: Clients, S: Server> Relay<C, S> {
                     }
                     let mut scan = Scan::default();
                     scan.feed(&piece);
-                    self.passing = Some((stream, scan));
-                    self.server.say_start(piece, &headers);
+                    self.large_message = Some((stream, scan));
+                    self.server.send_start(piece, &headers);
                 }
                 FromClient::Piece(piece) => {
-                    if let Some((_, scan)) = &mut self.passing {
+                    if let Some((_, scan)) = &mut self.large_message {
                         scan.feed(&piece);
                     }
-                    self.server.say_piece(piece);
+                    self.server.send_piece(piece);
                 }
                 FromClient::End => {
-                    self.server.say_end();
-                    if let Some((stream, scan)) = self.passing.take() {
+                    self.server.send_end();
+                    if let Some((stream, scan)) = self.large_message.take() {
                         self.filter.client_passed(now(), stream, &scan);
                     }
                 }
             }
-            next = self.clients.heard();
+            next = self.clients.try_receive();
         }
         Step::Moved
     }
@@ -64,8 +65,8 @@ impl<C: Clients, S: Server> Relay<C, S> {
     fn client_message(&mut self, stream: StreamId, message: &Message, headers: &Headers) {
         if matches!(message.kind(), Kind::Request | Kind::Batch) {
             // What the server has written before is not about this.
-            self.aside.catch_up();
-            self.overhear();
+            self.diagnostics.catch_up();
+            self.read_stderr_lines();
         }
         if let Some(headers) = headers {
             self.filter.try_with(|filter| filter.traced(stream, trace_of(headers)));
@@ -74,25 +75,25 @@ impl<C: Clients, S: Server> Relay<C, S> {
         if payload.is_empty() {
             return;
         }
-        if let Some(upstream) = self.server.say(message, payload, headers) {
+        if let Some(upstream) = self.server.send(message, payload, headers) {
             let on = || format!("on {}", upstream.0.saturating_sub(UPSTREAM_STREAMS) + 1);
             self.filter.happens(None, on, |filter| filter.pair(stream, message, upstream));
         }
     }
 
     /// Takes what the server says, all that has come.
-    pub(super) fn said(&mut self, said: FromServer) -> Step {
+    pub(crate) fn receive_from_server(&mut self, received: FromServer) -> Step {
         let now = now();
-        let mut next = Some(said);
-        while let Some(said) = next {
-            let fate = match said {
+        let mut next = Some(received);
+        while let Some(received) = next {
+            let fate = match received {
                 FromServer::Done => {
                     self.reads_server = false;
                     return Step::ServerDone;
                 }
                 FromServer::Deaf => return self.server_written(false),
                 FromServer::Raw(bytes) => {
-                    self.clients.pass(bytes);
+                    self.clients.send_raw(bytes);
                     Disposition::Consumed
                 }
                 FromServer::Noise(text) => Disposition::NotAMessage(text),
@@ -107,20 +108,20 @@ impl<C: Clients, S: Server> Relay<C, S> {
                     let text = 0..piece.len();
                     self.filter.server_piece(now, origin, piece, text)
                 }
-                FromServer::End(origin, whole) => self.passed(now, origin, whole),
-                FromServer::Apart(apart) => self.answered_apart(now, *apart),
+                FromServer::End(origin, whole) => self.finish_large(now, origin, whole),
+                FromServer::Spooled(response) => self.deliver_spooled(now, *response),
             };
             if let Disposition::NotAMessage(text) = fate
-                && !self.passes
+                && !self.raw_mode
             {
-                self.aside.put(text);
+                self.diagnostics.put(text);
             }
-            next = self.server.said();
+            next = self.server.try_receive();
         }
         Step::Moved
     }
 
-    fn passed(&mut self, now: Instant, origin: Origin, whole: bool) -> Disposition {
+    fn finish_large(&mut self, now: Instant, origin: Origin, whole: bool) -> Disposition {
         if whole {
             self.filter.server_passed(now, origin);
         } else {
@@ -130,28 +131,28 @@ impl<C: Clients, S: Server> Relay<C, S> {
         Disposition::Consumed
     }
 
-    fn answered_apart(&mut self, now: Instant, apart: Apart) -> Disposition {
-        let answered = apart.id().and_then(|id| {
+    fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
+        let answered = response.id().and_then(|id| {
             let command = || format!("apart {}", String::from_utf8_lossy(&id.to_json()));
             let question = |filter: &mut Filter| filter.answered_apart(now, &id);
             self.filter.happens(Some(now), command, question).flatten()
         });
         if let Some((stream, id)) = answered {
             // What waits of its progress goes first.
-            self.apart.push(apart.into_pieces(stream, id));
+            self.spooled.push(response.into_reader_for(stream, id));
         }
         Disposition::Consumed
     }
 
-    pub(super) fn piece_apart(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
+    pub(crate) fn send_spooled_piece(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
         let part = if piece.is_some() { Fragment::Piece } else { Fragment::End };
         if piece.is_none()
-            && let Some(over) = self.apart.iter().position(|pieces| pieces.stream == stream)
+            && let Some(over) = self.spooled.iter().position(|reader| reader.stream == stream)
         {
-            self.apart.remove(over);
+            self.spooled.remove(over);
         }
         let payload = piece.unwrap_or_default().into();
-        self.clients.give(stream, Transmit { payload, part });
+        self.clients.send(stream, Transmit { payload, part });
         Step::Moved
     }
 }

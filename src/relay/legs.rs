@@ -1,8 +1,9 @@
-//! What a relay stands between: clients on one side, a server on the other, each behind a leg that
-//! knows its transport. A leg reads and frames what its side says, and writes what its side is told.
+//! The legs of a relay: clients on one side, a server on the other, each behind a leg that knows
+//! the transport. A leg reads and frames the messages of its side, and writes the messages to its
+//! side.
 //!
-//! The text of a message has no line ends inside: a leg whose framing allows them puts spaces in their
-//! place (rule B-07).
+//! The text of a message has no line ends: a leg whose framing allows line ends replaces them by
+//! spaces (rule B-07).
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::progress::{Origin, Pacing, Payload, Policy, StreamId, StreamKind, Transmit};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::trace_context::TraceContext;
-use crate::relay::spool::Apart;
+use crate::relay::spooled_response::SpooledResponse;
 
 /// The headers of the HTTP request that a message came in, if it came in one.
 pub type Headers = Option<Arc<HeaderMap>>;
@@ -38,6 +39,9 @@ pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
 /// The first number of the upstream streams that a [`Server`] names: client streams are numbered
 /// below it, so that the two are never taken for each other.
 pub const UPSTREAM_STREAMS: u64 = 1 << 63;
+
+/// The only client stream of a connection that has one, such as stdio.
+pub const SOLE_STREAM: StreamId = StreamId(0);
 
 /// What clients say or do.
 #[derive(Debug)]
@@ -76,7 +80,7 @@ pub enum FromServer {
     /// It is over; `false`: it was broken off.
     End(Origin, bool),
     /// A whole answer that is too large to be held.
-    Apart(Box<Apart>),
+    Spooled(Box<SpooledResponse>),
     /// Text that is no message.
     Noise(Bytes),
     /// Bytes as they came, where both legs pass them on unread.
@@ -92,25 +96,25 @@ pub enum FromServer {
 /// All that is polled may be polled again after `Pending`: nothing is lost between.
 pub trait Clients: Send {
     /// What clients say next.
-    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<FromClient>;
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient>;
 
     /// What they have said already: known without waiting.
-    fn heard(&mut self) -> Option<FromClient> {
+    fn try_receive(&mut self) -> Option<FromClient> {
         None
     }
 
     /// Puts the streams that have taken all they were given at the end of `streams`: what they are
     /// told next is decided now.
-    fn takers(&mut self, streams: &mut Vec<StreamId>);
+    fn ready_streams(&mut self, streams: &mut Vec<StreamId>);
 
     /// Whether a stream has been given enough for one write.
     fn is_full(&self, stream: StreamId) -> bool;
 
     /// Gives something to a stream.
-    fn give(&mut self, stream: StreamId, transmit: Transmit);
+    fn send(&mut self, stream: StreamId, transmit: Transmit);
 
     /// Bytes as they came from the server; a leg that was not told to pass bytes gets none.
-    fn pass(&mut self, bytes: Bytes);
+    fn send_raw(&mut self, bytes: Bytes);
 
     /// The requests of a stream that is one HTTP exchange have all been answered, or given up, and the
     /// stream has been given everything: it ends.
@@ -118,7 +122,7 @@ pub trait Clients: Send {
 
     /// Writes what was given. Ready with a stream that has taken all of it, or that takes nothing
     /// any more (`false`).
-    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)>;
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)>;
 
     /// Whether something that was given is not written yet.
     fn is_writing(&self) -> bool;
@@ -134,7 +138,7 @@ pub trait Clients: Send {
     }
 
     /// Bytes are to be passed on as they come, if this leg can; whether it can.
-    fn pass_bytes(&mut self) -> bool {
+    fn enter_raw_mode(&mut self) -> bool {
         false
     }
 
@@ -154,22 +158,22 @@ pub trait Clients: Send {
 }
 
 /// What a leg around another one, its field `server`, does as that one does.
-macro_rules! as_the_leg_inside {
+macro_rules! delegate_to_server {
     () => {
-        fn say_piece(&mut self, piece: Bytes) {
-            self.server.say_piece(piece);
+        fn send_piece(&mut self, piece: Bytes) {
+            self.server.send_piece(piece);
         }
 
-        fn say_end(&mut self) {
-            self.server.say_end();
+        fn send_end(&mut self) {
+            self.server.send_end();
         }
 
-        fn pass(&mut self, bytes: Bytes) {
-            self.server.pass(bytes);
+        fn send_raw(&mut self, bytes: Bytes) {
+            self.server.send_raw(bytes);
         }
 
-        fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-            self.server.poll_written(cx)
+        fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+            self.server.poll_flush(cx)
         }
 
         fn is_writing(&self) -> bool {
@@ -190,40 +194,40 @@ macro_rules! as_the_leg_inside {
     };
 }
 
-pub(crate) use as_the_leg_inside;
+pub(crate) use delegate_to_server;
 
 /// The leg towards the server.
 ///
 /// All that is polled may be polled again after `Pending`: nothing is lost between.
 pub trait Server: Send {
     /// What the server says next.
-    fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<FromServer>;
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer>;
 
     /// What it has said already: known without waiting.
-    fn said(&mut self) -> Option<FromServer> {
+    fn try_receive(&mut self) -> Option<FromServer> {
         None
     }
 
     /// Tells the server something: `message` as the client said it, `payload` as the server is to
     /// get it. Answers with the upstream stream of its own on which what the server says to it comes,
     /// numbered from [`UPSTREAM_STREAMS`], if it has one.
-    fn say(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId>;
+    fn send(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId>;
 
     /// The first piece of a message that is too large to be held.
-    fn say_start(&mut self, piece: Bytes, headers: &Headers);
+    fn send_start(&mut self, piece: Bytes, headers: &Headers);
 
     /// More of it.
-    fn say_piece(&mut self, piece: Bytes);
+    fn send_piece(&mut self, piece: Bytes);
 
     /// It is over.
-    fn say_end(&mut self);
+    fn send_end(&mut self);
 
     /// Bytes as they came from the client; a leg that was not told to pass bytes gets none.
-    fn pass(&mut self, bytes: Bytes);
+    fn send_raw(&mut self, bytes: Bytes);
 
     /// Writes what the server was told. Ready when all of it has been written (`true`), or nothing
     /// can be any more (`false`).
-    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
 
     /// Whether something is not written yet.
     fn is_writing(&self) -> bool;
@@ -232,12 +236,12 @@ pub trait Server: Send {
     fn is_behind(&self) -> bool;
 
     /// Bytes are to be passed on as they come, if this leg can; whether it can.
-    fn pass_bytes(&mut self) -> bool {
+    fn enter_raw_mode(&mut self) -> bool {
         false
     }
 
     /// The server has said something on its standard error.
-    fn heard_aside(&mut self) {}
+    fn stderr_activity(&mut self) {}
 
     /// The server is told that nothing more comes. To be polled until it is ready.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()>;

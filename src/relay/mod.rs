@@ -15,8 +15,10 @@ mod outbox;
 mod pipe;
 pub mod remote_session;
 mod spool;
+mod spooled_response;
 mod stderr;
 
+use crate::transport::clock::now;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -32,17 +34,18 @@ use crate::progress::dialect::TextSource;
 use crate::progress::{Filter, FilterEvent, Mode, Pacing, Policy, StreamId, StreamKind};
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::relay::filter_guard::FilterGuard;
-use crate::relay::spool::Pieces;
-use crate::relay::stderr::Moved;
+use crate::relay::spooled_response::SpoolReader;
+use crate::relay::stderr::Activity;
 use crate::transport::stdio::Reader;
 
-pub use crate::relay::spool::{Apart, Spilling};
-pub use crate::relay::stderr::Aside;
-pub(crate) use legs::as_the_leg_inside;
+pub use crate::relay::spool::SpoolLarge;
+pub use crate::relay::spooled_response::SpooledResponse;
+pub use crate::relay::stderr::DiagnosticsSink;
 pub use legs::{
-    Clients, FromClient, FromServer, Headers, Server, TRACE_HEADERS, UPSTREAM_STREAMS, trace_of,
+    Clients, FromClient, FromServer, Headers, SOLE_STREAM, Server, TRACE_HEADERS, UPSTREAM_STREAMS,
+    trace_of,
 };
-pub use pipe::{Pipe, WIRE};
+pub use pipe::Pipe;
 
 /// What happened in one [`Relay::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +68,7 @@ enum Ready {
     ServerWritten(bool),
     /// Another piece of what came apart; `None`: that was all.
     Piece(StreamId, Option<Bytes>),
-    Aside(Moved),
+    Stderr(Activity),
     Due,
 }
 
@@ -75,14 +78,14 @@ pub struct Relay<C, S> {
     clients: C,
     server: S,
     /// Bytes pass as they come, and the filter only looks on.
-    passes: bool,
-    aside: Aside,
+    raw_mode: bool,
+    diagnostics: DiagnosticsSink,
     /// A large message of a client that is passing, and on which stream.
-    passing: Option<(StreamId, Scan)>,
+    large_message: Option<(StreamId, Scan)>,
     /// The client streams that are each one HTTP exchange.
     exchanges: BTreeSet<StreamId>,
     /// Answers that come from files, those of one stream one after the other.
-    apart: Vec<Pieces>,
+    spooled: Vec<SpoolReader>,
     /// Whether the sides are still read.
     reads_clients: bool,
     reads_server: bool,
@@ -93,24 +96,20 @@ pub struct Relay<C, S> {
     /// Whom to look at first: the sides take turns.
     server_first: bool,
     timer: Pin<Box<Sleep>>,
-    takers: Vec<StreamId>,
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
+    ready_streams: Vec<StreamId>,
 }
 
 impl<S: Server> Relay<Pipe, S> {
     /// One client on byte streams. Nothing moves before the first [`Relay::step`].
-    pub fn with_wire(
+    pub fn with_sole_stream(
         policy: impl Into<Arc<Policy>>,
         client: Pipe,
         server: S,
-        aside: Aside,
+        diagnostics: DiagnosticsSink,
     ) -> Self {
         let policy = policy.into();
-        let mut relay = Self::new(Arc::clone(&policy), client, server, aside);
-        relay.open(WIRE, StreamKind::Shared, policy.pacing);
+        let mut relay = Self::new(Arc::clone(&policy), client, server, diagnostics);
+        relay.open(SOLE_STREAM, StreamKind::Shared, policy.pacing);
         relay
     }
 }
@@ -122,25 +121,25 @@ impl<C: Clients, S: Server> Relay<C, S> {
         policy: impl Into<Arc<Policy>>,
         mut clients: C,
         mut server: S,
-        mut aside: Aside,
+        mut diagnostics: DiagnosticsSink,
     ) -> Self {
         let policy = policy.into();
         if policy.listens_to(TextSource::Stderr) {
-            aside.listen();
+            diagnostics.listen();
         }
         let observes = policy.mode == Mode::Observe;
         // Only clients on a pipe have a server that passes bytes: to ask them first would have them pass
         // what no server takes.
-        let passes = observes && server.pass_bytes() && clients.pass_bytes();
+        let raw_mode = observes && server.enter_raw_mode() && clients.enter_raw_mode();
         Self {
-            filter: FilterGuard::new(Filter::new(Arc::clone(&policy)), policy, WIRE),
+            filter: FilterGuard::new(Filter::new(Arc::clone(&policy)), policy, SOLE_STREAM),
             clients,
             server,
-            passes,
-            aside,
-            passing: None,
+            raw_mode,
+            diagnostics,
+            large_message: None,
             exchanges: BTreeSet::new(),
-            apart: Vec::new(),
+            spooled: Vec::new(),
             reads_clients: true,
             reads_server: true,
             client_gone: false,
@@ -148,23 +147,23 @@ impl<C: Clients, S: Server> Relay<C, S> {
             server_closed: false,
             server_first: false,
             timer: Box::pin(sleep_until(tokio::time::Instant::now())),
-            takers: Vec::new(),
+            ready_streams: Vec::new(),
         }
     }
 
     /// Tells `emitter` what passes through the filter from now on.
     pub fn observed_by(&mut self, emitter: Option<EventEmitter>) {
         self.filter.observed_by(emitter);
-        if self.filter.try_with(|filter| filter.has_stream(WIRE)) == Some(false) {
+        if self.filter.try_with(|filter| filter.has_stream(SOLE_STREAM)) == Some(false) {
             let shared = if self.clients.are_strangers() { "begins shared" } else { "begins open" };
             self.filter.happens(Some(now()), || shared.to_owned(), |_| ());
         }
     }
 
     /// What the server has written on its standard error may be progress.
-    fn overhear(&mut self) {
+    fn read_stderr_lines(&mut self) {
         let now = now();
-        for line in self.aside.lines() {
+        for line in self.diagnostics.lines() {
             self.filter.overheard(now, &line);
         }
     }
@@ -172,7 +171,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     /// Requests from now on go by `policy`.
     fn take(&mut self, policy: &Arc<Policy>) {
         if policy.listens_to(TextSource::Stderr) {
-            self.aside.listen();
+            self.diagnostics.listen();
         }
         self.filter.take(policy);
     }
@@ -187,22 +186,22 @@ impl<C: Clients, S: Server> Relay<C, S> {
     /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
     pub async fn step(&mut self) -> Step {
         if self.filter.is_lost() && !self.client_gone {
-            return self.client_written(WIRE, false);
+            return self.client_written(SOLE_STREAM, false);
         }
         let due = self.collect();
         if let Some(due) = due {
             self.timer.as_mut().reset(due);
         }
         match poll_fn(|cx| self.poll_ready(cx, due.is_some())).await {
-            Ready::Client(heard) => self.heard(heard),
-            Ready::Server(said) => self.said(said),
+            Ready::Client(received) => self.receive_from_clients(received),
+            Ready::Server(received) => self.receive_from_server(received),
             Ready::ClientWritten(stream, ok) => self.client_written(stream, ok),
             Ready::ServerWritten(ok) => self.server_written(ok),
-            Ready::Piece(stream, piece) => self.piece_apart(stream, piece),
-            Ready::Aside(moved) => {
-                if matches!(moved, Moved::Heard) {
-                    self.server.heard_aside();
-                    self.overhear();
+            Ready::Piece(stream, piece) => self.send_spooled_piece(stream, piece),
+            Ready::Stderr(activity) => {
+                if matches!(activity, Activity::ServerWrote) {
+                    self.server.stderr_activity();
+                    self.read_stderr_lines();
                 }
                 Step::Moved
             }
@@ -212,12 +211,12 @@ impl<C: Clients, S: Server> Relay<C, S> {
 
     fn poll_ready(&mut self, cx: &mut Context<'_>, timed: bool) -> Poll<Ready> {
         if self.clients.is_writing()
-            && let Poll::Ready((stream, ok)) = self.clients.poll_written(cx)
+            && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
         {
             return Poll::Ready(Ready::ClientWritten(stream, ok));
         }
         if self.server.is_writing()
-            && let Poll::Ready(ok) = self.server.poll_written(cx)
+            && let Poll::Ready(ok) = self.server.poll_flush(cx)
         {
             return Poll::Ready(Ready::ServerWritten(ok));
         }
@@ -228,23 +227,23 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 && self.reads_server
                 && (strangers || !self.filter.is_full())
                 && !self.clients.is_behind()
-                && let Poll::Ready(said) = self.server.poll_said(cx)
+                && let Poll::Ready(received) = self.server.poll_receive(cx)
             {
-                return Poll::Ready(Ready::Server(said));
+                return Poll::Ready(Ready::Server(received));
             }
             if !server
                 && self.reads_clients
                 && !self.server.is_behind()
-                && let Poll::Ready(heard) = self.clients.poll_heard(cx)
+                && let Poll::Ready(received) = self.clients.poll_receive(cx)
             {
-                return Poll::Ready(Ready::Client(heard));
+                return Poll::Ready(Ready::Client(received));
             }
         }
         if let Poll::Ready((stream, piece)) = self.poll_piece(cx) {
             return Poll::Ready(Ready::Piece(stream, piece));
         }
-        if let Poll::Ready(moved) = self.aside.poll(cx) {
-            return Poll::Ready(Ready::Aside(moved));
+        if let Poll::Ready(activity) = self.diagnostics.poll(cx) {
+            return Poll::Ready(Ready::Stderr(activity));
         }
         if timed && self.timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ready::Due);
@@ -254,10 +253,10 @@ impl<C: Clients, S: Server> Relay<C, S> {
 
     /// The next piece of an answer that comes from a file, for a stream that takes it.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, Option<Bytes>)> {
-        for stream in &self.takers {
-            let first = self.apart.iter_mut().find(|pieces| pieces.stream == *stream);
-            if let Some(pieces) = first
-                && let Poll::Ready(piece) = pieces.poll_next(cx)
+        for stream in &self.ready_streams {
+            let first = self.spooled.iter_mut().find(|reader| reader.stream == *stream);
+            if let Some(reader) = first
+                && let Poll::Ready(piece) = reader.poll_next(cx)
             {
                 return Poll::Ready((*stream, piece));
             }
@@ -266,9 +265,9 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     /// What is left for clients when nothing is read any more.
-    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<Ready> {
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<Ready> {
         if self.clients.is_writing()
-            && let Poll::Ready((stream, ok)) = self.clients.poll_written(cx)
+            && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
         {
             return Poll::Ready(Ready::ClientWritten(stream, ok));
         }
@@ -310,11 +309,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
     pub fn read_server_again(&mut self, errors: Option<Reader>) {
         self.reads_server = true;
         self.server_closed = false;
-        self.aside.read_from(errors);
+        self.diagnostics.read_from(errors);
     }
 
     /// Whether the server has not been told yet all that there is for it.
-    pub fn is_telling(&self) -> bool {
+    pub fn is_sending(&self) -> bool {
         self.server.is_writing()
     }
 
@@ -329,17 +328,17 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.filter.happens(Some(now()), || "flush".to_owned(), Filter::flush);
         loop {
             self.collect();
-            if !self.clients.is_writing() && self.apart.is_empty() {
+            if !self.clients.is_writing() && self.spooled.is_empty() {
                 break;
             }
-            match timeout(patience, poll_fn(|cx| self.poll_left(cx))).await {
-                Ok(Ready::Piece(stream, piece)) => self.piece_apart(stream, piece),
+            match timeout(patience, poll_fn(|cx| self.poll_drain(cx))).await {
+                Ok(Ready::Piece(stream, piece)) => self.send_spooled_piece(stream, piece),
                 Ok(Ready::ClientWritten(stream, ok)) => self.client_written(stream, ok),
-                _ => self.client_written(WIRE, false),
+                _ => self.client_written(SOLE_STREAM, false),
             };
         }
         self.clients.end();
-        self.aside.finish(patience).await;
+        self.diagnostics.finish(patience).await;
     }
 
     /// Closes the server's input, so that it knows that nothing more comes; does nothing while it
@@ -358,51 +357,51 @@ impl<C: Clients, S: Server> Relay<C, S> {
         let now = now();
         while let Some(payload) = self.filter.poll_to_server() {
             let message = Message::parse(payload.to_bytes());
-            self.server.say(&message, payload, &None);
+            self.server.send(&message, payload, &None);
         }
         let slow = self.clients.is_slow();
         if slow != std::mem::replace(&mut self.client_is_slow, slow) {
             self.filter.client_is_slow(now, slow);
         }
-        let mut takers = std::mem::take(&mut self.takers);
-        takers.clear();
-        if self.passes || self.client_gone {
-            takers.push(WIRE);
+        let mut ready_streams = std::mem::take(&mut self.ready_streams);
+        ready_streams.clear();
+        if self.raw_mode || self.client_gone {
+            ready_streams.push(SOLE_STREAM);
         } else {
-            self.clients.takers(&mut takers);
+            self.clients.ready_streams(&mut ready_streams);
         }
         if self.clients.are_strangers() {
             for stream in self.filter.try_with(|filter| filter.full_streams()).unwrap_or_default() {
                 while let Some(transmit) = self.filter.poll_transmit(now, stream) {
-                    self.clients.give(stream, transmit);
+                    self.clients.send(stream, transmit);
                 }
             }
         }
         let mut due = None;
-        for stream in takers.iter().copied() {
+        for stream in ready_streams.iter().copied() {
             self.collect_for(stream, now);
-            if self.passes || self.client_gone || !self.clients.is_full(stream) {
+            if self.raw_mode || self.client_gone || !self.clients.is_full(stream) {
                 let next = self.filter.poll_stream_timeout(stream);
                 due = [due, next].into_iter().flatten().min();
             }
         }
-        self.takers = takers;
+        self.ready_streams = ready_streams;
         due.map(tokio::time::Instant::from_std)
     }
 
     fn collect_for(&mut self, stream: StreamId, now: Instant) {
-        if self.passes || self.client_gone {
+        if self.raw_mode || self.client_gone {
             while self.filter.poll_transmit(now, stream).is_some() {}
             return self.written(now, stream);
         }
-        let mut from_file = self.apart.iter().filter(|pieces| pieces.stream == stream).peekable();
+        let mut from_file = self.spooled.iter().filter(|reader| reader.stream == stream).peekable();
         if from_file.peek().is_some_and(|first| first.begun) {
             return;
         }
         let from_file = from_file.peek().is_some();
         while !self.clients.is_full(stream) {
             let Some(transmit) = self.filter.poll_transmit(now, stream) else { break };
-            self.clients.give(stream, transmit);
+            self.clients.send(stream, transmit);
         }
         let is_over = |filter: &mut Filter| filter.is_over(stream);
         if self.exchanges.contains(&stream)
@@ -439,7 +438,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     /// What is said to clients from now on goes nowhere.
     fn clients_gone(&mut self) -> Step {
         self.client_gone = true;
-        self.apart.clear();
+        self.spooled.clear();
         self.stop_reading_clients();
         self.clients.discard();
         for stream in std::mem::take(&mut self.exchanges) {

@@ -14,15 +14,15 @@ const SLICES: usize = 16;
 
 /// A queue of bytes.
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     pieces: VecDeque<Bytes>,
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
     /// Something was written and not flushed yet.
     unflushed: bool,
 }
 
 impl Outbox {
-    pub(super) fn push(&mut self, piece: Bytes) {
+    pub(crate) fn push(&mut self, piece: Bytes) {
         if !piece.is_empty() {
             self.bytes += piece.len();
             self.pieces.push_back(piece);
@@ -30,7 +30,7 @@ impl Outbox {
     }
 
     /// A message with a line ending. What arrived has one already.
-    pub(super) fn push_message(&mut self, payload: &Payload) {
+    pub(crate) fn push_message(&mut self, payload: &Payload) {
         let mut last = None;
         for piece in payload.pieces().filter(|piece| !piece.is_empty()) {
             last = piece.last().copied();
@@ -42,13 +42,13 @@ impl Outbox {
     }
 
     /// Whether all of it has reached its reader, as far as we can know.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && !self.unflushed
     }
 
     /// Writes as much as goes at once, and flushes after the last piece. Cancel-safe: what was not
     /// written or flushed still is to be.
-    pub(super) async fn write(&mut self, writer: &mut Writer) -> io::Result<()> {
+    pub(crate) async fn write(&mut self, writer: &mut Writer) -> io::Result<()> {
         if self.pieces.is_empty() {
             writer.flush().await?;
             self.unflushed = false;

@@ -7,11 +7,11 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::legs::{Clients, FromClient, FromServer, Headers, Server};
-use super::outbox::Outbox;
 use crate::progress::{Fragment, Origin, Payload, QUEUE_MAX, StreamId, Transmit};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
+use crate::relay::legs::{Clients, FromClient, FromServer, Headers, SOLE_STREAM, Server};
+use crate::relay::outbox::Outbox;
 use crate::transport::stdio::{Reader, Writer};
 
 /// Room for one read; a pipe holds as much.
@@ -22,9 +22,6 @@ const READ_MIN: usize = 8 << 10;
 
 /// Bytes that are written together. Larger payloads are written alone.
 const BATCH_BYTES: usize = 64 << 10;
-
-/// The only client stream of a stdio connection.
-pub const WIRE: StreamId = StreamId(0);
 
 /// One side that speaks in lines.
 pub struct Pipe {
@@ -149,9 +146,9 @@ fn from_client(read: Read) -> FromClient {
     match read {
         Read::Fresh(bytes) => FromClient::Raw(bytes),
         Read::Frame(Frame::Line(line) | Frame::Rest(line)) => {
-            FromClient::Message(WIRE, Message::parse(line), None)
+            FromClient::Message(SOLE_STREAM, Message::parse(line), None)
         }
-        Read::Frame(Frame::Start(piece)) => FromClient::Start(WIRE, piece, None),
+        Read::Frame(Frame::Start(piece)) => FromClient::Start(SOLE_STREAM, piece, None),
         Read::Frame(Frame::Chunk(piece)) => FromClient::Piece(piece),
         Read::Frame(Frame::End { .. }) => FromClient::End,
         Read::End => FromClient::Done,
@@ -159,17 +156,17 @@ fn from_client(read: Read) -> FromClient {
 }
 
 impl Clients for Pipe {
-    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
         self.poll_read(cx).map(from_client)
     }
 
-    fn heard(&mut self) -> Option<FromClient> {
+    fn try_receive(&mut self) -> Option<FromClient> {
         self.known().map(from_client)
     }
 
-    fn takers(&mut self, streams: &mut Vec<StreamId>) {
+    fn ready_streams(&mut self, streams: &mut Vec<StreamId>) {
         if self.outbox.is_empty() {
-            streams.push(WIRE);
+            streams.push(SOLE_STREAM);
         }
     }
 
@@ -177,7 +174,7 @@ impl Clients for Pipe {
         self.outbox.bytes >= BATCH_BYTES
     }
 
-    fn give(&mut self, _: StreamId, Transmit { payload, part }: Transmit) {
+    fn send(&mut self, _: StreamId, Transmit { payload, part }: Transmit) {
         if self.gone {
             return;
         }
@@ -191,7 +188,7 @@ impl Clients for Pipe {
         }
     }
 
-    fn pass(&mut self, bytes: Bytes) {
+    fn send_raw(&mut self, bytes: Bytes) {
         if !self.gone {
             self.outbox.push(bytes);
         }
@@ -199,8 +196,8 @@ impl Clients for Pipe {
 
     fn finish(&mut self, _: StreamId) {}
 
-    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
-        self.poll_write(cx).map(|ok| (WIRE, ok))
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
+        self.poll_write(cx).map(|ok| (SOLE_STREAM, ok))
     }
 
     fn is_writing(&self) -> bool {
@@ -211,7 +208,7 @@ impl Clients for Pipe {
         self.outbox.bytes >= QUEUE_MAX
     }
 
-    fn pass_bytes(&mut self) -> bool {
+    fn enter_raw_mode(&mut self) -> bool {
         self.passes = true;
         true
     }
@@ -243,36 +240,36 @@ fn from_server(read: Read) -> FromServer {
 }
 
 impl Server for Pipe {
-    fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
         self.poll_read(cx).map(from_server)
     }
 
-    fn said(&mut self) -> Option<FromServer> {
+    fn try_receive(&mut self) -> Option<FromServer> {
         self.known().map(from_server)
     }
 
-    fn say(&mut self, _: &Message, payload: Payload, _: &Headers) -> Option<StreamId> {
+    fn send(&mut self, _: &Message, payload: Payload, _: &Headers) -> Option<StreamId> {
         self.put(&payload);
         None
     }
 
-    fn say_start(&mut self, piece: Bytes, _: &Headers) {
+    fn send_start(&mut self, piece: Bytes, _: &Headers) {
         self.put_piece(piece);
     }
 
-    fn say_piece(&mut self, piece: Bytes) {
+    fn send_piece(&mut self, piece: Bytes) {
         self.put_piece(piece);
     }
 
-    fn say_end(&mut self) {
+    fn send_end(&mut self) {
         self.end_pieces();
     }
 
-    fn pass(&mut self, bytes: Bytes) {
+    fn send_raw(&mut self, bytes: Bytes) {
         self.outbox.push(bytes);
     }
 
-    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         self.poll_write(cx)
     }
 
@@ -284,7 +281,7 @@ impl Server for Pipe {
         self.outbox.bytes >= QUEUE_MAX
     }
 
-    fn pass_bytes(&mut self) -> bool {
+    fn enter_raw_mode(&mut self) -> bool {
         self.passes = true;
         true
     }

@@ -38,7 +38,7 @@ pub async fn run<C: Clients, S: Server>(
         while let Some(record) = relay.poll_record() {
             log.note(&record);
         }
-        if patient_until.is_some() && relay.open_calls() == 0 && !relay.is_telling() {
+        if patient_until.is_some() && relay.open_calls() == 0 && !relay.is_sending() {
             break "the client has said its last word";
         }
     };

@@ -1,81 +1,20 @@
 //! Messages of a server that are too large to be held, where several clients share its wire: whose they
 //! are is often known only at their end, and until then they are kept in a file.
 
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt};
 
-use super::legs::{FromServer, Headers, Server, as_the_leg_inside};
 use crate::progress::{Origin, Payload, StreamId};
-use crate::protocol::jsonrpc::{Key, Kind, Message, Scan, own_error};
+use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
+use crate::relay::legs::{FromServer, Headers, Server, delegate_to_server};
+use crate::relay::spooled_response::SpooledResponse;
 use crate::transport::spill::{Spill, SpillError};
 
-/// The least that is given first of a message from a file, in bytes.
-const HEAD_MIN: usize = 4 << 10;
-
-/// A message that was kept apart, with all that is known of it.
-pub struct Apart {
-    scan: Scan,
-    spill: Spill,
-}
-
-impl Apart {
-    /// The id that it answers, as the server knows it.
-    pub(super) fn id(&self) -> Option<Key> {
-        self.scan.id()
-    }
-
-    /// Its bytes, with the client's id in the place of the one it came with, to be given to a stream.
-    pub(super) fn into_pieces(self, stream: StreamId, id: Bytes) -> Pieces {
-        let replace = self.scan.id_place().map(|place| (place, id));
-        let left = self.spill.into_reader(replace).boxed();
-        Pieces { stream, left, head: BytesMut::new(), begun: false }
-    }
-}
-
-/// What is left to be given of such a message.
-pub(super) struct Pieces {
-    pub(super) stream: StreamId,
-    left: BoxStream<'static, std::io::Result<Bytes>>,
-    /// What comes first, until it shows what it is: the id may stand alone.
-    head: BytesMut,
-    /// Some of it has been given: nothing may come between.
-    pub(super) begun: bool,
-}
-
-impl Pieces {
-    /// The next piece; `None` after the last.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        while !self.begun {
-            let piece = ready!(self.poll_read(cx));
-            self.begun = piece.is_none();
-            self.head.extend_from_slice(&piece.unwrap_or_default());
-            self.begun |= self.head.len() >= HEAD_MIN;
-        }
-        if !self.head.is_empty() {
-            return Poll::Ready(Some(self.head.split().freeze()));
-        }
-        self.poll_read(cx)
-    }
-
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let next = ready!(Pin::new(&mut self.left).poll_next(cx));
-        Poll::Ready(next.and_then(|piece| match piece {
-            Ok(piece) => Some(piece),
-            Err(error) => {
-                tracing::error!(%error, "an answer that was kept in a file cannot be read; it is cut off");
-                None
-            }
-        }))
-    }
-}
-
 /// A server whose large messages are kept apart, or pass in pieces where one client has it for itself.
-pub struct Spilling<S> {
+pub struct SpoolLarge<S> {
     server: S,
     max: Option<u64>,
     state: State,
@@ -95,7 +34,7 @@ struct Coming {
     kept: Result<Spill, SpillError>,
 }
 
-impl<S: Server> Spilling<S> {
+impl<S: Server> SpoolLarge<S> {
     /// Messages of `server` that come in pieces are kept apart and may have `max` bytes: to a longer one
     /// its caller gets an error. `None`: they pass.
     pub fn new(server: S, max: Option<u64>) -> Self {
@@ -140,7 +79,9 @@ impl<S: Server> Spilling<S> {
         }
         let id = scan.id()?;
         let why = match kept {
-            Ok(spill) if whole => return Some(FromServer::Apart(Box::new(Apart { scan, spill }))),
+            Ok(spill) if whole => {
+                return Some(FromServer::Spooled(Box::new(SpooledResponse::new(scan, spill))));
+            }
             Ok(_) => "the server's answer was broken off".to_owned(),
             Err(error) => {
                 tracing::error!(%error, "an answer of the server could not be kept");
@@ -158,12 +99,12 @@ impl<S: Server> Spilling<S> {
             let why = "the request is too large to be passed on";
             let error = Message::parse(own_error(&id.to_json(), why, None));
             let payload = Payload::of(&error);
-            self.server.say(&error, payload, &None);
+            self.server.send(&error, payload, &None);
         }
     }
 
     /// Takes what the server says; what is left of it for others.
-    fn judge(&mut self, said: FromServer) -> Option<FromServer> {
+    fn intercept(&mut self, said: FromServer) -> Option<FromServer> {
         let Some(max) = self.max else { return Some(said) };
         match said {
             FromServer::Start(_, piece) => {
@@ -182,12 +123,12 @@ impl<S: Server> Spilling<S> {
     }
 }
 
-impl<S: Server> Server for Spilling<S> {
-    fn poll_said(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
+impl<S: Server> Server for SpoolLarge<S> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
         loop {
             ready!(self.poll_write(cx));
-            let said = ready!(self.server.poll_said(cx));
-            if let Some(said) = self.judge(said) {
+            let said = ready!(self.server.poll_receive(cx));
+            if let Some(said) = self.intercept(said) {
                 return Poll::Ready(said);
             }
             if self.server.is_writing() {
@@ -197,31 +138,31 @@ impl<S: Server> Server for Spilling<S> {
         }
     }
 
-    fn said(&mut self) -> Option<FromServer> {
+    fn try_receive(&mut self) -> Option<FromServer> {
         while !matches!(self.state, State::Writing(..)) {
-            let said = self.server.said()?;
-            if let Some(said) = self.judge(said) {
+            let said = self.server.try_receive()?;
+            if let Some(said) = self.intercept(said) {
                 return Some(said);
             }
         }
         None
     }
 
-    fn say(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
-        self.server.say(message, payload, headers)
+    fn send(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
+        self.server.send(message, payload, headers)
     }
 
-    fn say_start(&mut self, piece: Bytes, headers: &Headers) {
-        self.server.say_start(piece, headers);
+    fn send_start(&mut self, piece: Bytes, headers: &Headers) {
+        self.server.send_start(piece, headers);
     }
 
-    as_the_leg_inside!();
+    delegate_to_server!();
 
-    fn pass_bytes(&mut self) -> bool {
-        self.max.is_none() && self.server.pass_bytes()
+    fn enter_raw_mode(&mut self) -> bool {
+        self.max.is_none() && self.server.enter_raw_mode()
     }
 
-    fn heard_aside(&mut self) {
-        self.server.heard_aside();
+    fn stderr_activity(&mut self) {
+        self.server.stderr_activity();
     }
 }

@@ -1,4 +1,5 @@
-//! What is not for the client: text on the wire that is no message, and the server's standard error.
+//! Text that is not for the client: text among the server's messages, and the server's standard
+//! error.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -10,8 +11,8 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-use super::outbox::Outbox;
 use crate::protocol::terminal::Terminal;
+use crate::relay::outbox::Outbox;
 use crate::transport::stdio::{Reader, Writer};
 
 /// Bytes of text waiting for a blocked standard error. Further text is dropped, because text must
@@ -33,7 +34,7 @@ const LINES_MAX: usize = 16;
 const CATCH_UP_MAX: usize = 256 << 10;
 
 /// Takes what is not for the client.
-pub struct Aside {
+pub struct DiagnosticsSink {
     to: Writer,
     from: Option<Reader>,
     read: BytesMut,
@@ -44,14 +45,14 @@ pub struct Aside {
 }
 
 /// What has happened.
-pub(super) enum Moved {
+pub(crate) enum Activity {
     /// The server has written something on its standard error.
-    Heard,
+    ServerWrote,
     /// Something was written, or there is no more to read.
     Other,
 }
 
-impl Aside {
+impl DiagnosticsSink {
     /// Text goes `to`, as does the server's standard error, if it is ours to read.
     pub fn new(to: Writer, from: Option<Reader>) -> Self {
         let (read, outbox, lines) = (BytesMut::new(), Outbox::default(), VecDeque::new());
@@ -59,18 +60,18 @@ impl Aside {
     }
 
     /// From now on the lines on standard error are kept until they are taken.
-    pub(super) fn listen(&mut self) {
+    pub(crate) fn listen(&mut self) {
         self.terminal.get_or_insert_with(Terminal::default);
     }
 
     /// The newest lines that were written on standard error.
-    pub(super) fn lines(&mut self) -> impl Iterator<Item = String> {
+    pub(crate) fn lines(&mut self) -> impl Iterator<Item = String> {
         self.lines.drain(..)
     }
 
     /// Reads what stands in the pipe already: it was written before what comes now. Does nothing unless
     /// the lines are kept.
-    pub(super) fn catch_up(&mut self) {
+    pub(crate) fn catch_up(&mut self) {
         // Whoever is woken by it polls again before it waits.
         let mut cx = Context::from_waker(Waker::noop());
         for _ in 0..CATCH_UP_MAX / ERRORS_READ {
@@ -81,26 +82,26 @@ impl Aside {
     }
 
     /// Another server's standard error takes the place of the first.
-    pub(super) fn read_from(&mut self, from: Option<Reader>) {
+    pub(crate) fn read_from(&mut self, from: Option<Reader>) {
         self.from = from;
         self.terminal = self.terminal.take().map(|_| Terminal::default());
     }
 
     /// A text that is no message.
-    pub(super) fn put(&mut self, text: Bytes) {
+    pub(crate) fn put(&mut self, text: Bytes) {
         if self.outbox.bytes + text.len() <= NOISE_MAX {
             self.outbox.push_message(&text.into());
         }
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Moved> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Activity> {
         if !self.outbox.is_empty() {
             let written = pin!(self.outbox.write(&mut self.to)).poll(cx);
             if let Poll::Ready(written) = written {
                 if written.is_err() {
                     self.outbox = Outbox::default();
                 }
-                return Poll::Ready(Moved::Other);
+                return Poll::Ready(Activity::Other);
             }
         }
         if let Some(from) = &mut self.from
@@ -110,7 +111,7 @@ impl Aside {
             let read = ready!(pin!(from.read_buf(&mut self.read)).poll(cx));
             if !matches!(read, Ok(1..)) {
                 self.from = None;
-                return Poll::Ready(Moved::Other);
+                return Poll::Ready(Activity::Other);
             }
             let read = self.read.split().freeze();
             if let Some(terminal) = &mut self.terminal {
@@ -122,14 +123,14 @@ impl Aside {
                 });
             }
             self.outbox.push(read);
-            return Poll::Ready(Moved::Heard);
+            return Poll::Ready(Activity::ServerWrote);
         }
         Poll::Pending
     }
 
     /// Writes what is left, also what the server has left on its standard error; gives up once nothing
     /// was taken for as long as `patience`.
-    pub(super) async fn finish(&mut self, patience: Duration) {
+    pub(crate) async fn finish(&mut self, patience: Duration) {
         // Who holds it open and is silent has nothing to say about this server.
         while self.from.is_some() && timeout(ERRORS_LAST, poll_fn(|cx| self.poll(cx))).await.is_ok()
         {

@@ -1,5 +1,6 @@
 //! Bytes in and out: our standard streams, child processes, HTTP.
 pub mod child;
+pub(crate) mod clock;
 pub mod http;
 pub mod mcp_http;
 pub mod spill;

@@ -90,9 +90,10 @@ fn argument<S: Scope>(setting: &'static Setting<S>, heading: Option<&'static str
         // Patterns are read together: one may not be there twice.
         ValueParser::new(clap::builder::StringValueParser::new())
     } else {
-        ValueParser::new(clap::builder::StringValueParser::new().try_map(|text: String| {
-            (setting.read)(std::slice::from_ref(&text)).map(|_| text)
-        }))
+        ValueParser::new(
+            clap::builder::StringValueParser::new()
+                .try_map(|text: String| (setting.read)(std::slice::from_ref(&text)).map(|_| text)),
+        )
     };
     let action = if flag.repeats { ArgAction::Append } else { ArgAction::Set };
     Some(arg.value_name(value).value_parser(parser).action(action))

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::gateway::demo_upstream::server::{self, LineReader};
 use crate::progress::{FilterEvent, Policy};
-use crate::relay::{Aside, Pipe, Relay, Step};
+use crate::relay::{DiagnosticsSink, Pipe, Relay, Step};
 
 /// What a pipe of the operating system holds.
 const PIPE_BYTES: usize = 64 << 10;
@@ -61,8 +61,8 @@ impl Pipes {
         let (server_in, server_out) = split(proxy_back);
         let client = Pipe::new(Box::new(client_in), Box::new(client_out));
         let server = Pipe::new(Box::new(server_in), Box::new(server_out));
-        let aside = Aside::new(Box::new(sink()), None);
-        let proxy = Relay::with_wire(policy, client, server, aside);
+        let diagnostics = DiagnosticsSink::new(Box::new(sink()), None);
+        let proxy = Relay::with_sole_stream(policy, client, server, diagnostics);
         tasks.spawn(relay(proxy, tell(report.clone(), Event::Decided)));
 
         let (answers, requests) = split(client_end);

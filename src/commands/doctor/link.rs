@@ -139,7 +139,7 @@ impl Link {
         let (ours, theirs) = duplex(DUPLEX_BYTES);
         let (reader, writer) = tokio::io::split(theirs);
         let client = Pipe::new(Box::new(reader), Box::new(writer));
-        let relay = |server, aside| Relay::with_wire(policy, client, server, aside);
+        let relay = |server, aside| Relay::with_sole_stream(policy, client, server, aside);
         let era = Arc::default();
         let (noise, log) = (Box::new(sink()), Connection::default());
         let mut host = Host::start(program.clone(), None, era, noise, log, relay)?;
@@ -225,7 +225,7 @@ impl Link {
     pub(super) async fn close(mut self) {
         match self.way {
             Way::Child(writer, mut child) => {
-                child.note_family().await;
+                child.note_descendants().await;
                 drop(writer);
                 child.shut_down(GRACE).await;
             }

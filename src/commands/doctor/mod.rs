@@ -26,12 +26,12 @@ use url::Url;
 
 use crate::config::routes::{HttpUpstream, Route, RoutesError, Upstream};
 use crate::config::values::nearest;
-use crate::gateway::dispatch::in_full;
 use crate::gateway::listen::StartError;
-use crate::gateway::route_state::SiteError;
+use crate::observe::error_chain::error_chain;
 use crate::relay::child_session::Signals;
 use crate::transport::child::{self, Program, SpawnError};
 use crate::transport::mcp_http::raw_client::Visitor;
+use crate::transport::mcp_http::target::TargetError;
 use client::{Client, Trouble, Wanted};
 use cure::{Behind, Cure};
 use examine::examine;
@@ -109,7 +109,7 @@ pub enum DoctorError {
     Spawn(#[from] SpawnError),
     /// Its address or certificates cannot be used.
     #[error(transparent)]
-    Site(#[from] SiteError),
+    Site(#[from] TargetError),
     /// It is no MCP server, or cannot be reached.
     #[error("cannot talk to the server: {0}")]
     Server(String),
@@ -192,7 +192,7 @@ impl Doctor {
         let after = match self.options.through {
             true => match self.through(&known, beginning, &cure, &behind, &before).await {
                 Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
-                after => Some(after.map_err(|error| in_full(&error))),
+                after => Some(after.map_err(|error| error_chain(&error))),
             },
             false => None,
         };

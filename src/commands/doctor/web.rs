@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::link::{Arrival, HELD_MAX, Reporter};
 use super::traffic::Stream;
-use crate::gateway::dispatch::in_full;
+use crate::observe::error_chain::error_chain;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::sse::{Events, Frame};
@@ -107,7 +107,7 @@ impl Web {
         async move {
             match visitor.send(Method::POST, headers, body).await {
                 Err(error) => {
-                    let why = in_full(&error);
+                    let why = error_chain(&error);
                     reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
                 }
                 // The answer comes on the GET stream.
@@ -121,7 +121,7 @@ impl Web {
                         match visitor.send(Method::GET, headers, Bytes::new()).await {
                             Ok(reply) => left = receive(reply, stream, &reporter).await,
                             Err(error) => {
-                                let what = Arrival::Failed(stream, in_full(&error));
+                                let what = Arrival::Failed(stream, error_chain(&error));
                                 reporter.tell(Instant::now(), what).await;
                                 return;
                             }
@@ -147,7 +147,7 @@ impl Web {
                     }
                 }
                 Err(error) => {
-                    let why = in_full(&error);
+                    let why = error_chain(&error);
                     reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
                 }
             }
@@ -216,7 +216,7 @@ async fn receive(mut reply: Reply, stream: Stream, reporter: &Reporter) -> Optio
     }
     let limit = if kind == "application/json" { HELD_MAX } else { PAGE_MAX };
     let what = match whole(&mut reply, limit).await {
-        Err(error) => Arrival::Failed(stream, in_full(&error)),
+        Err(error) => Arrival::Failed(stream, error_chain(&error)),
         Ok(body) => {
             let is_message = Message::parse(body.clone()).kind() != Kind::Noise;
             if kind == "application/json" && is_message {
@@ -263,7 +263,7 @@ async fn receive_events(mut reply: Reply, stream: Stream, reporter: &Reporter) -
         let chunk = match chunk {
             Ok(chunk) => chunk,
             Err(error) => {
-                let why = in_full(&error);
+                let why = error_chain(&error);
                 reporter.tell(Instant::now(), Arrival::Failed(stream, why)).await;
                 return None;
             }

@@ -17,7 +17,7 @@ use crate::config::values::exact_time;
 use crate::observe::transcript::{At, Line, SAME, settings, words};
 use crate::progress::policy::masks::MASK;
 use crate::progress::{Policy, StreamId};
-use crate::relay::WIRE;
+use crate::relay::SOLE_STREAM;
 use player::{Begins, Player};
 
 /// Bytes of a file that `replay` reads: more than any recording has.
@@ -298,7 +298,9 @@ fn compare(
         match line.sign {
             b'=' => player.tell(line.at),
             // What was decided when nothing was told.
-            b'x' | b'~' if track.actual.len() <= track.expected.len() => drop(player.poll(WIRE)),
+            b'x' | b'~' if track.actual.len() <= track.expected.len() => {
+                let _ = player.poll(SOLE_STREAM);
+            }
             b'x' | b'~' | b'^' | b'e' => {}
             b'+' => player.pass(line.text).map_err(wrong)?,
             _ if begins => {}
@@ -347,12 +349,7 @@ fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[Step], path: &Path) 
     let passed = players().map(Player::time).max().unwrap_or_default();
     let verdicts = || players().flat_map(|player| player.verdicts.values());
     let beats = players().map(|player| player.beats).sum();
-    let _ = writeln!(
-        text,
-        "{} passed; {}",
-        exact_time(passed),
-        words::count(verdicts, beats)
-    );
+    let _ = writeln!(text, "{} passed; {}", exact_time(passed), words::count(verdicts, beats));
     let is_equal = differences(&mut text, tracks, path);
     Played { text, is_equal }
 }

@@ -1,4 +1,4 @@
-//! Plays what one filter was told of a recorded conversation, by the clock of the recording.
+//! A player feeds the recorded events of one filter to a new filter, by the clock of the recording.
 
 mod command;
 
@@ -21,7 +21,7 @@ use crate::progress::{
 };
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::protocol::mcp::Revision;
-use crate::relay::{UPSTREAM_STREAMS, WIRE};
+use crate::relay::{SOLE_STREAM, UPSTREAM_STREAMS};
 
 /// A recording tells when something was done, a little after it was due. What is due by more than this is
 /// done without it being told.
@@ -115,11 +115,11 @@ impl Player {
             _ => Filter::new(policy),
         };
         if let Begins::Request(revision) | Begins::Exchange(revision) = begins {
-            filter.open_stream(WIRE, StreamKind::Exchange, Pacing::IMMEDIATE);
+            filter.open_stream(SOLE_STREAM, StreamKind::Exchange, Pacing::IMMEDIATE);
             filter.agreed_on(revision);
         }
         if begins == Begins::Wire {
-            filter.open_stream(WIRE, StreamKind::Shared, pacing);
+            filter.open_stream(SOLE_STREAM, StreamKind::Shared, pacing);
         }
         Self {
             filter,
@@ -131,7 +131,7 @@ impl Player {
             clock: start,
             now: start,
             eager: false,
-            streams: BTreeSet::from([WIRE]),
+            streams: BTreeSet::from([SOLE_STREAM]),
             asked: None,
             said: None,
             aside: None,
@@ -179,11 +179,11 @@ impl Player {
 
     fn client_says(&mut self, line: &Line<'_>) -> Result<(), String> {
         let stream = match line.at {
-            At::Only => WIRE,
+            At::Only => SOLE_STREAM,
             At::Nowhere => StreamId::NOWHERE,
             At::Stream(stream) | At::Client(stream) => StreamId(stream),
         };
-        if self.is_wire && stream != WIRE {
+        if self.is_wire && stream != SOLE_STREAM {
             return Err("a client on its only stream is expected".to_owned());
         }
         let message = Message::parse(Bytes::from(unescape(line.text)?.into_owned()));
@@ -301,12 +301,12 @@ impl Player {
     /// A client is told something that was recorded at this time.
     pub(super) fn tell(&mut self, at: At) {
         if let Some(text) = self.passes.take() {
-            self.unwritten.insert(WIRE);
+            self.unwritten.insert(SOLE_STREAM);
             return self.out.push(text);
         }
         match at {
             At::Stream(stream) => self.look(StreamId(stream), SLACK),
-            _ => self.look(WIRE, SLACK),
+            _ => self.look(SOLE_STREAM, SLACK),
         }
     }
 
@@ -358,7 +358,7 @@ impl Player {
             self.unwritten.insert(stream);
             let text = escape(pieces.strip_suffix(b"\n").unwrap_or(&pieces));
             self.out.push(match stream {
-                WIRE => format!("= {text}"),
+                SOLE_STREAM => format!("= {text}"),
                 StreamId(number) => format!("={number} {text}"),
             });
         }

@@ -10,7 +10,10 @@ use crate::progress::dialect;
 
 use super::keys::{Defaults, RouteTable};
 use crate::config::values::compound::{Final, OneOrMore, Sources};
-use crate::config::values::text::{Address, AnyTime, Count, Endpoint, Hidden, HostName, JsonPointer, OneOf, Origin, Period, Reference, Text, TimeOrOff};
+use crate::config::values::text::{
+    Address, AnyTime, Count, Endpoint, Hidden, HostName, JsonPointer, OneOf, Origin, Period,
+    Reference, Text, TimeOrOff,
+};
 
 /// The routes of `milepost serve`, and settings for `milepost wrap --config`.
 #[derive(Default, Deserialize, JsonSchema)]

@@ -34,7 +34,8 @@ const GROUPS: [Group; 2] = [
         name: "heartbeat",
         types: ["Heartbeat", "Heartbeat"],
         key_docs: ["When silences of a call are broken."; 2],
-        docs: ["When silences of a call are broken (only calls of tools, only with a progress token)."; 2],
+        docs: ["When silences of a call are broken (only calls of tools, only with a progress token).";
+            2],
         expected: "a table such as { enabled = false }",
     },
     Group {
@@ -70,11 +71,7 @@ pub(super) trait Table {
     /// Where its settings are put.
     fn settings(&mut self) -> &mut TableSettings;
     /// Reads one of its keys that are no settings.
-    fn read_key<'de, A: MapAccess<'de>>(
-        &mut self,
-        key: &str,
-        map: &mut A,
-    ) -> Result<(), A::Error>;
+    fn read_key<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error>;
 }
 
 /// The settings of a table.
@@ -360,7 +357,8 @@ impl RouteTable {
 impl<'a> RouteSettings<'a> {
     /// How progress is treated; the dialects are looked up elsewhere.
     pub(super) fn settings(self) -> Settings {
-        let tools = self.tools.iter().map(|(name, tool)| (name.clone(), tool.settings.call.clone()));
+        let tools =
+            self.tools.iter().map(|(name, tool)| (name.clone(), tool.settings.call.clone()));
         Settings {
             route: self.settings.route.clone(),
             call: self.settings.call.clone(),
@@ -370,7 +368,8 @@ impl<'a> RouteSettings<'a> {
 
     /// The names of dialects: the table's own, and those of single tools.
     pub(super) fn dialects(self) -> impl Iterator<Item = (Option<&'a str>, &'a [Spanned<String>])> {
-        let of_tool = |(name, tool): (&'a String, &'a Tool)| (Some(&**name), &tool.settings.dialects);
+        let of_tool =
+            |(name, tool): (&'a String, &'a Tool)| (Some(&**name), &tool.settings.dialects);
         let all = std::iter::once((None, &self.settings.dialects));
         let all = all.chain(self.tools.iter().map(of_tool));
         all.filter_map(|(tool, names)| Some((tool, names.as_deref()?)))

@@ -17,8 +17,8 @@ use super::route_file::Routes;
 use crate::config::settings::format::{ShowText, key, list, plain as quote, table};
 use crate::config::settings::{Scope, Setting};
 use crate::config::values::{self, OFF, StateDir, Word};
-use crate::progress::dialect::{CustomDialect, Dialect, Pointer};
 use crate::progress::Policy;
+use crate::progress::dialect::{CustomDialect, Dialect, Pointer};
 use crate::protocol::secret::{is_secret, is_secret_value};
 
 /// What is shown of a secret.

@@ -51,7 +51,12 @@ pub enum RoutesError {
 
 impl RoutesError {
     /// What is wrong in the text of a file.
-    pub(super) fn invalid(path: &Path, text: &str, error: ConfigError, key: Option<String>) -> Self {
+    pub(super) fn invalid(
+        path: &Path,
+        text: &str,
+        error: ConfigError,
+        key: Option<String>,
+    ) -> Self {
         let before = text.get(..error.at).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         Self::Invalid {

@@ -15,14 +15,12 @@ use super::format::{
 use super::{Change, Flag, Options, Scope, Setting};
 use crate::config::routes::route::{Route, Upstream};
 use crate::config::values::compound::Patterns;
-use crate::config::values::text::{
-    AnyScale, AnyTime, Count, LevelOrOff, OneOf, Period, TimeOrOff,
-};
+use crate::config::values::text::{AnyScale, AnyTime, Count, LevelOrOff, OneOf, Period, TimeOrOff};
 use crate::progress::extract::Extract;
 use crate::progress::policy::ask::TokenType;
 use crate::progress::policy::masks::Masks;
 use crate::progress::{
-    HeartbeatValue, CallPolicy, Coalesce, Messages, Mode, OnFall, Policy, TokenIs,
+    CallPolicy, Coalesce, HeartbeatValue, Messages, Mode, OnFall, Policy, TokenIs,
 };
 
 /// The parts of `--help`, by their place in [`Flag::HEADINGS`].

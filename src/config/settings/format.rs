@@ -13,7 +13,8 @@ use crate::config::values::text::{
     TimeOrOff,
 };
 use crate::config::values::{
-    ANSWER_REPAIRS, OFF, Word, checked_meta, dialects, exact_time, members, read_exact_time, read_switch, word,
+    ANSWER_REPAIRS, OFF, Word, checked_meta, dialects, exact_time, members, read_exact_time,
+    read_switch, word,
 };
 use crate::progress::dialect::{self, Dialect};
 use crate::progress::policy::ask::{LogLevel, Members};

@@ -9,8 +9,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use crate::config::values::text::{JsonPointer, OneOf, Spelling, Text, or_variable};
 use crate::config::values::Word;
+use crate::config::values::text::{JsonPointer, OneOf, Spelling, Text, or_variable};
 use crate::progress::dialect::TextSource;
 use crate::progress::extract::Extract;
 use crate::progress::policy::masks::Masks;

@@ -11,10 +11,7 @@ use std::time::Duration;
 use crate::progress::dialect::{self, Count, Dialect, TextSource};
 use crate::progress::policy::ask;
 use crate::progress::policy::ask::{LogLevel, Members, TokenType};
-use crate::progress::{
-    Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale,
-    TokenIs,
-};
+use crate::progress::{Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, TokenIs};
 
 /// A setting that is one of a few words.
 pub trait Word: Copy + 'static {
@@ -280,6 +277,10 @@ mod tests {
             let read = read_exact_time(&exact_time(given)).unwrap();
             assert!(read.abs_diff(given) < Duration::from_nanos(500), "{given:?} {read:?}");
         }
-        assert!(read_exact_time("3").is_err() && read_exact_time("x ms").is_err() && read_exact_time("-1s").is_err());
+        assert!(
+            read_exact_time("3").is_err()
+                && read_exact_time("x ms").is_err()
+                && read_exact_time("-1s").is_err()
+        );
     }
 }

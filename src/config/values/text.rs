@@ -1,5 +1,5 @@
-//! Values of a route file that are strings: how each is spelled, what is said of anything else, and
-//! its JSON Schema.
+//! Values of a route file that are strings: their syntax, the errors for other values, and their
+//! JSON Schema.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,9 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use url::Url;
 
 use crate::config::routes::route::Secret;
-use crate::config::values::{ANSWER_REPAIRS, OFF, Word, level_or_off, nearest, positive_time, scale, time, time_or_off};
+use crate::config::values::{
+    ANSWER_REPAIRS, OFF, Word, level_or_off, nearest, positive_time, scale, time, time_or_off,
+};
 use crate::progress::Scale;
 use crate::progress::dialect::Pointer;
 use crate::progress::policy::ask::LogLevel;

@@ -1,6 +1,7 @@
 //! The leg of a relay towards the clients of one session: each POST with requests is a stream, and there
 //! is one for what belongs to no request.
 
+use crate::gateway::bridge::signals::Broken;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -16,19 +17,16 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::large::Large;
-use super::session::{Command, ENDED, Session, Sessions, Whose, requests};
-use crate::gateway::bridge::idle::idle;
-use crate::gateway::bridge::replay_buffer::{Broken, Store};
-use crate::gateway::route_state::Following;
+use super::session::{Command, ENDED, Session, SessionKind, Sessions, requests};
+use crate::gateway::bridge::replay_buffer::Store;
+use crate::gateway::route_state::RouteWatch;
 use crate::progress::{Fragment, Pacing, StreamId, StreamKind, Transmit};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 use crate::relay::discover_probe::Era;
-use crate::relay::{Clients, FromClient, Headers, WIRE};
-use crate::transport::http::in_flight::OpenCall;
-use crate::transport::http::shutdown::Ending;
-use crate::transport::http::shutdown::SHUTTING_DOWN;
+use crate::relay::{Clients, FromClient, Headers, SOLE_STREAM};
+use crate::transport::http::in_flight::InFlightGuard;
+use crate::transport::http::shutdown::{SHUTTING_DOWN, Shutdown};
 
 /// A client that takes nothing for so long, although there is something for it, is taken for gone: what
 /// waits for it would keep the server from being read.
@@ -54,9 +52,9 @@ pub(crate) struct Streams {
     pub(crate) large: BTreeMap<StreamId, Large>,
     /// Requests without an answer.
     pub(crate) waiting: usize,
-    call: Option<OpenCall>,
+    call: Option<InFlightGuard>,
     /// What holds for its route.
-    pub(crate) following: Following,
+    pub(crate) watch: RouteWatch,
     /// When it is looked whether the session is used.
     pub(crate) timer: Pin<Box<Sleep>>,
     ending: Pin<Box<OwnedNotified>>,
@@ -74,8 +72,8 @@ impl Streams {
         commands: mpsc::Receiver<Command>,
         pacing: Pacing,
         era: Option<Arc<Era>>,
-        following: Following,
-        ending: &Ending,
+        watch: RouteWatch,
+        ending: &Shutdown,
     ) -> Self {
         let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
         if ending.has_ended() {
@@ -86,8 +84,8 @@ impl Streams {
         Self {
             sessions,
             commands,
-            heard: VecDeque::from([FromClient::Opened(WIRE, StreamKind::Shared, pacing)]),
-            open: BTreeMap::from([(WIRE, home)]),
+            heard: VecDeque::from([FromClient::Opened(SOLE_STREAM, StreamKind::Shared, pacing)]),
+            open: BTreeMap::from([(SOLE_STREAM, home)]),
             unanswered: BTreeSet::new(),
             writing: BTreeMap::new(),
             stuck: Box::pin(sleep_until(Instant::now() + STUCK)),
@@ -95,9 +93,9 @@ impl Streams {
             waiting: 0,
             call: None,
             timer: Box::pin(sleep_until(
-                Instant::now() + idle(following.site()).unwrap_or_default(),
+                Instant::now() + Self::idle(watch.state()).unwrap_or_default(),
             )),
-            following,
+            watch,
             ending: notified,
             era,
             stopped: false,
@@ -122,7 +120,7 @@ impl Streams {
                 let request = scan.id().filter(|_| scan.kind() == Kind::Request);
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
-                if self.session.whose == Whose::Wire {
+                if self.session.whose == SessionKind::HttpSse {
                     self.wait_for(request.len());
                     store.expect(request);
                 } else {
@@ -137,7 +135,7 @@ impl Streams {
 
     /// A message that opens no stream. On a wire it may have requests all the same.
     fn told(&mut self, message: Message, headers: Headers) -> FromClient {
-        if self.session.whose == Whose::Wire {
+        if self.session.whose == SessionKind::HttpSse {
             let requests = requests(&message);
             self.wait_for(requests.len());
             self.session.home.expect(requests);
@@ -149,7 +147,7 @@ impl Streams {
                 self.settle(stream, &id);
             }
         }
-        FromClient::Message(WIRE, message, headers)
+        FromClient::Message(SOLE_STREAM, message, headers)
     }
 
     fn opened(&mut self, store: Arc<Store>, message: &Message) -> StreamId {
@@ -170,7 +168,7 @@ impl Streams {
     fn wait_for(&mut self, requests: usize) {
         self.waiting += requests;
         if self.waiting > 0 && self.call.is_none() {
-            self.call = Some(self.following.site().calls.open());
+            self.call = Some(self.watch.state().shared.calls.open());
         }
     }
 
@@ -195,7 +193,7 @@ impl Streams {
 
     /// The stream of the request that has this id; clients that share a session may each have one.
     pub(crate) fn awaiting(&self, id: &Key) -> Option<StreamId> {
-        if self.session.whose == Whose::Shared {
+        if self.session.whose == SessionKind::Shared {
             return None;
         }
         self.open.iter().find(|(_, store)| store.awaits(id)).map(|(stream, _)| *stream)
@@ -218,15 +216,17 @@ impl Streams {
     fn place_of(&self, stream: StreamId, message: &Message) -> Option<StreamId> {
         if message.kind() == Kind::Response {
             // The filter may not know whose it is.
-            let meant =
-                message.id_key().filter(|_| stream == WIRE).and_then(|id| self.awaiting(&id));
+            let meant = message
+                .id_key()
+                .filter(|_| stream == SOLE_STREAM)
+                .and_then(|id| self.awaiting(&id));
             return Some(meant.unwrap_or(stream));
         }
         let refuses = self.open.get(&stream).is_none_or(|store| store.only_answers);
         match message.method() {
             _ if !refuses || message.kind() == Kind::Batch => Some(stream),
             Some(method) if method == mcp::PROGRESS => None,
-            _ => Some(WIRE),
+            _ => Some(SOLE_STREAM),
         }
     }
 
@@ -306,7 +306,7 @@ fn shutting_down() -> Broken {
 }
 
 impl Clients for Streams {
-    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
         if let Some(heard) = self.heard.pop_front() {
             return Poll::Ready(heard);
         }
@@ -344,7 +344,7 @@ impl Clients for Streams {
         Poll::Ready(FromClient::Gone)
     }
 
-    fn heard(&mut self) -> Option<FromClient> {
+    fn try_receive(&mut self) -> Option<FromClient> {
         if let Some(heard) = self.heard.pop_front() {
             return Some(heard);
         }
@@ -355,7 +355,7 @@ impl Clients for Streams {
         self.take(command)
     }
 
-    fn takers(&mut self, streams: &mut Vec<StreamId>) {
+    fn ready_streams(&mut self, streams: &mut Vec<StreamId>) {
         streams.extend(self.open.keys().filter(|stream| !self.writing.contains_key(stream)));
     }
 
@@ -363,7 +363,7 @@ impl Clients for Streams {
         self.open.get(&stream).is_some_and(|store| store.is_full())
     }
 
-    fn give(&mut self, stream: StreamId, Transmit { payload, part }: Transmit) {
+    fn send(&mut self, stream: StreamId, Transmit { payload, part }: Transmit) {
         match part {
             Fragment::Piece | Fragment::End => {
                 let last = part == Fragment::End;
@@ -389,7 +389,7 @@ impl Clients for Streams {
         }
     }
 
-    fn pass(&mut self, _: Bytes) {}
+    fn send_raw(&mut self, _: Bytes) {}
 
     fn finish(&mut self, stream: StreamId) {
         if self.open.get(&stream).is_some_and(|store| store.open() > 0) {
@@ -400,7 +400,7 @@ impl Clients for Streams {
         }
     }
 
-    fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
         self.session.bell.register(cx);
         while let Some(stream) = self.session.bell.next_taken() {
             // What it has been given since then is still to be taken, and will be told of again.
@@ -441,11 +441,11 @@ impl Clients for Streams {
 
     fn is_slow(&self) -> bool {
         // Others must not be told less for it.
-        self.session.whose != Whose::Shared && self.session.bell.is_slow()
+        self.session.whose != SessionKind::Shared && self.session.bell.is_slow()
     }
 
     fn are_strangers(&self) -> bool {
-        self.session.whose == Whose::Shared
+        self.session.whose == SessionKind::Shared
     }
 
     fn end(&mut self) {

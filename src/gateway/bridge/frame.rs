@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::gateway::direct::response::on_one_line;
 use crate::progress::StreamId;
 use crate::transport::http::body::Batch;
+use crate::transport::mcp_http::content::on_one_line;
 
 /// The beginning of an event, up to its message. `id`: its stream and its number there.
 pub(crate) fn head(id: Option<(StreamId, u64)>, out: &mut Batch) {

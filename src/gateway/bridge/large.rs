@@ -8,7 +8,7 @@ use crate::gateway::bridge::client_leg::Streams;
 use crate::gateway::bridge::replay_buffer::Store;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Scan};
-use crate::relay::WIRE;
+use crate::relay::SOLE_STREAM;
 
 /// A large message that is given in pieces.
 pub(crate) struct Large {
@@ -31,10 +31,10 @@ impl Streams {
             let mut scan = Scan::default();
             scan.feed(piece);
             let (kind, id) = (scan.kind(), scan.id());
-            let meant = id.as_ref().filter(|_| kind == Kind::Response && stream == WIRE);
+            let meant = id.as_ref().filter(|_| kind == Kind::Response && stream == SOLE_STREAM);
             let to = meant.and_then(|id| self.awaiting(id)).unwrap_or(stream);
             let takes = |store: &Arc<Store>| kind == Kind::Response || !store.only_answers;
-            let to = if self.open.get(&to).is_some_and(takes) { to } else { WIRE };
+            let to = if self.open.get(&to).is_some_and(takes) { to } else { SOLE_STREAM };
             if to != stream {
                 self.given(stream, false);
             }

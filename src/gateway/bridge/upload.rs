@@ -8,11 +8,11 @@ use tokio::time::timeout;
 
 use super::session::{Command, ENDED, Session};
 use crate::gateway::bridge::replay_buffer::Store;
-use crate::gateway::direct::response::on_one_line;
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::protocol::mcp::CANCELLED;
 use crate::relay::Headers;
-use crate::transport::http::body::RequestBody;
+use crate::transport::http::request_body::RequestBody;
+use crate::transport::mcp_http::content::on_one_line;
 use crate::transport::mcp_http::request_body::PAUSE_MAX;
 
 /// What has become of a message that was sent in pieces.

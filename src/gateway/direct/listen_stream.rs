@@ -4,16 +4,16 @@
 use std::sync::Arc;
 use std::task::Context;
 
-use super::exchange::{message_in, text_of};
 use super::mailbox::Mail;
 use super::session::{Heard, Member};
-use crate::gateway::direct::event_stream::{Judge, passed_on};
-use crate::gateway::dispatch::now;
+use crate::gateway::direct::event_stream::{EventHandler, passed_on};
 use crate::progress::{Disposition, Origin, StreamId};
 use crate::protocol::sse::{Event, Piece};
+use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::event_ids::{Marks, matters};
+use crate::transport::mcp_http::event_message::{message_in, text_of};
 
 /// A stream on which the client listens.
 pub(crate) struct Listening {
@@ -39,7 +39,7 @@ impl Listening {
     }
 }
 
-impl Judge for Listening {
+impl EventHandler for Listening {
     fn event(&mut self, event: &Event, out: &mut Batch) {
         let message = message_in(event).filter(|_| !self.observing);
         let Some(message) = message else {

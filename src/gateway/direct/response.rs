@@ -1,53 +1,22 @@
-//! What the server of a POST answers with when its client has a stream already, or gets one: events as
-//! they come, JSON as one event, a status as an error.
+//! The response to a POST whose client has a stream already, or gets one: events as they arrive,
+//! JSON as one event, a status as an error.
 
+use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
+use crate::transport::mcp_http::content::{Content, on_one_line};
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use futures::future::BoxFuture;
-use http::{HeaderMap, Response, StatusCode, header};
+use http::{Response, StatusCode, header};
 
 use super::exchange::Exchange;
 use super::post::Post;
 use crate::gateway::direct::event_stream::Chunks;
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
 
 /// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
 const ERROR_READ_MAX: usize = 64 << 10;
-
-/// A request that is being sent, until there is a head.
-pub(crate) type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, UpstreamError>>;
-
-/// What a body is, as far as we can read it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Content {
-    Events,
-    Json,
-    Other,
-}
-
-impl Content {
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let packed = headers
-            .get(header::CONTENT_ENCODING)
-            .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
-        if packed { Self::Other } else { Self::unpacked(headers) }
-    }
-
-    /// What it is once it is unpacked.
-    pub(crate) fn unpacked(headers: &HeaderMap) -> Self {
-        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-        match kind {
-            kind if kind.eq_ignore_ascii_case("text/event-stream") => Self::Events,
-            kind if kind.eq_ignore_ascii_case("application/json") => Self::Json,
-            _ => Self::Other,
-        }
-    }
-}
 
 /// What the server of a POST answers with, as far as is known.
 pub(crate) enum Answer {
@@ -110,15 +79,6 @@ impl PostUpstream {
     }
 }
 
-/// JSON without line ends: they are space between its parts, and would end an event's line or a line of
-/// stdio (rule B-07).
-pub(crate) fn on_one_line(chunk: Bytes) -> Bytes {
-    if memchr::memchr2(b'\n', b'\r', &chunk).is_none() {
-        return chunk;
-    }
-    chunk.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
-}
-
 impl Chunks<Exchange> for PostUpstream {
     fn poll(
         &mut self,
@@ -170,7 +130,7 @@ impl Chunks<Exchange> for PostUpstream {
                         return Poll::Ready(Some(Ok(crate::protocol::sse::write(answer.raw()))));
                     }
                     tracing::warn!(
-                        route = self.post.as_ref().map(|post| &*post.site.route.path),
+                        route = self.post.as_ref().map(|post| &*post.route().path),
                         %status,
                         "the server refused a request whose answer had begun as a stream"
                     );
@@ -181,16 +141,5 @@ impl Chunks<Exchange> for PostUpstream {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn line_ends_become_spaces() {
-        assert_eq!(on_one_line(Bytes::from_static(b"{\r\n\"a\":\r1}\n")), &b"{  \"a\": 1} "[..]);
-        assert_eq!(on_one_line(Bytes::from_static(b"{}")), &b"{}"[..]);
     }
 }

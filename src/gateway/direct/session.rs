@@ -1,5 +1,5 @@
-//! What the requests of one session share: whose progress comes on which stream, tasks, and the
-//! revision. Everything else belongs to the requests themselves (`exchange`).
+//! The state shared by the requests of one session: which stream carries whose progress, tasks, and
+//! the revision. All other state belongs to the requests themselves (`exchange`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -10,9 +10,8 @@ use std::task::Context;
 use tokio::time::Instant;
 
 use super::mailbox::{Mail, Mailbox};
-use crate::gateway::direct::held_stream::Claim;
-use crate::gateway::dispatch::now;
-use crate::gateway::route_state::Audience;
+use crate::gateway::direct::claim::Claim;
+use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::clients::Client;
@@ -24,6 +23,7 @@ use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 use crate::relay::filter_guard::FilterGuard;
+use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 
 /// Messages of listening streams that wait for their verdict, where their order matters.
@@ -96,7 +96,7 @@ impl Session {
     pub(crate) fn new(
         policy: &Arc<Policy>,
         begun: bool,
-        audience: &Audience,
+        audience: &Observers,
         beside: Option<FilterId>,
     ) -> Self {
         let filter = Filter::of_session(Arc::clone(policy));
@@ -416,11 +416,11 @@ pub(crate) struct Sessions {
     hasher: RandomState,
     /// For each shard.
     max: AtomicUsize,
-    audience: Arc<Audience>,
+    audience: Arc<Observers>,
 }
 
 impl Sessions {
-    pub(crate) fn new(max: usize, audience: Arc<Audience>) -> Self {
+    pub(crate) fn new(max: usize, audience: Arc<Observers>) -> Self {
         let (shards, hasher) = (Default::default(), RandomState::new());
         Self { shards, hasher, max: AtomicUsize::new(max.div_ceil(SHARDS)), audience }
     }

@@ -1,9 +1,8 @@
-//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics`, `/calls`, `/tap`, `/log-level` and
-//! the live page.
+//! The admin listener: `/livez`, `/readyz`, `/metrics`, `/calls`, `/tap`, `/log-level` and the live
+//! page.
 //!
-//! Probes are answered whoever asks, and so is the page, which holds no data. What shows or changes
-//! something asks for `bearer` of `[admin]`, if there is one; if there is none, it can only be had over
-//! loopback.
+//! Probes are answered for every client, and so is the page, which holds no data. All other paths
+//! need the `bearer` of `[admin]`; without a `bearer` they answer over loopback only.
 
 mod page;
 mod streams;
@@ -25,9 +24,8 @@ use super::handler::{Client, Handler};
 use crate::config::routes::{Admin, Server};
 use crate::gateway::listen::admission::{admit, authorize};
 use crate::observe::calls::PATH_OF_TAP;
-use crate::observe::log;
 use crate::observe::log::FilterError;
-use crate::observe::metrics;
+use crate::observe::{log, metrics};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 use streams::Streams;

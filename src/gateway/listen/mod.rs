@@ -1,7 +1,7 @@
-//! `milepost serve`: listeners, who is let in, what passes, and the way to the end.
+//! `milepost serve`: listeners, admission, dispatch, shutdown.
 //!
-//! Knows HTTP and which routes there are; knows nothing of what is done with a request that was let
-//! in. That is the [`Handler`]'s.
+//! This module knows HTTP and the routes; the [`Handler`] knows how an admitted request is
+//! answered.
 
 mod admin;
 pub mod admission;
@@ -25,12 +25,12 @@ use tokio::time::timeout;
 
 use crate::config::routes::{Admin, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::SiteError;
 use crate::observe::calls::{Table, Watch};
 use crate::observe::durations::Memory;
 use crate::observe::events::ObserverFactory;
 use crate::transport::child::adopt_orphans;
 use crate::transport::http::via::Via;
+use crate::transport::mcp_http::target::TargetError;
 
 use reload::{Hangups, Reloading};
 
@@ -46,7 +46,7 @@ pub enum StartError {
     Via(#[from] getrandom::Error),
     /// A route's server cannot be reached as the route says.
     #[error(transparent)]
-    Route(#[from] SiteError),
+    Route(#[from] TargetError),
     /// A listener cannot be opened.
     #[error(transparent)]
     Serve(#[from] ServeError),

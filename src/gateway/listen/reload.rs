@@ -17,11 +17,12 @@ use tracing::{error, info, warn};
 
 use super::handler::Routed;
 use crate::config::routes::{Admin, Environment, Routes, RoutesError, named_files};
-use crate::gateway::dispatch::{Proxy, in_full};
+use crate::gateway::dispatch::Proxy;
 use crate::gateway::listen::listeners::{Controls, Ready};
 use crate::gateway::listen::route_file::{LOOK_EVERY, Watch};
 use crate::gateway::live_routes::{Changes, Prepared, contents};
 use crate::observe::durations::Memory;
+use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Reload;
 
 /// Reads the file again and again.
@@ -192,7 +193,7 @@ impl Reloading {
     /// Stands for a text, or for why there is none, and for what is in the files that it names.
     fn mark(&self, text: Result<&str, &RoutesError>, named: &[PathBuf]) -> u64 {
         let mut mark = DefaultHasher::new();
-        text.map_err(|error| in_full(error)).hash(&mut mark);
+        text.map_err(|error| error_chain(error)).hash(&mut mark);
         contents(named.iter().map(AsRef::as_ref)).hash(&mut mark);
         mark.finish()
     }
@@ -227,7 +228,7 @@ impl Reloading {
             Err(error) => {
                 self.refused = Some(mark);
                 self.proxy.metrics().config().reloaded(Reload::Refused);
-                let error = in_full(&*error);
+                let error = error_chain(&*error);
                 error!(error, "the route file cannot be used; what held before still does");
             }
         }
@@ -250,7 +251,7 @@ impl Reloading {
             self.admin = routes.admin().clone();
         }
         self.controls.take(ready, routes.server(), &self.admin);
-        left.go();
+        left.retire();
         self.proxy.metrics().config().reloaded(Reload::Taken);
         for (key, running, asked) in self.fixed.differing(&Fixed::of(routes)) {
             warn!(key, running, asked, "only a restart can change this; what runs stays");

@@ -1,4 +1,4 @@
-//! Those who are shown each message as it passes.
+//! The observers of `/tap`, who receive each message.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -47,7 +47,7 @@ pub(super) struct Tapped<'a> {
     kept: &'a Kept,
 }
 
-/// The same while it waits.
+/// A message that waits for an observer.
 #[derive(Debug)]
 struct Line {
     at: u64,

@@ -81,7 +81,8 @@ fn read_one(policy: &mut Policy, key: &str, value: &str) -> Result<(), String> {
     }
     let of_route = Policy::SETTINGS.iter().find_map(|one| one.read_word(policy, key, value));
     let call = || CallPolicy::SETTINGS.iter();
-    let read = of_route.or_else(|| call().find_map(|one| one.read_word(&mut policy.call, key, value)));
+    let read =
+        of_route.or_else(|| call().find_map(|one| one.read_word(&mut policy.call, key, value)));
     read.unwrap_or_else(|| Err("no such setting is known".to_owned()))
 }
 
@@ -120,7 +121,12 @@ mod tests {
                 let mut again = Policy::default();
                 read(&mut again, &written.words).unwrap();
                 let is_same = format!("{again:?}") == format!("{policy:?}");
-                assert!(is_same != !written.missing.is_empty(), "{}: {}", setting.key, written.words);
+                assert!(
+                    is_same != !written.missing.is_empty(),
+                    "{}: {}",
+                    setting.key,
+                    written.words
+                );
             }
             assert!(lost < 2, "{}: both examples are the default", setting.key);
         }

@@ -1,8 +1,7 @@
-//! What is known of clients by what they call themselves (`clientInfo`), and what to advise where
-//! nothing can be told them.
+//! Known clients by their own name (`clientInfo`), and advice for calls that can get no progress.
 //!
-//! What is known stands in one table (`table`), a row for each client; `docs/clients.md` is made from
-//! it. What is not known stays unknown there: a wrong advice costs more than none.
+//! All facts stand in one table (`table`), a row for each client; `docs/clients.md` is made from
+//! it. An unknown fact stays unknown there: wrong advice costs more than none.
 
 mod table;
 
@@ -191,13 +190,13 @@ impl fmt::Display for Advice {
         let Some(row) = self.row else {
             return f.write_str(match self.situation {
                 Situation::NoToken => {
-                    "this client has sent no progress token with its call, so nothing may be told it \
-                     of what goes on; look in it for a progress callback, or for its limit of time \
-                     for a tool call"
+                    "this client has sent no progress token with its call, so no progress may be sent \
+                     to it; look in the client for a progress callback, or for its time limit of a \
+                     tool call"
                 }
                 Situation::GivenUp => {
-                    "this client has given up a call that it was told goes on; look in it for its \
-                     limit of time for a tool call"
+                    "this client has cancelled a call although it received progress; look in the \
+                     client for its time limit of a tool call"
                 }
             });
         };
@@ -214,17 +213,17 @@ impl fmt::Display for Advice {
                 write!(f, "{client} has sent no progress token with this call")?;
             }
             (Situation::GivenUp, _) => {
-                write!(f, "{client} has given up a call that it was told goes on: ")?;
+                write!(f, "{client} has cancelled a call although it received progress: ")?;
                 match row.resets {
                     Fact::Yes => f.write_str("progress resets its timer"),
-                    Fact::No => f.write_str("it waits for a fixed time, whatever it is told"),
+                    Fact::No => f.write_str("it waits for a fixed time, with or without progress"),
                     Fact::If(when) => write!(f, "progress resets its timer {when}"),
                     Fact::Unknown => f.write_str("whether progress resets its timer is unknown"),
                 }?;
             }
         }
         if self.situation == Situation::NoToken {
-            f.write_str(", so nothing may be told it of what goes on")?;
+            f.write_str(", so no progress may be sent to it")?;
         }
         if !row.limits.is_empty() {
             write!(f, "; its limits: {}", row.limits)?;

@@ -1,19 +1,20 @@
-//! One server for different clients: each request has an id and a token of our own towards it, and
-//! everything that is said of the request has its client's again (rule B-06).
+//! The mapping of ids where different clients share one server: towards the server each request has
+//! an id and a token of the proxy's, and every message about the request gets the client's own back
+//! (rule B-06).
 //!
-//! Only those texts are replaced; every other byte is as it came. What cannot be mapped never reaches
-//! the server, where it could mean another client's request.
+//! Only these texts are replaced; every other byte is unchanged. A message that cannot be mapped
+//! never reaches the server, where its id could mean another client's request.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId, MappedId};
-use crate::progress::Filter;
-use crate::progress::dialect::{About, Fields, Report};
-use crate::progress::gate::stream::{Payload, StreamId};
-use crate::progress::intake::client::Opening;
+use crate::progress::correlate::call::Call;
+use crate::progress::dialect::report::{About, Report};
+use crate::progress::filter::Filter;
+use crate::progress::ids::{MappedId, StreamId};
+use crate::progress::intake::client::CallDraft;
+use crate::progress::payload::{Payload, spliced, within};
 use crate::protocol::jsonrpc::{Key, Message};
 
 impl Filter {
@@ -25,23 +26,23 @@ impl Filter {
         message: &Message,
         method: &str,
         tool: Option<String>,
-        mut opening: Opening,
+        mut draft: CallDraft,
     ) -> Payload {
-        let number = self.next_order();
+        let number = self.gate.next_order();
         let ours = Bytes::from(number.to_string());
         let key = Key::Integer(i64::try_from(number).unwrap_or(i64::MAX));
         let raw = message.raw();
-        let mut splices = vec![(within(raw, &opening.id.client), ours)];
-        opening.id.server = key.clone();
-        if let Some(token) = &mut opening.token {
+        let mut splices = vec![(within(raw, &draft.id.client), ours)];
+        draft.id.server = key.clone();
+        if let Some(token) = &mut draft.token {
             token.server = self.policy.own_token(tool.as_deref(), key);
             token.translated = true;
             splices.push((within(raw, &token.client), token.server.to_json()));
         }
-        let asked = self.policy.members_for(message, tool.as_deref(), opening.token.as_ref());
+        let asked = self.policy.members_for(message, tool.as_deref(), draft.token.as_ref());
         splices.extend(asked.into_iter().map(|(place, new)| (Some(place), new)));
-        let id = opening.id.client.clone();
-        if self.enter(now, stream, method, tool, opening).is_none() {
+        let id = draft.id.client.clone();
+        if self.enter(now, stream, method, tool, draft).is_none() {
             // Without an entry the answer could not find its client.
             self.refuse(stream, &id, "too many requests are open on this upstream", None);
             return Payload::default();
@@ -51,38 +52,34 @@ impl Filter {
     }
 
     /// A message whose names cannot be replaced: a server could take them for another client's.
-    pub(crate) fn not_passed_on(&mut self, stream: StreamId, message: &Message) -> Payload {
+    pub(crate) fn refuse_unreadable(&mut self, stream: StreamId, message: &Message) -> Payload {
         if let Some(id) = message.id().filter(|id| **id != *b"null") {
             self.refuse(stream, &id, "the proxy cannot read this message", None);
         }
         Payload::default()
     }
 
-    /// The open request that a client calls `id`.
-    pub(crate) fn client_call(&self, stream: StreamId, id: &Key) -> Option<CallId> {
-        self.ledger.by_client_id(stream, id).first().copied()
-    }
-
     /// Whether `key` can only be a name that we gave, though no active request has it.
     pub(crate) fn was_given(&self, key: &Key) -> bool {
         let number = match key {
             Key::Integer(number) => u64::try_from(*number).ok(),
-            Key::Text(text) if self.gives_strings => {
+            Key::Text(text) if self.correlator.gives_strings => {
                 std::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
             }
             _ => None,
         };
-        self.policy.remap && number.is_some_and(|number| (1..=self.order).contains(&number))
+        self.topology.has_strangers()
+            && number.is_some_and(|number| (1..=self.gate.order).contains(&number))
     }
 
     /// Whether the server knows a call, or its token, as something else than the client.
     fn translates(&self, call: &Call) -> bool {
-        self.policy.remap || call.token.as_ref().is_some_and(|token| token.translated)
+        self.topology.has_strangers() || call.token.as_ref().is_some_and(|token| token.translated)
     }
 
     /// What the server says of `call`, as its client may be told it: the very bytes, but for names
     /// that we gave.
-    pub(crate) fn in_clients_words(
+    pub(crate) fn with_client_names(
         &self,
         call: &Call,
         message: &Message,
@@ -92,7 +89,7 @@ impl Filter {
     }
 
     /// A report that needs no repair, as its client may be told it.
-    pub(crate) fn as_told(
+    pub(crate) fn as_sent(
         &self,
         call: &Call,
         message: &Message,
@@ -102,7 +99,7 @@ impl Filter {
         let replaceable = !self.translates(call)
             || about.token_text.as_ref().is_some_and(|text| within(message.raw(), text).is_some());
         (report.repairs.is_empty() && replaceable)
-            .then(|| self.in_clients_words(call, message, about))
+            .then(|| self.with_client_names(call, message, about))
     }
 }
 
@@ -120,38 +117,4 @@ fn restored(call: &Call, message: &Message, about: &About) -> Payload {
         .filter_map(|(text, name)| Some((within(message.raw(), text)?, name.client.clone())))
         .collect();
     spliced(message, splices)
-}
-
-/// Where `part`, which was cut out of `raw`, stands in it; `None` if it was not.
-pub(crate) fn within(raw: &Bytes, part: &Bytes) -> Option<Range<usize>> {
-    let start = (part.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
-    let end = start.checked_add(part.len()).filter(|end| *end <= raw.len())?;
-    Some(start..end)
-}
-
-/// A message with other text in some places; as it is if there are none.
-pub(crate) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>) -> Payload {
-    if splices.is_empty() {
-        return Payload::of(message);
-    }
-    let raw = message.raw();
-    splices.sort_by_key(|(range, _)| range.start);
-    let mut pieces = Vec::with_capacity(2 * splices.len() + 1);
-    let mut from = 0;
-    for (range, new) in splices.into_iter() {
-        // Two names may be read from one place.
-        if range.start < from {
-            continue;
-        }
-        pieces.push(raw.slice(from..range.start));
-        pieces.push(new);
-        from = range.end;
-    }
-    pieces.push(raw.slice(from..));
-    Payload::from_pieces(pieces).in_place_of(message.framing())
-}
-
-/// Whether the members of `params` can be read in one way only.
-pub(crate) fn is_plain(params: &Bytes) -> bool {
-    Fields::read(params).is_some_and(|fields| !fields.is_repeated())
 }

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use super::call::{Call, CallId, MappedId};
-use crate::progress::gate::stream::StreamId;
+use crate::progress::correlate::call::Call;
+use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::protocol::jsonrpc::Key;
 
 /// Open requests of one connection that can get progress. Further requests are forwarded as always,
@@ -118,7 +118,7 @@ impl Ledger {
             // The client knows progress by its token: two requests with one token share its figure.
             let first = self.holders_of(&call).first().and_then(|first| self.calls.get(first));
             if let Some(first) = first {
-                call.meter.raise_to(first.meter.told());
+                call.meter.raise_to(first.meter.emitted());
             }
         }
         if let Some(name) = self.clients(call.stream, &call.id) {

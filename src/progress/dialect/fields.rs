@@ -5,11 +5,10 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use crate::progress::gate::meter::{Number, ProgressValue};
-use crate::protocol::json;
+use crate::progress::value::{Number, ProgressValue};
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Key;
-use crate::protocol::terminal;
+use crate::protocol::{json, terminal};
 
 /// Members of one object that are read. Real progress has about ten.
 const MEMBERS_MAX: usize = 256;

@@ -16,7 +16,7 @@ pub const WORDS_MAX: usize = 200;
 /// `sent` is when anything was last sent for the call, `server_spoke` whether the server has said
 /// anything for it: then twice the time has to pass, so that of two proxies in a chain only the inner
 /// one beats.
-pub(crate) fn next_beat(
+pub(crate) fn next_heartbeat(
     heartbeat: &Heartbeat,
     opened: Instant,
     sent: Option<Instant>,
@@ -150,9 +150,9 @@ mod tests {
         let heartbeat = Heartbeat::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(next_beat(&heartbeat, start, None, false), Some(at(2)));
-        assert_eq!(next_beat(&heartbeat, start, Some(at(2)), false), Some(at(7)));
-        assert_eq!(next_beat(&heartbeat, start, Some(at(2)), true), Some(at(12)));
-        assert_eq!(next_beat(&heartbeat, start, Some(at(30 * 60)), false), None);
+        assert_eq!(next_heartbeat(&heartbeat, start, None, false), Some(at(2)));
+        assert_eq!(next_heartbeat(&heartbeat, start, Some(at(2)), false), Some(at(7)));
+        assert_eq!(next_heartbeat(&heartbeat, start, Some(at(2)), true), Some(at(12)));
+        assert_eq!(next_heartbeat(&heartbeat, start, Some(at(30 * 60)), false), None);
     }
 }

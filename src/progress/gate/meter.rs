@@ -1,8 +1,9 @@
-//! The figure that one client has been told for one token, which only rises.
+//! The last progress value of one token at one client, which only rises.
 
 use bytes::Bytes;
 
 use crate::progress::policy::OnFall;
+use crate::progress::value::{Number, ProgressValue};
 use crate::progress::verdict::{Reason, Repair, Repairs};
 use crate::protocol::json;
 
@@ -13,24 +14,6 @@ const SMALL_STEP: f64 = 1e-6;
 /// Up to here 1,000 steps that are distinct as `f32` fit below the next whole step; some clients
 /// keep progress as a 32-bit float.
 const F32_STEPS_BELOW: f64 = 16_384.0;
-
-/// A number and how the server spelled it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Number {
-    /// Its value; finite.
-    pub value: f64,
-    /// Its JSON text.
-    pub text: Bytes,
-}
-
-/// What a server claims: a figure, perhaps of a total.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ProgressValue {
-    /// The work done.
-    pub value: Number,
-    /// All the work.
-    pub total: Option<Number>,
-}
 
 /// What the client is told.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,10 +40,10 @@ impl EmittedProgress {
     }
 }
 
-/// One client's figure. Nothing but [`Meter::take`] and [`Meter::beat`] moves it, and both only up.
+/// One client's figure. Nothing but [`Meter::take`] and [`Meter::heartbeat`] moves it, and both only up.
 #[derive(Debug, Clone, Default)]
 pub struct Meter {
-    told: Option<f64>,
+    emitted: Option<f64>,
     /// The server's last figure as it said it.
     claimed: Option<f64>,
     /// The server's highest figure.
@@ -77,21 +60,21 @@ pub struct Meter {
 
 impl Meter {
     /// The last figure the client was told.
-    pub fn told(&self) -> Option<f64> {
-        self.told
+    pub fn emitted(&self) -> Option<f64> {
+        self.emitted
     }
 
     /// Takes over what another request with the same token has been told (rule T1: a client knows
     /// progress by its token).
-    pub fn raise_to(&mut self, told: Option<f64>) {
-        if told > self.told {
-            self.told = told;
+    pub fn raise_to(&mut self, emitted: Option<f64>) {
+        if emitted > self.emitted {
+            self.emitted = emitted;
         }
     }
 
     /// Whether a figure would be passed on as it is.
     pub fn would_rise(&self, value: f64) -> bool {
-        self.base == 0.0 && self.told.is_none_or(|told| value > told)
+        self.base == 0.0 && self.emitted.is_none_or(|emitted| value > emitted)
     }
 
     /// Whether there is a figure above the last one.
@@ -116,7 +99,7 @@ impl Meter {
         self.highest = Some(highest.map_or(value, |highest| highest.max(value)));
         self.past_one |= value >= 1.0;
         if self.would_rise(value) {
-            self.told = Some(value);
+            self.emitted = Some(value);
             self.total = figure.total.as_ref().map(|total| self.rebased(total));
             let total = figure.total.as_ref().map(|total| total.text.clone());
             return Ok(EmittedProgress {
@@ -127,7 +110,10 @@ impl Meter {
         }
         self.total = figure.total.as_ref().map(|total| self.rebased(total));
         let raised = self.base + value;
-        if self.base != 0.0 && raised.is_finite() && self.told.is_none_or(|told| raised > told) {
+        if self.base != 0.0
+            && raised.is_finite()
+            && self.emitted.is_none_or(|emitted| raised > emitted)
+        {
             return Ok(self.tell(raised, Repair::Rebase));
         }
         // What is only behind a heartbeat has not fallen.
@@ -145,7 +131,7 @@ impl Meter {
             return false;
         }
         self.estimated = false;
-        self.told = Some(value);
+        self.emitted = Some(value);
         self.claimed = Some(value);
         self.highest = Some(self.highest.map_or(value, |highest| highest.max(value)));
         self.past_one |= value >= 1.0;
@@ -159,9 +145,9 @@ impl Meter {
     }
 
     /// A sign of life that claims no work: one step, or `value` where that is more.
-    pub fn beat(&mut self, value: Option<f64>) -> Result<EmittedProgress, Reason> {
+    pub fn heartbeat(&mut self, value: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
-        let value = value.filter(|value| self.told.is_none_or(|told| *value > told));
+        let value = value.filter(|value| self.emitted.is_none_or(|emitted| *value > emitted));
         Ok(self.tell(value.unwrap_or(lifted), Repair::Number))
     }
 
@@ -181,7 +167,7 @@ impl Meter {
             let value = figure.value.value;
             let total = figure.total.as_ref().map_or(1.0, |total| total.value);
             let is_part = total <= 1.0 && value < 1.0 && (value > 0.0 || figure.total.is_some());
-            self.base = self.told.filter(|_| is_part).unwrap_or(self.base);
+            self.base = self.emitted.filter(|_| is_part).unwrap_or(self.base);
             self.estimated = !is_part;
             return;
         }
@@ -192,7 +178,7 @@ impl Meter {
             _ => false,
         };
         if fell && (on_fall == OnFall::Rebase || (on_fall == OnFall::Lift && other_total)) {
-            self.base = self.told.unwrap_or(0.0);
+            self.base = self.emitted.unwrap_or(0.0);
         }
     }
 
@@ -206,7 +192,7 @@ impl Meter {
     }
 
     fn tell(&mut self, value: f64, repair: Repair) -> EmittedProgress {
-        self.told = Some(value);
+        self.emitted = Some(value);
         let total =
             self.total.as_ref().filter(|total| value <= total.value && total.value.is_finite());
         EmittedProgress {
@@ -218,25 +204,25 @@ impl Meter {
 
     /// The next figure above the last one.
     fn lifted(&self) -> Result<f64, Reason> {
-        let told = self.told.unwrap_or(0.0);
+        let emitted = self.emitted.unwrap_or(0.0);
         let parts_of_one =
             !self.past_one || self.total.as_ref().is_some_and(|total| total.value <= 1.0);
         let step = if parts_of_one {
             SMALL_STEP
-        } else if told.abs() < F32_STEPS_BELOW {
-            f32_step(told).max(SMALL_STEP)
+        } else if emitted.abs() < F32_STEPS_BELOW {
+            f32_step(emitted).max(SMALL_STEP)
         } else {
-            f64_step(told).max(SMALL_STEP)
+            f64_step(emitted).max(SMALL_STEP)
         };
-        let mut next = told + step;
+        let mut next = emitted + step;
         if step == SMALL_STEP {
             // Six decimals read better than the sum of many roundings.
-            let round = ((told / SMALL_STEP + 1e-3).floor() + 1.0) / 1e6;
-            if round - told >= f32_step(told).min(SMALL_STEP / 2.0) {
+            let round = ((emitted / SMALL_STEP + 1e-3).floor() + 1.0) / 1e6;
+            if round - emitted >= f32_step(emitted).min(SMALL_STEP / 2.0) {
                 next = round;
             }
         }
-        let next = if next > told { next } else { told.next_up() };
+        let next = if next > emitted { next } else { emitted.next_up() };
         if next.is_finite() { Ok(next) } else { Err(Reason::Exhausted) }
     }
 }
@@ -276,7 +262,7 @@ mod tests {
 
     /// What is told of each claim: `=` as it was said, else the figure; `x` if nothing.
     #[track_caller]
-    fn check(on_fall: OnFall, claims: &str, told: &str) {
+    fn check(on_fall: OnFall, claims: &str, emitted: &str) {
         let mut meter = Meter::default();
         let said =
             claims.split(' ').map(|claim| match meter.take(figure(claim).as_ref(), on_fall) {
@@ -288,7 +274,7 @@ mod tests {
                         + &total.map_or_else(String::new, |total| format!("/{}", text(total)))
                 }
             });
-        assert_eq!(said.collect::<Vec<_>>().join(" "), told);
+        assert_eq!(said.collect::<Vec<_>>().join(" "), emitted);
     }
 
     #[test]
@@ -336,22 +322,22 @@ mod tests {
 
     #[test]
     fn what_the_server_says_after_estimates_takes_over() {
-        let told = |part, claims: &str| {
+        let emitted = |part, claims: &str| {
             let mut meter = Meter::default();
             meter.estimate(Some(0.25)).unwrap();
             let estimate = meter.estimate(part).unwrap();
             assert_eq!(&estimate.total.unwrap()[..], b"1");
             let said = claims.split(' ').map(|claim| {
-                let told = meter.take(figure(claim).as_ref(), OnFall::Lift).unwrap();
+                let emitted = meter.take(figure(claim).as_ref(), OnFall::Lift).unwrap();
                 let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
-                text(&told.progress)
-                    + &told.total.map_or_else(String::new, |t| format!("/{}", text(&t)))
+                text(&emitted.progress)
+                    + &emitted.total.map_or_else(String::new, |t| format!("/{}", text(&t)))
             });
             let said: Vec<String> = said.collect();
             (String::from_utf8(estimate.progress.to_vec()).unwrap(), said.join(" "))
         };
         let check = |part, claims, estimate: &str, said: &str| {
-            assert_eq!(told(part, claims), (estimate.to_owned(), said.to_owned()));
+            assert_eq!(emitted(part, claims), (estimate.to_owned(), said.to_owned()));
         };
         check(Some(0.5), "1/10 2/10", "0.5", "1/10 2/10");
         check(Some(0.5), "0/10 0/10 1/10", "0.5", "0.500001/10 0.500002/10 1/10");
@@ -370,9 +356,9 @@ mod tests {
         for start in ["1", "8191.5", "16383.9", "20000", "1e12", "9007199254740993", "1e300"] {
             let mut meter = Meter::default();
             meter.take(figure(start).as_ref(), OnFall::Lift).unwrap();
-            let before = meter.told().unwrap();
+            let before = meter.emitted().unwrap();
             meter.take(None, OnFall::Lift).unwrap();
-            let after = meter.told().unwrap();
+            let after = meter.emitted().unwrap();
             assert!(after > before, "{start}");
             if before < F32_STEPS_BELOW {
                 assert!(after as f32 > before as f32, "{start}");

@@ -7,19 +7,24 @@ pub(crate) mod heartbeat;
 pub mod meter;
 pub(crate) mod notification;
 pub(crate) mod stream;
+pub(crate) mod streams;
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::policy::{HeartbeatValue, Messages};
-use super::verdict::{Reason, Repair, Verdict};
-use crate::progress::correlate::call::{Call, CallId, LastSent, Outcome, Pending};
+use crate::progress::correlate::call::{Call, LastSent, Pending};
 use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::summary::Outcome;
+use crate::progress::event::FilterEvent;
+use crate::progress::filter::Filter;
 use crate::progress::gate::meter::EmittedProgress;
 use crate::progress::gate::notification::Parts;
-use crate::progress::gate::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId, Transmit};
-use crate::progress::{Filter, FilterEvent, Mode, transmit};
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::payload::{Payload, Transmit};
+use crate::progress::policy::{HeartbeatValue, Messages, Mode};
+use crate::progress::verdict::{Reason, Repair, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, own_error};
 use crate::protocol::mcp::Revision;
@@ -36,16 +41,16 @@ impl Filter {
     pub fn poll_transmit(&mut self, now: Instant, id: StreamId) -> Option<Transmit> {
         self.expire(now);
         loop {
-            let stream = self.streams.get_mut(&id)?;
+            let stream = self.gate.streams.get_mut(&id)?;
             let ready = stream.ready(now);
             let due = stream.wakes.first().copied().filter(|(at, ..)| *at <= now);
-            let due = due.filter(|_| !stream.is_passing() && !stream.is_guarded(now));
+            let due = due.filter(|_| !stream.is_midway() && !stream.is_guarded(now));
             let order = ready.and_then(|index| stream.queue.get(index)).map(|item| item.order);
             if let Some((at, place, call)) = due
                 && order.is_none_or(|order| place < order)
             {
                 stream.wakes.remove(&(at, place, call));
-                if let Some(payload) = self.speak_up(now, call) {
+                if let Some(payload) = self.send_due(now, call) {
                     let transmit = Transmit { payload, part: super::Fragment::Whole };
                     if self.policy.mode != Mode::Observe {
                         return Some(transmit);
@@ -59,24 +64,24 @@ impl Filter {
                 self.record(judged.number, judged.call, judged.verdict);
             }
             if self.policy.mode != Mode::Observe {
-                return Some(transmit(item));
+                return Some(item.into_transmit());
             }
         }
-        self.streams.get_mut(&id)?.observed.pop_front()
+        self.gate.streams.get_mut(&id)?.observed.pop_front()
     }
 
     /// When [`Filter::poll_transmit`] is to be asked again, if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let streams = self.streams.values().filter_map(|stream| stream.timeout()).min();
-        let expiry = self.ledger.next_expiry().map(|(at, _)| at);
+        let streams = self.gate.streams.values().filter_map(|stream| stream.timeout()).min();
+        let expiry = self.correlator.ledger.next_expiry().map(|(at, _)| at);
         [streams, expiry].into_iter().flatten().min()
     }
 
     /// What was given out for a stream has been written.
     pub fn written(&mut self, now: Instant, id: StreamId) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(stream) = self.gate.streams.get_mut(&id) else { return };
         for call in std::mem::take(&mut stream.unwritten) {
-            if let Some(call) = self.ledger.get_mut(call) {
+            if let Some(call) = self.correlator.ledger.get_mut(call) {
                 call.sent_at = call.sent_at.max(Some(now));
             }
         }
@@ -84,14 +89,14 @@ impl Filter {
     }
 
     /// Lets a call say what is due: a notification that waited, else a heartbeat.
-    fn speak_up(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        if let Some(call) = self.ledger.get_mut(id) {
+    fn send_due(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+        if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.wake = None;
         }
-        let said = self.say_pending(now, id).or_else(|| self.beat(now, id));
+        let said = self.send_pending(now, id).or_else(|| self.heartbeat(now, id));
         if said.is_some()
-            && let Some(call) = self.ledger.get(id)
-            && let Some(stream) = self.streams.get_mut(&call.stream)
+            && let Some(call) = self.correlator.ledger.get(id)
+            && let Some(stream) = self.gate.streams.get_mut(&call.stream)
         {
             stream.unwritten.push(id);
         }
@@ -99,9 +104,9 @@ impl Filter {
         said
     }
 
-    fn say_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        let is_slow = self.client_is_slow;
-        let call = self.ledger.get_mut(id)?;
+    fn send_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+        let is_slow = self.gate.client_is_slow;
+        let call = self.correlator.ledger.get_mut(id)?;
         let min_interval = call.min_interval(is_slow);
         let first = call.pending.first().filter(|first| first.due <= now)?;
         if first.thin
@@ -140,12 +145,12 @@ impl Filter {
         pending: &Pending,
     ) -> Result<(Payload, Verdict), Reason> {
         let rendered = self.try_render(now, id, pending);
-        self.share_figure(id);
-        let Some(call) = self.ledger.get_mut(id) else { return rendered };
+        self.share_value(id);
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return rendered };
         match &rendered {
             Ok((_, verdict)) => {
-                call.account.sent_from_text += u64::from(pending.report.overheard);
-                call.tells(now);
+                call.account.sent_from_text += u64::from(pending.report.from_text);
+                call.note_sent(now);
                 if let Verdict::Repaired(repairs) = verdict {
                     call.account.repaired(*repairs);
                 }
@@ -162,7 +167,7 @@ impl Filter {
         pending: &Pending,
     ) -> Result<(Payload, Verdict), Reason> {
         let words_allowed = self.words_allowed(id);
-        let Some(call) = self.ledger.get_mut(id) else { return Err(Reason::Late) };
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return Err(Reason::Late) };
         let Some(token) = call.token.as_ref().map(|token| token.client.clone()) else {
             return Err(Reason::NoToken);
         };
@@ -171,8 +176,8 @@ impl Filter {
         let said = LastSent::by(&pending.report);
         // What is overheard stands for itself.
         let appends =
-            messages == Messages::Append && said.message.is_some() && !pending.report.overheard;
-        let stream = self.streams.get_mut(&call.stream);
+            messages == Messages::Append && said.message.is_some() && !pending.report.from_text;
+        let stream = self.gate.streams.get_mut(&call.stream);
         if let (Some(stream), Some(figure)) = (stream, &pending.report.figure)
             && stream.replays
         {
@@ -183,10 +188,10 @@ impl Filter {
         }
         let repeats =
             |(last, at): &(LastSent, Instant)| *last == said && now < *at + DUPLICATE_WITHIN;
-        if !appends && [&call.said, &call.beaten].into_iter().flatten().any(repeats) {
+        if !appends && [&call.last_sent, &call.last_heartbeat].into_iter().flatten().any(repeats) {
             return Err(Reason::Duplicate);
         }
-        let told = call.meter.take(pending.report.figure.as_ref(), on_fall)?;
+        let emitted = call.meter.take(pending.report.figure.as_ref(), on_fall)?;
         let mut own = pending.report.message.clone();
         if let (true, Some(first), Some(more)) = (appends, &call.joined, &own) {
             own = Some(notification::join(first, more));
@@ -201,7 +206,7 @@ impl Filter {
             call.joined.clone_from(&call.last_message);
         }
         let mut repairs = pending.report.repairs;
-        if let Some(repair) = told.repair {
+        if let Some(repair) = emitted.repair {
             repairs.add(repair);
         }
         if appends {
@@ -219,34 +224,34 @@ impl Filter {
             let last = call.last_words().map(notification::message);
             message = Some(last.unwrap_or_else(running));
         }
-        let told = told.within_total(&mut repairs);
-        let bytes = write(call, &told, &token, message.as_ref(), &pending.report);
+        let emitted = emitted.within_total(&mut repairs);
+        let bytes = write(call, &emitted, &token, message.as_ref(), &pending.report);
         let payload = Payload::own(bytes).in_place_of(&pending.framing);
         Ok((payload, Verdict::Repaired(repairs)))
     }
 
     /// A client knows progress by its token: every call with that token has been told as much.
-    fn share_figure(&mut self, id: CallId) {
-        let told = self.ledger.get(id).and_then(|call| call.meter.told());
-        for holder in self.ledger.holders(id) {
-            if let Some(call) = self.ledger.get_mut(holder) {
-                call.meter.raise_to(told);
+    fn share_value(&mut self, id: CallId) {
+        let emitted = self.correlator.ledger.get(id).and_then(|call| call.meter.emitted());
+        for holder in self.correlator.ledger.holders(id) {
+            if let Some(call) = self.correlator.ledger.get_mut(holder) {
+                call.meter.raise_to(emitted);
             }
         }
     }
 
     /// Whether words of our own may be put into the progress of this call: 2024-11-05 has none.
     fn words_allowed(&self, id: CallId) -> bool {
-        let own = self.ledger.get(id).and_then(|call| call.revision);
+        let own = self.correlator.ledger.get(id).and_then(|call| call.revision);
         self.policy_of(id).words_in_2024 || own.or(self.revision) != Some(Revision::V2024_11_05)
     }
 
     /// Breaks the silence of a call, if it is time (rules A1, A2).
-    fn beat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
+    fn heartbeat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         let words_allowed = self.words_allowed(id);
-        let silent = self.heard_at;
-        self.next_beat(self.ledger.get(id)?).filter(|at| *at <= now)?;
-        let call = self.ledger.get_mut(id)?;
+        let silent = self.intake.received_at;
+        self.next_heartbeat(self.correlator.ledger.get(id)?).filter(|at| *at <= now)?;
+        let call = self.correlator.ledger.get_mut(id)?;
         let token = call.token.as_ref()?.client.clone();
         let running = now.saturating_duration_since(call.opened);
         let policy = call.policy.of(call.tool.as_deref());
@@ -256,11 +261,11 @@ impl Filter {
         let usual = call.tool.as_deref().filter(|_| estimates);
         let usual = usual.and_then(|tool| call.policy.learned.usual(tool));
         let expected = usual.map(|usual| usual.expected(running));
-        let told = match expected {
+        let emitted = match expected {
             Some(expected) => call.meter.estimate(expected.part()),
-            None => call.meter.beat(elapsed.then(|| running.as_secs_f64().round())),
+            None => call.meter.heartbeat(elapsed.then(|| running.as_secs_f64().round())),
         };
-        let told = told.ok()?;
+        let emitted = emitted.ok()?;
         let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
         let last = call.last_words().and_then(|text| json::words(text));
         let silence = now.saturating_duration_since(heard);
@@ -272,19 +277,20 @@ impl Filter {
         };
         let message = words_allowed.then(|| json::quote(&words));
         let bytes =
-            write(call, &told, &token, message.as_ref(), &super::dialect::Report::default());
+            write(call, &emitted, &token, message.as_ref(), &super::dialect::Report::default());
         let value = |text: &Bytes| json::number(text);
-        let total = told.total.as_ref().and_then(value);
-        call.beaten = Some((LastSent { value: value(&told.progress), total, message }, now));
-        call.beats(now, expected.is_some());
-        self.share_figure(id);
-        self.records.push_back(FilterEvent::Heartbeat(id));
+        let total = emitted.total.as_ref().and_then(value);
+        call.last_heartbeat =
+            Some((LastSent { value: value(&emitted.progress), total, message }, now));
+        call.note_heartbeat(now, expected.is_some());
+        self.share_value(id);
+        self.events.push_back(FilterEvent::Heartbeat(id));
         Some(Payload::own(bytes))
     }
 
-    fn next_beat(&self, call: &Call) -> Option<Instant> {
+    fn next_heartbeat(&self, call: &Call) -> Option<Instant> {
         let wanted = call.policy.mode == Mode::Full
-            && self.alive
+            && self.gate.alive
             && call.token.is_some()
             && !call.shadow
             && call.task.is_none()
@@ -292,10 +298,12 @@ impl Filter {
             && call.meter.can_rise();
         let heartbeat = &call.policy.of(call.tool.as_deref()).heartbeat;
         wanted
-            .then(|| heartbeat::next_beat(heartbeat, call.opened, call.sent_at, call.server_spoke))
+            .then(|| {
+                heartbeat::next_heartbeat(heartbeat, call.opened, call.sent_at, call.server_spoke)
+            })
             .flatten()
             .map(|at| {
-                let stream = self.streams.get(&call.stream);
+                let stream = self.gate.streams.get(&call.stream);
                 let first = stream.map_or(Duration::ZERO, |stream| stream.pacing.first_after);
                 let next = call.sent_at.map_or(at, |sent| sent + call.policy.min_interval);
                 at.max(call.opened + first).max(next)
@@ -304,10 +312,10 @@ impl Filter {
 
     /// Works out when a call has something to say next.
     pub(crate) fn schedule(&mut self, id: CallId) {
-        let Some(call) = self.ledger.get(id) else { return };
+        let Some(call) = self.correlator.ledger.get(id) else { return };
         let pending = call.pending.first().map(|first| (first.due, first.order));
-        let beat = self.next_beat(call).map(|at| (at, u64::MAX));
-        let wake = [pending, beat].into_iter().flatten().min();
+        let heartbeat = self.next_heartbeat(call).map(|at| (at, u64::MAX));
+        let wake = [pending, heartbeat].into_iter().flatten().min();
         let (before, stream) = (call.wake, call.stream);
         if before == wake {
             return;
@@ -318,7 +326,7 @@ impl Filter {
         {
             return;
         }
-        if let Some(stream) = self.streams.get_mut(&stream) {
+        if let Some(stream) = self.gate.streams.get_mut(&stream) {
             if let Some((at, order)) = before {
                 stream.wakes.remove(&(at, order, id));
             }
@@ -326,16 +334,19 @@ impl Filter {
                 stream.wakes.insert((at, order, id));
             }
         }
-        if let Some(call) = self.ledger.get_mut(id) {
+        if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.wake = wake;
         }
     }
 
     /// How long an answer to `call` has to wait.
     pub(crate) fn guard_of(&self, call: CallId) -> Guard {
-        let Some(found) = self.ledger.get(call) else { return Guard::default() };
-        let unwritten =
-            self.streams.get(&found.stream).is_some_and(|stream| stream.unwritten.contains(&call));
+        let Some(found) = self.correlator.ledger.get(call) else { return Guard::default() };
+        let unwritten = self
+            .gate
+            .streams
+            .get(&found.stream)
+            .is_some_and(|stream| stream.unwritten.contains(&call));
         Guard { last: found.sent_at, unwritten: unwritten.then_some(call) }
     }
 
@@ -347,11 +358,11 @@ impl Filter {
             self.flush_pending(now, id);
         }
         if tomb == Tomb::Cancelled {
-            self.given_up_at = Some(now);
+            self.correlator.given_up_at = Some(now);
         }
-        let Some(mut call) = self.ledger.close(id, tomb) else { return };
+        let Some(mut call) = self.correlator.ledger.close(id, tomb) else { return };
         self.forget_policies();
-        if let Some(stream) = self.streams.get_mut(&call.stream)
+        if let Some(stream) = self.gate.streams.get_mut(&call.stream)
             && let Some((at, order)) = call.wake
         {
             stream.wakes.remove(&(at, order, id));
@@ -368,26 +379,26 @@ impl Filter {
             call.client = call.client.take().or_else(|| client.cloned());
             call.revision = call.revision.or(self.revision);
             let summary = call.summary(id, now, outcome);
-            self.records.push_back(FilterEvent::Call(Box::new(summary)));
+            self.events.push_back(FilterEvent::Call(Box::new(summary)));
         }
     }
 
     /// Where no pacing is needed, what still waits goes out before the answer.
     fn flush_pending(&mut self, now: Instant, id: CallId) {
-        let Some(call) = self.ledger.get(id) else { return };
+        let Some(call) = self.correlator.ledger.get(id) else { return };
         let (target, key) = (call.stream, Key::read(&call.id.client));
         // Of a large answer pieces may have been written before its id was known; and what another
         // request with the same token has to say may be written first and would have to say less.
-        let passing = self.streams.get(&target).is_some_and(|stream| stream.is_passing());
-        let shared = self.ledger.holders(id).len() > 1;
-        if passing || shared || self.is_paced(Some(target)) {
+        let passing = self.gate.streams.get(&target).is_some_and(|stream| stream.is_midway());
+        let shared = self.correlator.ledger.holders(id).len() > 1;
+        if passing || shared || self.gate.is_paced(Some(target)) {
             return;
         }
-        let Some(call) = self.ledger.get_mut(id) else { return };
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         for pending in call.pending.take() {
             match self.render(now, id, &pending) {
                 Ok((payload, verdict)) => {
-                    let judged = |number| Judged { number, call: Some(id), verdict };
+                    let judged = |number| MessageVerdict { number, call: Some(id), verdict };
                     let verdicts = pending.message.map(judged);
                     let item = Item {
                         order: 0,
@@ -407,28 +418,22 @@ impl Filter {
         }
     }
 
-    /// Whether progress on a stream has to keep its distance from answers (rule G3).
-    pub(crate) fn is_paced(&self, stream: Option<StreamId>) -> bool {
-        let stream = stream.and_then(|id| self.streams.get(&id));
-        stream.is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero())
-    }
-
     /// When [`Filter::expire`] is to be asked next.
     pub fn poll_expiry(&self) -> Option<Instant> {
-        self.ledger.next_expiry().map(|(at, _)| at)
+        self.correlator.ledger.next_expiry().map(|(at, _)| at)
     }
 
     /// Ends what ends by itself: calls past their time-out, tasks past their time to live. Whoever asks
     /// [`Filter::poll_transmit`] of any stream need not ask this; a shell whose clients all read
     /// nothing does.
     pub fn expire(&mut self, now: Instant) {
-        while let Some((at, id)) = self.ledger.next_expiry() {
+        while let Some((at, id)) = self.correlator.ledger.next_expiry() {
             if at > now {
                 return;
             }
-            let timed_out = self.ledger.get(id).is_some_and(|call| call.task.is_none());
+            let timed_out = self.correlator.ledger.get(id).is_some_and(|call| call.task.is_none());
             if timed_out {
-                self.tell_cancelled(id, "no answer within the time allowed by the proxy");
+                self.send_cancelled(id, "no answer within the time allowed by the proxy");
                 let why = "the server did not answer within the time allowed";
                 self.answer_with_error(now, id, why, None, Outcome::TimedOut);
             } else {
@@ -446,7 +451,7 @@ impl Filter {
         status: Option<u16>,
         outcome: Outcome,
     ) {
-        let Some(call) = self.ledger.get(id) else { return };
+        let Some(call) = self.correlator.ledger.get(id) else { return };
         let (stream, client_id) = (call.stream, call.id.client.clone());
         let guards = vec![self.guard_of(id)];
         self.end_call(now, id, Tomb::Cancelled, outcome);
@@ -481,7 +486,7 @@ impl Filter {
 
 fn write(
     call: &Call,
-    told: &EmittedProgress,
+    emitted: &EmittedProgress,
     token: &Bytes,
     message: Option<&Bytes>,
     report: &super::dialect::Report,
@@ -493,5 +498,5 @@ fn write(
         members: &report.members,
         task: call.task.as_ref().map(|task| &task.text[..]),
     };
-    notification::write(told, &parts)
+    notification::write(emitted, &parts)
 }

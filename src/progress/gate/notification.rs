@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::meter::EmittedProgress;
+use crate::progress::gate::meter::EmittedProgress;
 use crate::protocol::json;
 use crate::protocol::mcp::META_RELATED_TASK;
 
@@ -28,15 +28,15 @@ pub(crate) struct Parts<'a> {
 }
 
 /// The notification, without a line ending.
-pub(crate) fn write(told: &EmittedProgress, parts: &Parts<'_>) -> Bytes {
+pub(crate) fn write(emitted: &EmittedProgress, parts: &Parts<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(192);
     out.put_slice(
         br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"#,
     );
     out.put_slice(parts.token);
     out.put_slice(br#","progress":"#);
-    out.put_slice(&told.progress);
-    if let Some(total) = &told.total {
+    out.put_slice(&emitted.progress);
+    if let Some(total) = &emitted.total {
         out.put_slice(br#","total":"#);
         out.put_slice(total);
     }
@@ -118,13 +118,13 @@ pub(crate) fn join(first: &Bytes, second: &Bytes) -> Bytes {
 mod tests {
     use super::*;
 
-    fn told() -> EmittedProgress {
+    fn emitted() -> EmittedProgress {
         EmittedProgress { progress: Bytes::from_static(b"1"), total: None, repair: None }
     }
 
     #[track_caller]
     fn check(parts: &Parts<'_>, params: &str) {
-        let text = write(&told(), parts);
+        let text = write(&emitted(), parts);
         let head = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":"#;
         assert_eq!(text, format!("{head}{params}}}"));
         serde_json::from_slice::<serde_json::Value>(&text).unwrap();

@@ -4,16 +4,18 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::{CallId, Outcome};
-use crate::progress::correlate::id_mapping::{spliced, within};
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::gate::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
+use crate::progress::correlate::summary::Outcome;
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::payload::{Payload, spliced, within};
+use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::progress::{AnswerRepairs, Filter, Origin};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
 
 /// The longest result or error, in bytes, that is rewritten. A longer answer is forwarded as it is.
 const REWRITE_MAX: usize = 1 << 20;
@@ -23,7 +25,7 @@ const REWRITE_MAX: usize = 1 << 20;
 const OUTCOME_MAX: usize = 4 << 10;
 
 /// What becomes of an answer.
-pub(crate) struct JudgedAnswer {
+pub(crate) struct RepairedAnswer {
     pub(crate) payload: Option<Payload>,
     pub(crate) guard: Option<Guard>,
     pub(crate) verdict: Verdict,
@@ -31,14 +33,14 @@ pub(crate) struct JudgedAnswer {
     pub(crate) stream: Option<StreamId>,
 }
 
-impl JudgedAnswer {
+impl RepairedAnswer {
     fn withheld(reason: Reason) -> Self {
         let verdict = Verdict::Withheld(reason);
         Self { payload: None, guard: None, verdict, call: None, stream: None }
     }
 
     /// It is for nobody that is known, and goes where such messages go.
-    fn stray(message: &Message, place: Result<Option<StreamId>, Reason>) -> Self {
+    fn fallback_stream(message: &Message, place: Result<Option<StreamId>, Reason>) -> Self {
         let Ok(stream) = place else { return Self::withheld(Reason::OrphanAnswer) };
         let payload = Some(Payload::of(message));
         Self { payload, guard: None, verdict: Verdict::Forwarded, call: None, stream }
@@ -54,7 +56,7 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) {
-        let judged = self.judge_answer(now, origin, message, done);
+        let judged = self.repair_answer(now, origin, message, done);
         let Some(payload) = judged.payload else {
             self.record(number, judged.call, judged.verdict);
             return;
@@ -70,57 +72,57 @@ impl Filter {
             kind: ItemKind::Answer,
             payload,
             guards: judged.guard.into_iter().collect(),
-            verdicts: vec![Judged { number, call: judged.call, verdict }],
+            verdicts: vec![MessageVerdict { number, call: judged.call, verdict }],
         };
         self.enqueue(judged.stream, item);
     }
 
     /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
-    pub(crate) fn judge_answer(
+    pub(crate) fn repair_answer(
         &mut self,
         now: Instant,
         origin: Origin,
         message: &Message,
         done: Repairs,
-    ) -> JudgedAnswer {
+    ) -> RepairedAnswer {
         let Some(key) = message.id_key() else {
             // An error without id is legal: the request could not be read. A result is not.
             let missing = message.id().is_none_or(|id| *id == *b"null");
             let result = message.result().is_some();
-            let withhold =
-                result && (missing && self.policy.answers.missing_id || self.policy.remap);
+            let withhold = result
+                && (missing && self.policy.answers.missing_id || self.topology.has_strangers());
             return if withhold {
-                JudgedAnswer::withheld(Reason::MissingId)
+                RepairedAnswer::withheld(Reason::MissingId)
             } else {
-                JudgedAnswer::stray(message, self.stray(origin))
+                RepairedAnswer::fallback_stream(message, self.fallback_stream(origin))
             };
         };
         if self.is_answer_to_us(&key) {
-            return JudgedAnswer::withheld(Reason::OwnRequest);
+            return RepairedAnswer::withheld(Reason::OwnRequest);
         }
-        let exact = self.ledger.by_id(&key);
+        let exact = self.correlator.ledger.by_id(&key);
         let Some(id) = self.answered_on(origin, &key) else {
             return self.answer_to_nobody(origin, &key, message);
         };
-        self.speaks_on(origin, id);
+        self.rebind_stream(origin, id);
         let guard = self.guard_of(id);
-        let Some(call) = self.ledger.get(id) else {
-            return JudgedAnswer::withheld(Reason::OrphanAnswer);
+        let Some(call) = self.correlator.ledger.get(id) else {
+            return RepairedAnswer::withheld(Reason::OrphanAnswer);
         };
         let switches = call.policy.answers;
         let bare = (call.bare_results || call.policy.bare_results) && call.is_tool_call();
         let bare = bare && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();
-        let restore_id = self.policy.remap || (exact.is_none() && switches.response_id);
-        if restore_id && !self.policy.remap {
+        let restore_id = self.topology.has_strangers() || (exact.is_none() && switches.response_id);
+        if restore_id && !self.topology.has_strangers() {
             repairs.add(Repair::ResponseId);
         }
         let body = mended_body(message, bare, switches, &mut repairs);
         let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
         splices.extend(body);
         let payload = spliced(message, splices);
-        if let Some(call) = self.ledger.get_mut(id) {
+        if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.account.repaired(repairs);
             call.account.repaired(done);
         }
@@ -128,17 +130,19 @@ impl Filter {
         let verdict =
             if repairs.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(repairs) };
         let (payload, guard) = (Some(payload), Some(guard));
-        JudgedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
+        RepairedAnswer { payload, guard, verdict, call: Some(id), stream: Some(stream) }
     }
 
     /// The call that an answer with this id is for.
     pub(crate) fn answered_on(&self, origin: Origin, key: &Key) -> Option<CallId> {
         // A careless client repeats ids, but each of its requests has its own upstream stream.
-        let own = if self.pairs { self.sole_call_on(origin) } else { None };
-        own.filter(|own| self.ledger.get(*own).is_some_and(|call| call.id.server == *key))
-            .filter(|own| self.ledger.get(*own).is_some_and(|call| call.task.is_none()))
-            .or_else(|| self.ledger.answered_by(key))
-            .or_else(|| self.meant_by(origin, key))
+        let own = if self.topology.is_paired() { self.sole_call_on(origin) } else { None };
+        own.filter(|own| {
+            self.correlator.ledger.get(*own).is_some_and(|call| call.id.server == *key)
+        })
+        .filter(|own| self.correlator.ledger.get(*own).is_some_and(|call| call.task.is_none()))
+        .or_else(|| self.correlator.ledger.answered_by(key))
+        .or_else(|| self.meant_by(origin, key))
     }
 
     /// Where an answer to a call names it, and what its client calls it.
@@ -147,11 +151,11 @@ impl Filter {
         id: CallId,
         message: &Message,
     ) -> Vec<(std::ops::Range<usize>, Bytes)> {
-        let Some(call) = self.ledger.get(id) else { return Vec::new() };
+        let Some(call) = self.correlator.ledger.get(id) else { return Vec::new() };
         let name = &call.id;
         let mut places: Vec<_> = message.id_range().into_iter().collect();
         // The final result of a subscription says its id once more (rule M-05).
-        if self.policy.remap && self.is_subscription(id) {
+        if self.topology.has_strangers() && self.correlator.is_subscription(id) {
             let meta = message.result().and_then(|result| json::member(&result, "_meta"));
             let again = meta.and_then(|meta| json::member(&meta, mcp::META_SUBSCRIPTION));
             let ours = again.filter(|again| {
@@ -169,35 +173,28 @@ impl Filter {
         let open = |call: &crate::progress::correlate::call::Call| call.task.is_none();
         let own = self.sole_call_on(origin)?;
         let own = Some(own).filter(|own| self.policy_of(*own).answers.response_id)?;
-        let unknown = self.ledger.was_id_in_any_spelling(key).is_none();
-        self.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
+        let unknown = self.correlator.ledger.was_id_in_any_spelling(key).is_none();
+        self.correlator.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
     }
 
-    fn answer_to_nobody(&mut self, origin: Origin, key: &Key, message: &Message) -> JudgedAnswer {
-        let passes = !self.policy.answers.orphan_answer || self.ledger.overflowed;
+    fn answer_to_nobody(&mut self, origin: Origin, key: &Key, message: &Message) -> RepairedAnswer {
+        let passes = !self.policy.answers.orphan_answer || self.correlator.ledger.overflowed;
         // Where clients share the server it could be another one's.
-        if passes && !self.policy.remap {
-            return JudgedAnswer::stray(message, self.stray(origin));
+        if passes && !self.topology.has_strangers() {
+            return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        if self.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended) && !self.policy.remap {
-            self.ledger.answered_after_all(key);
-            return JudgedAnswer::stray(message, self.stray(origin));
+        if self.correlator.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended)
+            && !self.topology.has_strangers()
+        {
+            self.correlator.ledger.answered_after_all(key);
+            return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        JudgedAnswer::withheld(self.why_orphan(key))
-    }
-
-    /// Why an answer with this id, which is no open request's, is withheld.
-    pub(crate) fn why_orphan(&self, key: &Key) -> Reason {
-        match self.ledger.was_id_in_any_spelling(key) {
-            Some(Tomb::Answered | Tomb::Ended) => Reason::SecondAnswer,
-            Some(Tomb::Cancelled) => Reason::CancelledAnswer,
-            Some(Tomb::Token | Tomb::Alias) | None => Reason::OrphanAnswer,
-        }
+        RepairedAnswer::withheld(self.correlator.why_orphan(key))
     }
 
     /// What an answer tells besides that its call is over.
     pub(crate) fn note_answer(&mut self, now: Instant, id: CallId, message: &Message) {
-        let Some(call) = self.ledger.get(id) else { return };
+        let Some(call) = self.correlator.ledger.get(id) else { return };
         let modern = call.revision.or(self.revision) == Some(Revision::V2026_07_28);
         let asks_for_task = call.asks_for_task && !modern;
         let (method, is_tool_call) = (call.method.clone(), call.is_tool_call());
@@ -220,7 +217,7 @@ impl Filter {
         }
         let outcome = match result {
             _ if let Some(error) = error_of(message) => {
-                if let Some(call) = self.ledger.get_mut(id) {
+                if let Some(call) = self.correlator.ledger.get_mut(id) {
                     call.error_code = code_of(&error);
                 }
                 Outcome::Error
@@ -237,7 +234,10 @@ impl Filter {
     pub(crate) fn retire_seen_answers(&mut self, now: Instant, message: &Message) {
         for element in message.elements() {
             let answers = element.result().is_some() || element.error().is_some();
-            let call = element.id_key().filter(|_| answers).and_then(|id| self.ledger.by_id(&id));
+            let call = element
+                .id_key()
+                .filter(|_| answers)
+                .and_then(|id| self.correlator.ledger.by_id(&id));
             if let Some(call) = call {
                 self.note_answer(now, call, &element);
             }

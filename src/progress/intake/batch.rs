@@ -5,12 +5,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::answer::JudgedAnswer;
-use super::server::Unread;
-use crate::progress::correlate::call::{CallId, Pending};
-use crate::progress::gate::stream::{Guard, Item, ItemKind, Judged, Payload, StreamId};
+use crate::progress::correlate::call::Pending;
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::intake::answer::RepairedAnswer;
+use crate::progress::intake::server::Unread;
+use crate::progress::payload::Payload;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::progress::{Filter, Origin};
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
 use crate::protocol::mcp::Revision;
 
@@ -36,30 +39,31 @@ struct Group {
     stream: Option<StreamId>,
     kept: Vec<Bytes>,
     guards: Vec<Guard>,
-    verdicts: Vec<Judged>,
+    verdicts: Vec<MessageVerdict>,
 }
 
 impl Filter {
     /// Whether objects on one line are to be taken apart: their streams may be different ones.
     pub(crate) fn is_split(&self, message: &Message) -> bool {
-        self.many && message.kind() == Kind::Opaque && message.elements().nth(1).is_some()
+        self.topology.has_many_streams()
+            && message.kind() == Kind::Opaque
+            && message.elements().nth(1).is_some()
     }
 
     /// Several messages in one. Only 2025-03-26 knows arrays; to anyone else each goes alone.
-    pub(crate) fn several(&mut self, now: Instant, origin: Origin, message: &Message) {
+    pub(crate) fn dispatch_batch(&mut self, now: Instant, origin: Origin, message: &Message) {
         if self.revision != Some(Revision::V2025_03_26) || message.kind() != Kind::Batch {
-            return self.one_by_one(now, origin, message);
+            return self.dispatch_elements(now, origin, message);
         }
         let mut groups: Vec<Group> = Vec::new();
         let mut untouched = true;
         for element in message.elements() {
             let element = &element;
-            self.messages += 1;
-            let number = self.messages;
+            let number = self.intake.next_number();
             let claims = self.claims_progress(element);
             let place = claims.then(|| self.progress_place(origin, element)).flatten();
             // Progress must keep its distance from the answers around it.
-            if claims && self.is_paced(place) {
+            if claims && self.gate.is_paced(place) {
                 let done = Repairs::from_iter([Repair::Batch]);
                 self.progress(now, origin, element, number, done);
                 untouched = false;
@@ -68,14 +72,14 @@ impl Filter {
             let judged = if claims {
                 self.progress_at_once(now, origin, element)
             } else {
-                self.judge_element(now, origin, element)
+                self.dispatch_element(now, origin, element)
             };
             untouched &= judged.verdict == Verdict::Forwarded;
             let Some(payload) = judged.payload else {
                 self.record(number, judged.call, judged.verdict);
                 continue;
             };
-            let stream = self.open_or_home(judged.stream);
+            let stream = self.open_or_session_stream(judged.stream);
             let place = groups.iter().position(|group| group.stream == stream);
             let place = place.unwrap_or_else(|| {
                 groups.push(Group { stream, ..Group::default() });
@@ -85,21 +89,22 @@ impl Filter {
                 group.guards.extend(judged.guard);
                 group.kept.push(payload.to_bytes());
                 let (call, verdict) = (judged.call, judged.verdict);
-                group.verdicts.push(Judged { number, call, verdict });
+                group.verdicts.push(MessageVerdict { number, call, verdict });
             }
         }
         self.send_groups(message, groups, untouched);
     }
 
-    fn one_by_one(&mut self, now: Instant, origin: Origin, message: &Message) {
+    fn dispatch_elements(&mut self, now: Instant, origin: Origin, message: &Message) {
         let mut elements = message.elements().peekable();
         while let Some(mut element) = elements.next() {
             // What the frame has besides goes with the last one.
             if let (None, Framing::Within(frame)) = (elements.peek(), message.framing()) {
                 element = element.framed(Framing::Apart(Some(frame.clone())));
             }
-            self.at_work = Some((self.stray(origin).ok().flatten(), element.clone()));
-            self.judge(now, origin, &element, Repairs::from_iter([Repair::Batch]));
+            self.intake.at_work =
+                Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
+            self.dispatch(now, origin, &element, Repairs::from_iter([Repair::Batch]));
         }
     }
 
@@ -131,19 +136,21 @@ impl Filter {
         }
     }
 
-    fn judge_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
+    fn dispatch_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
         if element.kind() == Kind::Response {
-            let judged = self.judge_answer(now, origin, element, Repairs::default());
-            let JudgedAnswer { payload, guard, verdict, call, stream } = judged;
+            let judged = self.repair_answer(now, origin, element, Repairs::default());
+            let RepairedAnswer { payload, guard, verdict, call, stream } = judged;
             return Element { stream, payload, guard, verdict, call };
         }
-        if self.policy.remap && !matches!(element.kind(), Kind::Request | Kind::Notification) {
+        if self.topology.has_strangers()
+            && !matches!(element.kind(), Kind::Request | Kind::Notification)
+        {
             return Element::withheld(None, Reason::Unknown);
         }
         let placed = self.placed(origin, element);
         if element.kind() == Kind::Notification {
             self.server_notification(now, element);
-            self.overhear_log(now, origin, element);
+            self.text_from_log(now, origin, element);
         }
         match placed {
             Err(reason) => Element::withheld(None, reason),
@@ -156,8 +163,12 @@ impl Filter {
 
     /// The stream of the call that progress is about.
     fn progress_place(&mut self, origin: Origin, element: &Message) -> Option<StreamId> {
-        let meant = self.many.then(|| self.stream_meant(origin, element, false)).flatten();
-        meant.or_else(|| self.stray(origin).ok().flatten())
+        let meant = self
+            .topology
+            .has_many_streams()
+            .then(|| self.stream_meant(origin, element, false))
+            .flatten();
+        meant.or_else(|| self.fallback_stream(origin).ok().flatten())
     }
 
     /// Progress inside an array: there is no later moment for it.
@@ -166,19 +177,21 @@ impl Filter {
             Ok(found) => found,
             Err(Unread::Withheld(call, reason)) => return Element::withheld(call, reason),
             Err(Unread::NotTaken(id, about)) => {
-                let call = self.ledger.get(id);
-                let payload = call.map(|call| self.in_clients_words(call, message, &about));
+                let call = self.correlator.ledger.get(id);
+                let payload = call.map(|call| self.with_client_names(call, message, &about));
                 let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
                 return Element { stream, payload, guard: None, verdict, call: Some(id) };
             }
         };
         // What waits would be written later and would have to say more.
-        while let Some(old) = self.ledger.get_mut(id).and_then(|call| call.pending.pop_front()) {
+        while let Some(old) =
+            self.correlator.ledger.get_mut(id).and_then(|call| call.pending.pop_front())
+        {
             self.supersede(id, old, Reason::Superseded);
         }
-        let call = self.ledger.get(id);
+        let call = self.correlator.ledger.get(id);
         let stream = call.map(|call| call.stream);
-        let raw = call.and_then(|call| self.as_told(call, message, &report));
+        let raw = call.and_then(|call| self.as_sent(call, message, &report));
         let framing = message.framing().clone();
         let pending = Pending {
             message: None,

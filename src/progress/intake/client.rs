@@ -1,4 +1,4 @@
-//! What clients say: which calls open, and which are given up.
+//! Client messages: which calls open, and which are cancelled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,20 +7,23 @@ use bytes::Bytes;
 
 use crate::progress::clients;
 use crate::progress::clients::Client;
-use crate::progress::correlate::call::{Call, CallId, MappedId, Opened, Outcome};
-use crate::progress::correlate::id_mapping::{is_plain, spliced, within};
+use crate::progress::correlate::call::Call;
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::gate::stream::{Payload, StreamId};
-use crate::progress::policy::ask::tool_of;
-use crate::progress::{Filter, FilterEvent, Mode, Pacing};
-use crate::protocol::json;
+use crate::progress::correlate::summary::{Opened, Outcome};
+use crate::progress::dialect::fields::Fields;
+use crate::progress::event::FilterEvent;
+use crate::progress::filter::Filter;
+use crate::progress::ids::{CallId, MappedId, StreamId};
+use crate::progress::payload::{Payload, spliced, within};
+use crate::progress::policy::request_members::tool_of;
+use crate::progress::policy::{Mode, Pacing};
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
+use crate::protocol::{json, mcp};
 
 /// What is written of a call that is opened.
-pub(crate) struct Opening {
+pub(crate) struct CallDraft {
     pub(crate) id: MappedId,
     pub(crate) token: Option<MappedId>,
     revision: Option<Revision>,
@@ -35,7 +38,7 @@ impl Filter {
     /// Takes a message of a client and answers with what the server is to get: the very bytes,
     /// unless several clients share it. Then it may be empty: the server is to get nothing.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
-        self.at_work = None;
+        self.intake.at_work = None;
         match message.kind() {
             Kind::Request => return self.open_call(now, stream, message),
             Kind::Notification => return self.client_notification(now, stream, message),
@@ -43,7 +46,7 @@ impl Filter {
                 let elements = message.elements();
                 let sent = elements.map(|one| self.client_message(now, stream, &one));
                 let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
-                if !self.policy.remap {
+                if !self.topology.has_strangers() {
                     return self.as_asked(message);
                 }
                 let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
@@ -53,11 +56,11 @@ impl Filter {
                 let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
                 return Bytes::from(text).into();
             }
-            Kind::Opaque | Kind::Noise if self.policy.remap => {
-                return self.not_passed_on(stream, message);
+            Kind::Opaque | Kind::Noise if self.topology.has_strangers() => {
+                return self.refuse_unreadable(stream, message);
             }
             // What we do not understand the server may: its answers are no orphans.
-            Kind::Opaque => self.ledger.overflowed = true,
+            Kind::Opaque => self.correlator.ledger.overflowed = true,
             Kind::Response | Kind::Noise => {}
         }
         message.raw().clone().into()
@@ -68,16 +71,16 @@ impl Filter {
     /// there it cannot pass as it came.
     pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
         match scan.kind() {
-            _ if self.policy.remap => return,
+            _ if self.topology.has_strangers() => return,
             Kind::Request => {}
             Kind::Notification | Kind::Response => return,
-            _ => return self.ledger.overflowed = true,
+            _ => return self.correlator.ledger.overflowed = true,
         }
         let (Some(key), Some(method)) = (scan.id(), scan.method()) else {
-            self.ledger.overflowed = true;
+            self.correlator.ledger.overflowed = true;
             return;
         };
-        let opening = Opening {
+        let draft = CallDraft {
             id: MappedId::same(key.to_json(), key),
             token: None,
             revision: None,
@@ -88,21 +91,21 @@ impl Filter {
             asks_for_task: false,
             about_task: None,
         };
-        self.enter(now, stream, &method, None, opening);
+        self.enter(now, stream, &method, None, draft);
     }
 
     fn open_call(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         let (Some(id), Some(key)) = (message.id(), message.id_key()) else {
-            if self.policy.remap {
-                return self.not_passed_on(stream, message);
+            if self.topology.has_strangers() {
+                return self.refuse_unreadable(stream, message);
             }
-            self.ledger.overflowed = true;
+            self.correlator.ledger.overflowed = true;
             return message.raw().clone().into();
         };
-        if self.policy.remap && message.repeats_a_key() {
-            return self.not_passed_on(stream, message);
+        if self.topology.has_strangers() && message.repeats_a_key() {
+            return self.refuse_unreadable(stream, message);
         }
-        self.take_what_was_put_off();
+        self.apply_pending_policy();
         let params = message.params().unwrap_or_default();
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let date = json::member(&meta, mcp::META_REVISION);
@@ -113,7 +116,7 @@ impl Filter {
         let lacks_token = is_tool_call && text.is_none();
         let token =
             text.and_then(|text| self.policy.token_in(message, &params, tool.as_deref(), text));
-        let opening = Opening {
+        let draft = CallDraft {
             id: MappedId::same(id, key),
             token,
             revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
@@ -128,14 +131,14 @@ impl Filter {
                 .and_then(|id| Key::read(&id)),
         };
         if method == mcp::INITIALIZE {
-            self.meet_client(stream, &params);
+            self.learn_client(stream, &params);
         } else if method == mcp::SET_LEVEL {
-            self.client_asks_for_logs();
+            self.client_sets_level();
         }
-        if self.policy.remap {
-            return self.remapped(now, stream, message, &method, tool, opening);
+        if self.topology.has_strangers() {
+            return self.remapped(now, stream, message, &method, tool, draft);
         }
-        self.enter(now, stream, &method, tool, opening);
+        self.enter(now, stream, &method, tool, draft);
         self.as_asked(message)
     }
 
@@ -150,58 +153,58 @@ impl Filter {
         stream: StreamId,
         method: &str,
         tool: Option<String>,
-        opening: Opening,
+        draft: CallDraft,
     ) -> Option<CallId> {
         let expires = self.policy.of(tool.as_deref()).call_timeout.map(|timeout| now + timeout);
         // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
         let own =
             |name: MappedId| MappedId { client: Bytes::copy_from_slice(&name.client), ..name };
-        let token = opening.token.as_ref();
+        let token = draft.token.as_ref();
         let copy = self.policy.copy_of(method, tool.as_deref(), token);
         let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
-        let shadow = self.part == crate::progress::correlate::session_split::FilterRole::Session;
-        let id = self.ledger.open(Call {
+        let shadow = self.topology.keeps_shadows();
+        let id = self.correlator.ledger.open(Call {
             shadow,
             stream,
             policy: Arc::clone(self.policy.now()),
             paired: None,
-            id: own(opening.id),
-            token: opening.token.map(own),
+            id: own(draft.id),
+            token: draft.token.map(own),
             method: method.into(),
             tool,
-            revision: opening.revision,
-            lacks_token: opening.lacks_token,
-            client: opening.client,
-            trace: opening.trace,
+            revision: draft.revision,
+            lacks_token: draft.lacks_token,
+            client: draft.client,
+            trace: draft.trace,
             opened: now,
-            asks_for_task: opening.asks_for_task,
+            asks_for_task: draft.asks_for_task,
             task: None,
-            about_task: opening.about_task,
+            about_task: draft.about_task,
             meter: crate::progress::gate::meter::Meter::default(),
             pending: crate::progress::correlate::call::PendingQueue::default(),
             sent_at: None,
             first_sent: None,
             silence: (Duration::ZERO, now),
-            said: None,
-            beaten: None,
+            last_sent: None,
+            last_heartbeat: None,
             last_message: None,
             joined: None,
             server_spoke: false,
-            counts: false,
-            counter: None,
+            has_protocol_value: false,
+            text_counter: None,
             figured: false,
             last_of: None,
             bare_results: false,
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
-            account: crate::progress::CallStats::default(),
+            account: crate::progress::correlate::summary::CallStats::default(),
             error_code: None,
         })?;
         if let Some(copy) = copy {
-            self.ledger.learn(&copy, id);
+            self.correlator.ledger.learn(&copy, id);
         }
         if !shadow {
-            self.records.push_back(FilterEvent::Opened(id));
+            self.events.push_back(FilterEvent::Opened(id));
         }
         self.schedule(id);
         Some(id)
@@ -209,7 +212,7 @@ impl Filter {
 
     /// A request that is open.
     pub fn opened(&self, id: CallId) -> Option<Opened<'_>> {
-        let call = self.ledger.get(id)?;
+        let call = self.correlator.ledger.get(id)?;
         Some(Opened {
             call: id,
             method: &call.method,
@@ -222,16 +225,16 @@ impl Filter {
     }
 
     /// Learns from `initialize` who the client is.
-    fn meet_client(&mut self, stream: StreamId, params: &Bytes) {
+    fn learn_client(&mut self, stream: StreamId, params: &Bytes) {
         let info = json::member(params, "clientInfo").unwrap_or_default();
         let (name, version) = name_and_version(&info);
         // Where several clients share the server, each would speak for all.
-        if !self.policy.remap {
+        if !self.topology.has_strangers() {
             self.client = Client::new(&name, &version).map(Arc::new);
         }
         if self.policy.spare_known_clients
             && clients::is_orderly(&name, &version)
-            && let Some(stream) = self.streams.get_mut(&stream)
+            && let Some(stream) = self.gate.streams.get_mut(&stream)
         {
             stream.pacing = Pacing::IMMEDIATE;
         }
@@ -248,7 +251,7 @@ impl Filter {
     /// What the client says on a stream from now on belongs to this trace, but for requests that say
     /// themselves to which they belong.
     pub fn traced(&mut self, stream: StreamId, trace: Option<TraceContext>) {
-        if let Some(stream) = self.streams.get_mut(&stream) {
+        if let Some(stream) = self.gate.streams.get_mut(&stream) {
             stream.trace = trace.map(Arc::new);
         }
     }
@@ -262,7 +265,7 @@ impl Filter {
             let state = member(state).and_then(words);
             TraceContext::read(parent.as_bytes(), state.as_deref().map(str::as_bytes))
         });
-        let around = || self.streams.get(&stream).and_then(|stream| stream.trace.clone());
+        let around = || self.gate.streams.get(&stream).and_then(|stream| stream.trace.clone());
         own.map(Arc::new).or_else(around)
     }
 
@@ -292,25 +295,26 @@ impl Filter {
         }
         let params = message.params().unwrap_or_default();
         // To a server that several clients share it could mean another one's request.
-        let unknown = if self.policy.remap { Payload::default() } else { untouched.clone() };
+        let unknown =
+            if self.topology.has_strangers() { Payload::default() } else { untouched.clone() };
         let Some(text) = json::member(&params, "requestId") else { return unknown };
         let Some(id) = Key::read(&text) else { return unknown };
-        let Some(call) = self.client_call(stream, &id) else {
-            let found = self.streams.get_mut(&stream).map(|stream| stream.purge(&id));
+        let Some(call) = self.correlator.client_call(stream, &id) else {
+            let found = self.gate.streams.get_mut(&stream).map(|stream| stream.purge(&id));
             for judged in found.unwrap_or_default() {
                 self.record(judged.number, judged.call, judged.verdict);
             }
             return unknown;
         };
-        let remaps = self.policy.remap;
+        let remaps = self.topology.has_strangers();
         let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
-        let known = self.ledger.get(call).map(|call| call.id.server.to_json());
+        let known = self.correlator.ledger.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {
             // Its server may read another id than we do.
-            self.tell_cancelled(call, "the client has cancelled it");
+            self.send_cancelled(call, "the client has cancelled it");
         }
         // A client must not cancel `initialize`; if it does, that changes nothing.
-        if self.ledger.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
+        if self.correlator.ledger.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
             self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
         }
         match (place, known) {
@@ -320,8 +324,8 @@ impl Filter {
     }
 
     /// Tells the server that nobody waits for a call any more.
-    pub(crate) fn tell_cancelled(&mut self, call: CallId, reason: &str) {
-        let Some(call) = self.ledger.get(call) else { return };
+    pub(crate) fn send_cancelled(&mut self, call: CallId, reason: &str) {
+        let Some(call) = self.correlator.ledger.get(call) else { return };
         let id = call.id.server.to_json();
         let reason = json::quote(reason);
         let mut text =
@@ -342,4 +346,9 @@ fn name_and_version(info: &Bytes) -> (String, String) {
         json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
     };
     (text("name"), text("version"))
+}
+
+/// Whether the members of `params` can be read in one way only.
+pub(crate) fn is_plain(params: &Bytes) -> bool {
+    Fields::read(params).is_some_and(|fields| !fields.is_repeated())
 }

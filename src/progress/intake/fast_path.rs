@@ -1,18 +1,18 @@
-//! Progress as the specification has it, on the stream of its own request: the usual case, and told
-//! apart from every other at a glance.
+//! The fast path: compliant progress on the stream of its own request, the most frequent case,
+//! recognised at once.
 //!
-//! What is not certain here is left to the long way, which says the same of it (a property test holds
-//! the two together). Nothing is built: the server's bytes go on as they are.
+//! Uncertain messages take the ordinary path, with the same result (a property test compares both
+//! paths). Nothing is built: the server's bytes are forwarded.
 
 use std::time::Instant;
 
 use crate::progress::correlate::call::{Call, LastSent};
-use crate::progress::gate::stream::{StreamId, StreamKind};
-use crate::progress::policy::{Coalesce, Messages};
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::StreamKind;
+use crate::progress::ids::StreamId;
+use crate::progress::policy::{Coalesce, Messages, Mode, Pacing};
 use crate::progress::verdict::Verdict;
-use crate::progress::{Filter, Mode, Pacing};
-use crate::protocol::json;
-use crate::protocol::mcp;
+use crate::protocol::{json, mcp};
 
 /// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
 const LENGTH_MAX: usize = 4 << 10;
@@ -34,7 +34,7 @@ impl Filter {
             return false;
         }
         let Some(plain) = Plain::read(text) else { return false };
-        let Some((id, call)) = self.ledger.sole_mut() else { return false };
+        let Some((id, call)) = self.correlator.ledger.sole_mut() else { return false };
         let policy = call.policy.of(call.tool.as_deref());
         let ready = call.stream == stream
             && call.is_quiet()
@@ -47,11 +47,10 @@ impl Filter {
         if !ready || !call.meter.rise(plain.progress, plain.total) {
             return false;
         }
-        call.tell(now, &plain);
+        call.note_plain(now, &plain);
         let is_unplanned = call.wake.is_none();
-        self.heard_at = Some(now);
-        self.messages += 1;
-        let number = self.messages;
+        self.intake.received_at = Some(now);
+        let number = self.intake.next_number();
         self.record(number, Some(id), Verdict::Forwarded);
         // A beat that is put off is looked at when it would have been due.
         if is_unplanned {
@@ -62,16 +61,16 @@ impl Filter {
 
     /// Whether anything on this stream may go on without waiting for something else.
     fn goes_straight(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(|stream| {
+        self.gate.streams.get(&id).is_some_and(|stream| {
             stream.kind == StreamKind::Exchange
                 && stream.pacing == Pacing::IMMEDIATE
                 && stream.queue.is_empty()
                 && !stream.replays
                 && stream.midway.is_none()
         }) && self.policy.mode != Mode::Observe
-            && !self.policy.remap
-            && !self.client_is_slow
-            && self.passing.is_empty()
+            && !self.topology.has_strangers()
+            && !self.gate.client_is_slow
+            && self.intake.large_messages.is_empty()
     }
 }
 
@@ -81,12 +80,12 @@ impl Call {
         self.pending.first().is_none() && self.last_of.is_none() && self.task.is_none()
     }
 
-    fn tell(&mut self, now: Instant, plain: &Plain<'_>) {
+    fn note_plain(&mut self, now: Instant, plain: &Plain<'_>) {
         self.account.received += 1;
         self.server_spoke = true;
-        self.counts = true;
+        self.has_protocol_value = true;
         self.figured = true;
-        self.tells(now);
+        self.note_sent(now);
         let said = LastSent {
             value: Some(plain.progress),
             total: plain.total.map(|(_, value)| value),

@@ -9,19 +9,20 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::server::{Arrived, apply_scale};
-use crate::progress::correlate::call::{Call, CallId, Counter};
-use crate::progress::correlate::ladder::{only, sole};
+use crate::progress::correlate::call::{Call, Counter};
+use crate::progress::correlate::correlator::{only, sole};
 use crate::progress::correlate::place::GIVEN_UP;
-use crate::progress::dialect;
-use crate::progress::dialect::{About, TextSource};
-use crate::progress::gate::meter::ProgressValue;
+use crate::progress::dialect::report::{About, TextSource};
+use crate::progress::dialect::text;
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::ids::CallId;
+use crate::progress::intake::server::{Arrived, apply_scale};
+use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Reason;
-use crate::progress::{Filter, Origin};
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
-use crate::protocol::mcp;
 use crate::protocol::terminal::Terminal;
+use crate::protocol::{json, mcp};
 
 /// What was written.
 enum Text<'a> {
@@ -49,17 +50,22 @@ fn follows(counter: &mut Option<Counter>, heard: Instant, figure: &ProgressValue
 }
 
 impl Filter {
+    // Text names no request: a line is progress of the only active call, and of no call if there
+    // are two, or if one was cancelled a moment ago and the server may still work on it. Text in
+    // the pipe when a request arrives was written before the request, so it is read first. Only the
+    // newest lines of one read are searched: newer progress would replace older lines before anyone
+    // saw them.
     /// Takes a line that the server has written somewhere, as a terminal would show it.
     pub fn overheard(&mut self, now: Instant, source: TextSource, line: &str) {
         if self.policy.listens_to(source) {
-            self.heard_at = Some(now);
+            self.intake.received_at = Some(now);
             let meant = self.sole_candidate(now, Origin::Shared, None);
             self.take_text(now, meant, source, Text::Line(line));
         }
     }
 
     /// Takes what a line on the wire says that is no message.
-    pub(crate) fn overhear_noise(&mut self, now: Instant, origin: Origin, text: &[u8]) {
+    pub(crate) fn text_from_stdout(&mut self, now: Instant, origin: Origin, text: &[u8]) {
         if !self.policy.listens_to(TextSource::Stdout) {
             return;
         }
@@ -75,7 +81,7 @@ impl Filter {
     }
 
     /// Takes what a log notification says. It has been forwarded: a log stays one.
-    pub(crate) fn overhear_log(&mut self, now: Instant, origin: Origin, message: &Message) {
+    pub(crate) fn text_from_log(&mut self, now: Instant, origin: Origin, message: &Message) {
         if message.method().as_deref() != Some(mcp::LOG) || !self.policy.listens_to(TextSource::Log)
         {
             return;
@@ -99,16 +105,16 @@ impl Filter {
         if let Some(call) = self.sole_call_on(origin) {
             return Ok(call);
         }
-        if self.is_spent(origin) {
+        if self.is_stale(origin) {
             return Err(Reason::Unknown);
         }
         // The server may not have noticed yet that nobody waits any more.
-        if self.given_up_at.is_some_and(|at| now < at + GIVEN_UP) {
+        if self.correlator.given_up_at.is_some_and(|at| now < at + GIVEN_UP) {
             return Err(Reason::Ambiguous);
         }
         let is_named =
             |call: &Call, logger| call.tool.as_deref().is_some_and(|tool| names(logger, tool));
-        let named = |logger| only(self.active(|call| is_named(call, logger)));
+        let named = |logger| only(self.correlator.active(|call| is_named(call, logger)));
         if let Some(Ok(call)) = logger.map(named) {
             return Ok(call);
         }
@@ -130,12 +136,12 @@ impl Filter {
         naming.find_map(|own| {
             let About { token, request, .. } = own.about(&object)?;
             let by_token = |key: &Key| {
-                let same = || sole(self.ledger.by_respelled_token(key));
-                self.ledger.by_token(key).or_else(same)
+                let same = || sole(self.correlator.ledger.by_respelled_token(key));
+                self.correlator.ledger.by_token(key).or_else(same)
             };
             let by_id = |key: &Key| {
-                let same = || sole(self.ledger.by_respelled_id(key));
-                self.ledger.by_id(key).or_else(same)
+                let same = || sole(self.correlator.ledger.by_respelled_id(key));
+                self.correlator.ledger.by_id(key).or_else(same)
             };
             let found = token.as_ref().and_then(by_token).or_else(|| by_id(request.as_ref()?));
             Some(found.ok_or(Reason::Unknown))
@@ -151,10 +157,12 @@ impl Filter {
     ) {
         let id = match self.named_in(source, &text).unwrap_or(meant) {
             Ok(id) => id,
-            Err(Reason::Ambiguous) => return self.taken_for_none(source),
+            Err(Reason::Ambiguous) => return self.withhold_ambiguous(source),
             Err(_) => return,
         };
-        let Some(call) = self.ledger.get_mut(id).filter(|call| !call.shadow) else { return };
+        let Some(call) = self.correlator.ledger.get_mut(id).filter(|call| !call.shadow) else {
+            return;
+        };
         let policy = Arc::clone(&call.policy);
         if !policy.hears(call.tool.as_deref(), source) {
             return;
@@ -165,31 +173,31 @@ impl Filter {
             return call.account.withheld(Reason::NoToken);
         }
         let read = match text {
-            Text::Line(line) => dialect::read_text(source, line, policy),
-            Text::Data(data) => dialect::read_json(source, data, policy),
+            Text::Line(line) => text::read(source, line, policy),
+            Text::Data(data) => text::read_json(source, data, policy),
         };
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
-        report.overheard = true;
+        report.from_text = true;
         apply_scale(&mut report, policy.scale);
-        if call.counts {
+        if call.has_protocol_value {
             // Its own figures may count something else.
             report.figure = None;
         }
-        if call.pending.last().is_some_and(|last| !last.report.overheard) {
+        if call.pending.last().is_some_and(|last| !last.report.from_text) {
             return call.account.withheld(Reason::Superseded);
         }
-        report.figure = report.figure.filter(|figure| follows(&mut call.counter, now, figure));
+        report.figure = report.figure.filter(|figure| follows(&mut call.text_counter, now, figure));
         call.figured |= report.figure.is_some();
         self.hold(now, id, Arrived::default(), report);
     }
 
     /// Several calls are active, so that text is about none of them; each is told why at its end.
-    fn taken_for_none(&mut self, source: TextSource) {
+    fn withhold_ambiguous(&mut self, source: TextSource) {
         let hears = |call: &Call| call.policy.hears(call.tool.as_deref(), source);
-        let candidates = self.active(|call| call.token.is_some() && hears(call));
+        let candidates = self.correlator.active(|call| call.token.is_some() && hears(call));
         let candidates: Vec<CallId> = candidates.collect();
         for id in candidates {
-            if let Some(call) = self.ledger.get_mut(id) {
+            if let Some(call) = self.correlator.ledger.get_mut(id) {
                 call.account.overheard += 1;
                 call.account.withheld(Reason::Ambiguous);
             }

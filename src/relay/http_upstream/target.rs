@@ -1,5 +1,8 @@
-//! How a server is reached: its endpoints, the headers of requests, and who we say we are.
+//! The target: a server's endpoints, the headers of requests, and the name that Milepost gives
+//! itself.
 
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
+use crate::transport::mcp_http::target::{Target, TargetError, targets};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,25 +12,13 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, USER_A
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use crate::config::routes::{HeaderRules, Route};
-use crate::gateway::route_state;
-use crate::gateway::route_state::{SESSION_ID, Site, SiteError, Target};
 use crate::observe::metrics::{RouteCounts, Traffic};
-use crate::relay::Headers;
-use crate::transport::http::body::RequestBody;
+use crate::relay::legs::Headers;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::headers;
 use crate::transport::http::headers::{Onward, Passage};
+use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::via::Via;
-
-/// What clients of Streamable HTTP accept.
-pub(crate) const BOTH: HeaderValue =
-    HeaderValue::from_static("application/json, text/event-stream");
-
-/// What is accepted where only events can come.
-pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
-
-/// Where a client wants to go on.
-pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Bytes of a file with a bearer token. A longer file is not a token and is refused.
 const TOKEN_MAX: u64 = 64 << 10;
@@ -85,15 +76,19 @@ fn bearer(token: &str) -> Option<HeaderValue> {
     Some(header)
 }
 
+/// Finds the newest settings of a route; `None` if they are those of the beginning.
+pub(crate) type LatestRoute = Box<dyn Fn() -> Option<Arc<Route>> + Send + Sync>;
+
 /// How a server is reached.
-pub struct Way {
+pub struct UpstreamTarget {
     /// Its Streamable HTTP endpoint, or one of which it is not known what it is.
     pub(crate) endpoint: Option<Target>,
     /// Its HTTP+SSE endpoint.
     pub(crate) sse: Option<Target>,
     rules: HeaderRules,
-    /// The route, while it is served: its headers may become others.
-    site: Option<Arc<Site>>,
+    /// The newest settings of the route, if it has others than at the beginning: its rules for headers
+    /// may change while it is served.
+    latest: LatestRoute,
     via: Via,
     bearer: Option<Bearer>,
     /// `Authorization` of clients was for us.
@@ -106,7 +101,7 @@ pub struct Way {
     pub(crate) counts: Option<Arc<RouteCounts>>,
 }
 
-impl Way {
+impl UpstreamTarget {
     /// To the server of a route. Nothing is connected. `connect`: in place of the network.
     ///
     /// # Errors
@@ -116,13 +111,13 @@ impl Way {
         via: Via,
         bearer: Option<Bearer>,
         connect: Option<&InProcess>,
-    ) -> Result<Self, SiteError> {
-        let (endpoint, sse) = route_state::targets(route, connect, &Traffic::default())?;
+    ) -> Result<Self, TargetError> {
+        let (endpoint, sse) = targets(route, connect, &Traffic::default())?;
         Ok(Self {
             endpoint,
             sse,
             rules: route.request_headers.clone(),
-            site: None,
+            latest: Box::new(|| None),
             via,
             bearer,
             authorization_was_ours: false,
@@ -132,20 +127,33 @@ impl Way {
         })
     }
 
-    /// To the server of a route that is served; `ours`: clients present `Authorization` to us.
-    pub(crate) fn of_site(site: &Arc<Site>, via: &Via, ours: bool) -> Self {
+    /// Points to the server of a route that is served. `latest` finds the route's newest settings;
+    /// `ours`: clients present `Authorization` to us.
+    pub(crate) fn served(
+        route: &Route,
+        (endpoint, sse): (Option<Target>, Option<Target>),
+        latest: LatestRoute,
+        via: &Via,
+        ours: bool,
+        counts: &Arc<RouteCounts>,
+    ) -> Self {
         Self {
-            endpoint: site.endpoint.clone(),
-            sse: site.sse.clone(),
-            rules: site.route.request_headers.clone(),
-            site: Some(Arc::clone(site)),
+            endpoint,
+            sse,
+            rules: route.request_headers.clone(),
+            latest,
             via: via.clone(),
             bearer: None,
             authorization_was_ours: ours,
-            message_max: site.route.max_request_bytes,
-            idle: site.route.idle_timeout,
-            counts: Some(Arc::clone(&site.counts)),
+            message_max: route.max_request_bytes,
+            idle: route.idle_timeout,
+            counts: Some(Arc::clone(counts)),
         }
+    }
+
+    /// The endpoint for HTTP+SSE: its own, or the one of which the transport is not known.
+    pub(crate) fn sse_endpoint(&self) -> Option<&Target> {
+        self.sse.as_ref().or(self.endpoint.as_ref())
     }
 
     /// A request with what the client sent, as far as it is for the server, and `own` headers.
@@ -172,10 +180,10 @@ impl Way {
             all.insert(USER_AGENT, HeaderValue::from_static(us));
         }
         all.extend(own);
-        let latest = self.site.as_ref().and_then(|site| site.latest());
+        let latest = (self.latest)();
         let passage = Passage {
             via: &self.via,
-            rules: latest.as_ref().map_or(&self.rules, |site| &site.route.request_headers),
+            rules: latest.as_ref().map_or(&self.rules, |route| &route.request_headers),
             received: Version::HTTP_11,
             body_changes: true,
         };
@@ -198,7 +206,7 @@ impl Way {
 /// Headers of a client's request that speak of its own transport, and not of what it says.
 fn is_of_the_transport(name: &HeaderName) -> bool {
     [ACCEPT, CONTENT_TYPE, CONTENT_ENCODING, SESSION_ID, LAST_EVENT_ID].contains(name)
-        || name.as_str() == "mcp-protocol-version"
+        || *name == REVISION
         || name.as_str() == "mcp-method"
         || name.as_str() == "mcp-name"
         || name.as_str().starts_with("mcp-param-")

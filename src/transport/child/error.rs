@@ -9,7 +9,7 @@ use std::{
 
 use nix::errno::Errno;
 
-use super::Program;
+use super::program::Program;
 
 /// Why a server could not be started, and what would be right.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ pub enum SpawnError {
         command: String,
         /// As it was given.
         folder: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The system refused for a reason of its own.
@@ -94,7 +94,7 @@ pub enum SpawnError {
 }
 
 impl SpawnError {
-    pub(super) fn new(program: &Program, source: io::Error) -> Self {
+    pub(crate) fn new(program: &Program, source: io::Error) -> Self {
         let bare = is_bare(program.name());
         let exists = exists(program, program.name());
         let command = program.name().to_string_lossy().into_owned();

@@ -1,30 +1,33 @@
 //! A server as a child process: started in a process group of its own, waited for, and ended
 //! together with everything that it started.
 //!
-//! What is bound to a platform is here and in `family`, and nowhere else.
+//! What is bound to a platform is here and in `process_tree`, and nowhere else.
 
 mod error;
-mod look;
+mod exit;
 mod process_tree;
+mod program;
+mod shared_scan;
 
 use std::{
     collections::BTreeSet,
-    ffi::{OsStr, OsString},
-    fmt, io, mem,
-    os::unix::process::{CommandExt, ExitStatusExt},
-    path::PathBuf,
-    process::{self, Command, ExitStatus, Stdio},
+    io, mem,
+    os::unix::process::CommandExt,
+    process::{self, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
 pub use crate::transport::child::process_tree::adopt_orphans;
-use crate::transport::child::process_tree::{Family, Seen};
+use crate::transport::child::process_tree::{ProcessTree, Seen};
 pub use error::SpawnError;
-use look::Looks;
+pub use exit::Exit;
+use exit::LOST;
 pub use nix::sys::signal::Signal;
 use nix::{sys::signal::killpg, unistd::Pid};
+pub use program::Program;
+use shared_scan::SharedScan;
 use tokio::{
     process::{ChildStderr, ChildStdin, ChildStdout},
     signal::unix::{self, SignalKind},
@@ -69,7 +72,7 @@ pub struct Child {
     leader: Option<process::Child>,
     /// The leader's pid and the number of its group.
     pid: Pid,
-    family: Family,
+    tree: ProcessTree,
     exit: Option<Exit>,
     /// Wakes us when a child of this process ends, not always ours.
     ended: unix::Signal,
@@ -77,31 +80,7 @@ pub struct Child {
     news: bool,
 }
 
-/// What is started as a server.
-#[derive(Clone, Default)]
-pub struct Program {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// What its environment has besides ours.
-    pub env: Vec<(OsString, OsString)>,
-    /// The folder that it runs in, from which a program such as `./server` is looked for; `None`: ours.
-    pub cwd: Option<PathBuf>,
-}
-
-impl Program {
-    fn name(&self) -> &OsStr {
-        self.command.first().map_or_else(|| OsStr::new(""), OsString::as_os_str)
-    }
-}
-
-/// Arguments and variables may be secrets: only what is run is shown.
-impl fmt::Debug for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Program").field(&self.name()).finish()
-    }
-}
-
-/// Where a server's standard error goes.
+/// The destination of a server's standard error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stderr {
     /// To our own.
@@ -114,63 +93,13 @@ pub enum Stderr {
 /// process that it started holds them, that is at most until [`Child::sweep`].
 #[derive(Debug)]
 pub struct Pipes {
-    /// What we write here the server reads; dropping it is the end of its input.
+    /// The server's standard input; dropping the handle ends the input.
     pub stdin: ChildStdin,
-    /// What the server writes.
+    /// The server's standard output.
     pub stdout: ChildStdout,
-    /// What it writes for people; `None` if that goes to our own standard error.
+    /// The server's standard error; `None` if it goes to our own standard error.
     pub stderr: Option<ChildStderr>,
 }
-
-/// How a server ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Exit {
-    /// By itself, with this exit code.
-    Code(u8),
-    /// By the signal of this number.
-    Signal(i32),
-}
-
-impl Exit {
-    /// The exit code a shell would report: that of the server, or 128 + the number of the signal.
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Code(code) => code,
-            Self::Signal(number) => u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX),
-        }
-    }
-
-    /// The system passes on the low byte only, so nothing is lost here.
-    fn from_code(code: i32) -> Self {
-        Self::Code(u8::try_from(code).unwrap_or(u8::MAX))
-    }
-}
-
-/// "exit code 3", "SIGKILL": to be read in a sentence or in parentheses.
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Code(code) => write!(f, "exit code {code}"),
-            Self::Signal(number) => match Signal::try_from(number) {
-                Ok(signal) => write!(f, "{signal}"),
-                Err(_) => write!(f, "signal {number}"),
-            },
-        }
-    }
-}
-
-impl From<ExitStatus> for Exit {
-    fn from(status: ExitStatus) -> Self {
-        match (status.code(), status.signal()) {
-            (Some(code), _) => Self::from_code(code),
-            (None, Some(number)) => Self::Signal(number),
-            (None, None) => LOST,
-        }
-    }
-}
-
-/// For a server whose end nobody can tell us of any more: not a success.
-const LOST: Exit = Exit::Code(1);
 
 /// The time a server is given to end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -214,11 +143,11 @@ fn start(program: &Program, stderr: Stderr) -> io::Result<(Child, Pipes)> {
     if let Some(folder) = &program.cwd {
         command.current_dir(folder);
     }
-    let (mut leader, family) = process_tree::spawn(&mut command)?;
+    let (mut leader, tree) = process_tree::spawn(&mut command)?;
     let (stdin, stdout, stderr) = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
     let pid = Pid::from_raw(leader.id().cast_signed());
     // From here on an error drops, and so ends, the child.
-    let child = Child { leader: Some(leader), pid, family, exit: None, ended, news: true };
+    let child = Child { leader: Some(leader), pid, tree, exit: None, ended, news: true };
     let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
     let pipes = Pipes {
         stdin: ChildStdin::from_std(stdin.ok_or_else(missing)?)?,
@@ -234,7 +163,7 @@ fn start(program: &Program, stderr: Stderr) -> io::Result<(Child, Pipes)> {
 /// block; for these [`adopt_orphans`] has had the main thread listen.
 fn listen() -> io::Result<unix::Signal> {
     let ended = unix::signal(SignalKind::child())?;
-    process_tree::hear_of_ends()?;
+    process_tree::watch_exits()?;
     Ok(ended)
 }
 
@@ -273,13 +202,13 @@ impl Child {
         }
     }
 
-    /// Notes who is below the server now, so that they can be told for its own after they have
-    /// become orphans, also those that do not tell by their environment. Where several servers run, it
-    /// is best called before the standard input of one is closed, as it may be gone at once; a lone
-    /// server has nobody to be confused with.
-    pub async fn note_family(&mut self) {
+    /// Records the present descendants of the server, so that they are still recognised after they
+    /// have become orphans, also without the variable in their environment. Where several servers
+    /// run, call this before closing the standard input of one of them, because the server may end
+    /// at once; a single server cannot be confused with another.
+    pub async fn note_descendants(&mut self) {
         if let Some(seen) = PROCESSES.look().await {
-            self.family.note(&seen);
+            self.tree.note(&seen);
         }
     }
 
@@ -288,12 +217,12 @@ impl Child {
     ///
     /// Takes at most the two graces and 5 s. May be dropped and called again.
     pub async fn shut_down(&mut self, grace: Grace) -> Exit {
-        self.note_family().await;
+        self.note_descendants().await;
         if timeout(grace.exit, self.wait()).await.is_err() {
-            self.note_family().await;
+            self.note_descendants().await;
             self.signal(Signal::SIGTERM);
             if timeout(grace.term, self.wait()).await.is_err() {
-                self.note_family().await;
+                self.note_descendants().await;
                 self.signal(Signal::SIGKILL);
                 let _ = timeout(KILL_PATIENCE, self.wait()).await;
             }
@@ -308,7 +237,7 @@ impl Child {
     /// Costs one look at the process table if nobody is left; takes at most 3 s. A server that
     /// still runs is ended like the rest. May be dropped and called again.
     pub async fn sweep(&mut self) {
-        self.family.claim();
+        self.tree.claim();
         if !self.clear(Signal::SIGTERM, SWEEP_TERM).await
             && !self.clear(Signal::SIGKILL, KILL_PATIENCE).await
         {
@@ -334,7 +263,7 @@ impl Child {
                 return false;
             };
             let group = self.leader.is_some().then_some(self.pid);
-            let left = self.family.press(&seen, group, signal, &mut told);
+            let left = self.tree.terminate(&seen, group, signal, &mut told);
             if left == 0 && process_tree::reaped() == reaped {
                 return true;
             }
@@ -425,4 +354,4 @@ impl Dropped {
 }
 
 /// The process table, or `None` where it cannot be read.
-static PROCESSES: Looks<Vec<Seen>> = Looks::new(process_tree::look_around);
+static PROCESSES: SharedScan<Vec<Seen>> = SharedScan::new(process_tree::read_process_table);

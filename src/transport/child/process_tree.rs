@@ -1,5 +1,5 @@
-//! Who belongs to which server, read from the process table, and the adoption of orphans.
-//! All spawning and reaping happens here, under one lock.
+//! The process tree of each server, read from the process table, and the adoption of orphans. All
+//! spawning and reaping happens here, under one lock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,14 +24,17 @@ use nix::{
     unistd::{Pid, getpid},
 };
 
-use super::Exit;
+use super::exit::Exit;
 
+// Every server has a variable in its environment that identifies it. A daemon has left its group,
+// its session and its parent, but its inherited environment still names its server. So among many
+// servers one is ended with all its descendants, and no descendant of another.
 /// The variable that says which of our servers a process comes from. Processes inherit it, also those
 /// that leave their group, their session and their parent. It holds a word for each Milepost above,
 /// as one may run below another: its process id and the number that it gave the server.
-const ORIGIN: &str = "MILEPOST_FAMILY";
+const ORIGIN: &str = "MILEPOST_ORIGIN";
 
-static HOUSEHOLD: Mutex<Household> = Mutex::new(Household {
+static REGISTRY: Mutex<ChildRegistry> = Mutex::new(ChildRegistry {
     adopting: false,
     leaders: BTreeMap::new(),
     numbers: BTreeSet::new(),
@@ -40,7 +43,7 @@ static HOUSEHOLD: Mutex<Household> = Mutex::new(Household {
 });
 
 /// The children of this process, as far as they are known.
-struct Household {
+struct ChildRegistry {
     /// Whether orphans come to us: then every child but the leaders is one.
     adopting: bool,
     /// The servers that have been spawned and not yet reaped.
@@ -59,8 +62,8 @@ struct Leader {
     swept: bool,
 }
 
-fn household() -> MutexGuard<'static, Household> {
-    HOUSEHOLD.lock().unwrap_or_else(PoisonError::into_inner)
+fn registry() -> MutexGuard<'static, ChildRegistry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Has the orphans of all servers come to us from now on, instead of to the first process of the
@@ -72,37 +75,37 @@ fn household() -> MutexGuard<'static, Household> {
 /// processes in other ways, to be called once, at its start, by its main thread.
 pub fn adopt_orphans() {
     // For good: this thread lives as long as the program.
-    let _ = hear_of_ends();
+    let _ = watch_exits();
     #[cfg(target_os = "linux")]
     match prctl::set_child_subreaper(true) {
-        Ok(()) => household().adopting = true,
+        Ok(()) => registry().adopting = true,
         Err(error) => tracing::warn!(%error, "orphans of servers cannot be adopted"),
     }
 }
 
 /// Has this thread take the signal that children have ended, if the program that started us has left us
 /// with all threads deaf to it. One that hears is enough, for as long as it lives.
-pub(super) fn hear_of_ends() -> io::Result<()> {
+pub(crate) fn watch_exits() -> io::Result<()> {
     Ok(SigSet::from(Signal::SIGCHLD).thread_unblock()?)
 }
 
 /// Spawns the leader of a group, and knows it before anybody can take it for an orphan.
-pub(super) fn spawn(command: &mut Command) -> io::Result<(Child, Family)> {
-    let mut household = household();
-    let number = household.next;
-    household.next += 1;
-    if household.adopting {
+pub(crate) fn spawn(command: &mut Command) -> io::Result<(Child, ProcessTree)> {
+    let mut registry = registry();
+    let number = registry.next;
+    registry.next += 1;
+    if registry.adopting {
         command.env(ORIGIN, origin_of(number));
     }
     let leader = command.spawn()?;
     let pid = Pid::from_raw(leader.id().cast_signed());
     let start = Seen::read(pid).map_or(0, |seen| seen.start);
-    household.leaders.insert(pid, Leader { number, start, swept: false });
-    household.numbers.insert(number);
-    Ok((leader, Family { number, leader: pid, start, known: BTreeSet::new() }))
+    registry.leaders.insert(pid, Leader { number, start, swept: false });
+    registry.numbers.insert(number);
+    Ok((leader, ProcessTree { number, leader: pid, start, known: BTreeSet::new() }))
 }
 
-/// What the variable is for those of a server.
+/// The value of the variable for the processes of one server.
 fn origin_of(number: u64) -> OsString {
     let mut origin = env::var_os(ORIGIN).unwrap_or_default();
     if !origin.is_empty() {
@@ -123,13 +126,13 @@ fn number_of(pid: Pid) -> Option<u64> {
 }
 
 /// Reaps a leader if it has ended; unless this says `Ok(None)`, its number is no longer ours.
-pub(super) fn reap(leader: &mut Child) -> io::Result<Option<ExitStatus>> {
-    let mut household = household();
+pub(crate) fn reap(leader: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let mut registry = registry();
     let status = leader.try_wait();
     if !matches!(status, Ok(None)) {
-        let gone = household.leaders.remove(&Pid::from_raw(leader.id().cast_signed()));
+        let gone = registry.leaders.remove(&Pid::from_raw(leader.id().cast_signed()));
         if let Some(gone) = gone {
-            household.numbers.remove(&gone.number);
+            registry.numbers.remove(&gone.number);
         }
     }
     status
@@ -138,19 +141,19 @@ pub(super) fn reap(leader: &mut Child) -> io::Result<Option<ExitStatus>> {
 /// Reaps orphans that have ended while their server runs, which may be for weeks.
 ///
 /// Stops at a leader that waits to be reaped; what is behind it is left to the sweep.
-pub(super) fn reap_adopted() {
-    let mut household = household();
-    while household.adopting
+pub(crate) fn reap_adopted() {
+    let mut registry = registry();
+    while registry.adopting
         && let Ok(Some((pid, _))) = ended(None)
-        && !household.leaders.contains_key(&pid)
-        && household.reap_orphan(pid)
+        && !registry.leaders.contains_key(&pid)
+        && registry.reap_orphan(pid)
     {}
 }
 
 /// How many orphans have been reaped so far. While that changes, a look may have missed those that were
 /// below one of them.
-pub(super) fn reaped() -> u64 {
-    household().reaped
+pub(crate) fn reaped() -> u64 {
+    registry().reaped
 }
 
 /// How the child `pid`, or any child if `None`, has ended, without reaping it.
@@ -159,7 +162,7 @@ pub(super) fn reaped() -> u64 {
 ///
 /// If there is no such child, or its end has no name in `nix` (real-time signals).
 #[cfg(target_os = "linux")]
-pub(super) fn ended(pid: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
+pub(crate) fn ended(pid: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     Ok(match waitid(pid.map_or(Id::All, Id::Pid), peek)? {
         WaitStatus::Exited(pid, code) => Some((pid, Exit::from_code(code))),
@@ -170,23 +173,23 @@ pub(super) fn ended(pid: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
 
 /// Elsewhere one cannot look without reaping.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn ended(_: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
+pub(crate) fn ended(_: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
     Err(Errno::ENOSYS)
 }
 
 /// A server and those that it has started, directly or not.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(crate) struct ProcessTree {
     number: u64,
     leader: Pid,
     start: u64,
-    /// Those that have been seen below the leader, by pid and start time.
+    /// The processes seen below the leader, by pid and start time.
     known: BTreeSet<(Pid, u64)>,
 }
 
-impl Family {
+impl ProcessTree {
     /// Notes who is below the leader.
-    pub(super) fn note(&mut self, seen: &[Seen]) {
+    pub(crate) fn note(&mut self, seen: &[Seen]) {
         let mut below = BTreeSet::from([self.leader]);
         loop {
             let before = below.len();
@@ -202,30 +205,30 @@ impl Family {
     }
 
     /// The server is at its end, and its orphans need not be left to it by others.
-    pub(super) fn claim(&self) {
-        if let Some(leader) = household().leaders.get_mut(&self.leader) {
+    pub(crate) fn claim(&self) {
+        if let Some(leader) = registry().leaders.get_mut(&self.leader) {
             leader.swept = true;
         }
     }
 
-    /// Sends `signal` to the orphans of this family that are not in `told` and not in `group`,
+    /// Sends `signal` to the orphans of this tree that are not in `told` and not in `group`,
     /// which the caller signals as one; reaps the dead. Says how many there are to end.
-    pub(super) fn press(
+    pub(crate) fn terminate(
         &self,
         seen: &[Seen],
         group: Option<Pid>,
         signal: Signal,
         told: &mut BTreeSet<(Pid, u64)>,
     ) -> usize {
-        let mut household = household();
+        let mut registry = registry();
         let mut left = 0;
         for one in seen {
             let grouped = group == Some(one.group);
-            if !household.has_adopted(one) {
+            if !registry.has_adopted(one) {
                 left += usize::from(grouped && !one.dead);
                 continue;
             }
-            if !one.dead && !grouped && !self.owns(one, &household) {
+            if !one.dead && !grouped && !self.owns(one, &registry) {
                 continue;
             }
             // Nobody else reaps while we hold the lock: who is seen now keeps its pid till the end.
@@ -233,7 +236,7 @@ impl Family {
                 continue;
             };
             if now.dead {
-                household.reap_orphan(now.pid);
+                registry.reap_orphan(now.pid);
                 continue;
             }
             left += 1;
@@ -244,24 +247,24 @@ impl Family {
         left
     }
 
-    /// Whether an orphan is of this family: if it says so, or says that it is of one that is gone, whose
+    /// Whether an orphan is of this tree: if it says so, or says that it is of one that is gone, whose
     /// sweep has missed it.
     ///
     /// One that does not tell is ours if we saw it in time, or if no other server that runs is old
     /// enough to have started it. So one that cannot be told stays until the last that it may belong to
     /// has ended: better late than somebody else's.
-    fn owns(&self, orphan: &Seen, household: &Household) -> bool {
+    fn owns(&self, orphan: &Seen, registry: &ChildRegistry) -> bool {
         if let Some(number) = orphan.number {
-            return number == self.number || !household.numbers.contains(&number);
+            return number == self.number || !registry.numbers.contains(&number);
         }
-        let others = household.leaders.iter().filter(|(pid, _)| **pid != self.leader);
+        let others = registry.leaders.iter().filter(|(pid, _)| **pid != self.leader);
         self.start <= orphan.start
             && (self.known.contains(&orphan.key())
                 || !others.into_iter().any(|(_, it)| !it.swept && it.start <= orphan.start))
     }
 }
 
-impl Household {
+impl ChildRegistry {
     fn has_adopted(&self, one: &Seen) -> bool {
         self.adopting && one.parent == getpid() && !self.leaders.contains_key(&one.pid)
     }
@@ -275,7 +278,7 @@ impl Household {
 
 /// A process as the process table showed it.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     pid: Pid,
     parent: Pid,
     group: Pid,
@@ -314,7 +317,7 @@ impl Seen {
 }
 
 /// The process table; `None` where there is none to read, or it is that of another PID namespace.
-pub(super) fn look_around() -> Option<Vec<Seen>> {
+pub(crate) fn read_process_table() -> Option<Vec<Seen>> {
     if fs::read_link("/proc/self").ok()?.to_str()? != getpid().to_string() {
         return None;
     }
@@ -328,6 +331,6 @@ pub(super) fn look_around() -> Option<Vec<Seen>> {
 }
 
 fn orphans(seen: &mut [Seen]) -> Vec<&mut Seen> {
-    let household = household();
-    seen.iter_mut().filter(|one| !one.dead && household.has_adopted(one)).collect()
+    let registry = registry();
+    seen.iter_mut().filter(|one| !one.dead && registry.has_adopted(one)).collect()
 }

@@ -6,12 +6,11 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
 
 use crate::progress::{Form, Fragment, Payload, Transmit};
 use crate::protocol::sse;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
-use crate::transport::http::in_flight::OpenCall;
+use crate::transport::http::in_flight::InFlightGuard;
 
 /// Bytes of events that are written together: so many reach the client in one write, however many
 /// reads they came in.
@@ -20,64 +19,6 @@ pub(crate) const BATCH_BYTES: usize = 16 << 10;
 /// The longest piece of a body, in bytes, that is copied together with others. A longer piece is
 /// forwarded without a copy.
 const COPY_MAX: usize = 4 << 10;
-
-/// The body of a request towards a server.
-pub(crate) enum RequestBody {
-    /// All of it.
-    Whole(Option<Bytes>),
-    /// One too large to be held: its beginning, and the rest as it comes.
-    Passing(VecDeque<Bytes>, Box<Incoming>),
-}
-
-impl RequestBody {
-    /// Nothing.
-    pub(crate) fn empty() -> Self {
-        Self::Whole(None)
-    }
-}
-
-impl From<Bytes> for RequestBody {
-    fn from(bytes: Bytes) -> Self {
-        Self::Whole((!bytes.is_empty()).then_some(bytes))
-    }
-}
-
-impl http_body::Body for RequestBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Passing(first, rest) => match first.pop_front() {
-                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                None => Pin::new(&mut **rest).poll_frame(cx),
-            },
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole(bytes) => bytes.is_none(),
-            Self::Passing(first, rest) => first.is_empty() && rest.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Passing(first, rest) => {
-                let held = first.iter().map(Bytes::len).sum::<usize>() as u64;
-                rest.size_hint()
-                    .exact()
-                    .map_or_else(SizeHint::new, |rest| SizeHint::with_exact(held + rest))
-            }
-        }
-    }
-}
 
 /// Something that makes the bytes of a response as the client takes them.
 pub(crate) trait Source: Send {
@@ -91,14 +32,18 @@ pub enum Body {
     /// The server's, as it comes: what was held of it, and the rest. With the call that is open until
     /// its end.
     #[expect(private_interfaces, reason = "made in here only")]
-    Piped(Option<Bytes>, Box<UpstreamBody>, Option<OpenCall>),
+    Piped(Option<Bytes>, Box<UpstreamBody>, Option<InFlightGuard>),
     /// A stream of events.
     #[expect(private_interfaces, reason = "made in here only")]
     Stream(Box<dyn Source>),
 }
 
 impl Body {
-    pub(crate) fn piped(held: Option<Bytes>, rest: UpstreamBody, open: Option<OpenCall>) -> Self {
+    pub(crate) fn piped(
+        held: Option<Bytes>,
+        rest: UpstreamBody,
+        open: Option<InFlightGuard>,
+    ) -> Self {
         Self::Piped(held, Box::new(rest), open)
     }
 

@@ -1,8 +1,8 @@
 //! Connections to the server of a route.
 //!
-//! An HTTP/1 connection is driven by whoever reads its response, in the same task: there is no task
-//! and no channel between the server's bytes and the client's, and when a client leaves, the
-//! connection goes with its response. HTTP/2 connections are shared and have a task of their own.
+//! The reader of a response drives its HTTP/1 connection, in the same task: there is no task and no
+//! channel between the server's bytes and the client's, and when a client leaves, the connection
+//! ends with its response. HTTP/2 connections are shared and have a task of their own.
 
 use std::io;
 use std::pin::Pin;
@@ -24,9 +24,8 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::body::RequestBody;
 use crate::observe::metrics::Traffic;
-use crate::transport::mcp_http::lifecycle::Lifecycle;
+use crate::transport::http::request_body::RequestBody;
 
 /// Unused connections kept open to one server.
 const IDLE_MAX: usize = 64;
@@ -115,6 +114,9 @@ impl UpstreamError {
     }
 }
 
+/// A request that is being sent, until there is a head.
+pub(crate) type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, UpstreamError>>;
+
 type Connection = http1::Connection<TokioIo<Io>, RequestBody>;
 
 /// An HTTP/1 connection that is driven by its user.
@@ -144,7 +146,6 @@ impl Link {
 pub(crate) struct Client {
     connector: Connector,
     connect_timeout: Duration,
-    lifecycle: Option<Lifecycle>,
     traffic: Traffic,
     idle: Mutex<Vec<(Instant, Link)>>,
     shared: tokio::sync::Mutex<Option<http2::SendRequest<RequestBody>>>,
@@ -158,31 +159,9 @@ enum Connected {
 impl Client {
     /// No connection is made before the first request. `traffic` counts their bytes.
     pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
-        let (traffic, lifecycle, idle) = (traffic.clone(), None, Mutex::default());
+        let (traffic, idle) = (traffic.clone(), Mutex::default());
         let shared = tokio::sync::Mutex::default();
-        Self { connector, connect_timeout, lifecycle, traffic, idle, shared }
-    }
-
-    /// Some requests are answered in the server's place.
-    #[must_use]
-    pub(crate) fn with_lifecycle(self, lifecycle: Option<Lifecycle>) -> Self {
-        Self { lifecycle, ..self }
-    }
-
-    /// Sends a request and waits for the head of the response; where the route says so, it is answered
-    /// in the server's place.
-    ///
-    /// # Errors
-    /// Those of [`Client::pass`].
-    pub(crate) async fn send(
-        self: &Arc<Self>,
-        request: Request<RequestBody>,
-    ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        match &self.lifecycle {
-            None => self.pass(request).await,
-            // In a box: it is rare, and must not make the way of a call larger.
-            Some(lifecycle) => Box::pin(lifecycle.send(self, request)).await,
-        }
+        Self { connector, connect_timeout, traffic, idle, shared }
     }
 
     /// Sends a request to the server and waits for the head of the response. A request that provably was
@@ -190,7 +169,7 @@ impl Client {
     ///
     /// # Errors
     /// If there is no connection, or it fails before there is a head.
-    pub(crate) async fn pass(
+    pub(crate) async fn send(
         self: &Arc<Self>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {

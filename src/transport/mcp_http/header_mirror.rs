@@ -1,15 +1,15 @@
-//! Headers that repeat what a request of 2026-07-28 says: whoever reads the body has to refuse one that
-//! says something else (rule N-04). What the proxy does is decided by the body alone.
+//! Headers that repeat members of a request of 2026-07-28. A reader of the body must refuse a
+//! contradiction (rule N-04). The proxy's decisions depend on the body alone.
 
+use crate::transport::mcp_http::header_names::REVISION;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
 use crate::transport::http::body::Body;
 
 /// The specification's code for headers that do not match (26:basic §Error Codes).
@@ -17,8 +17,6 @@ const HEADER_MISMATCH: i32 = -32020;
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
-pub(crate) const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-
 /// The headers that repeat what a request says, with what it says; `None` of a message to which the
 /// rule does not apply: earlier revisions and notifications have none.
 pub(crate) fn repeats(message: &Message) -> Option<[(HeaderName, Option<String>); 3]> {

@@ -1,8 +1,8 @@
-//! What is answered in the place of a server that knows `tools/call` at its endpoint and no more
-//! (`upstream.lifecycle`): how a client begins, that somebody is there, which tools there are.
+//! The answers in place of a server that knows only `tools/call` at its endpoint
+//! (`upstream.lifecycle`): `initialize`, `ping`, the list of tools.
 //!
-//! It stands between whoever asks and the server's connections (`Client::send`), so that clients of
-//! every transport find the same server.
+//! The answers stand between the callers and the server's connections (`Client::send`), so that
+//! clients of every transport find the same server.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,13 +14,12 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 
 use super::tool_list;
 use crate::config::routes::ServerInfo;
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
-use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
-use crate::transport::http::body::RequestBody;
+use crate::protocol::{json, mcp};
 use crate::transport::http::client::{Client, UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::http::request_body::RequestBody;
 
 /// The longest list of tools, or answer to `initialize`, in bytes, that is read. Clients show every
 /// tool to a model, so real lists have less than a hundredth of this.
@@ -80,19 +79,19 @@ impl Lifecycle {
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         if request.uri().path() != self.endpoint.path() {
-            return client.pass(request).await;
+            return client.send(request).await;
         }
         match *request.method() {
             Method::POST => {}
             // It has no stream to listen on and no session to end.
             Method::GET | Method::DELETE => return Ok(not_allowed()),
-            _ => return client.pass(request).await,
+            _ => return client.send(request).await,
         }
         let (parts, body) = request.into_parts();
         let message = match &body {
             RequestBody::Whole(Some(bytes)) => Message::parse(bytes.clone()),
             // What is too large to be held can only be the call of a tool.
-            _ => return client.pass(Request::from_parts(parts, body)).await,
+            _ => return client.send(Request::from_parts(parts, body)).await,
         };
         let reply = match message.kind() {
             Kind::Request => self.reply(client, &parts, &message).await?,
@@ -102,7 +101,7 @@ impl Lifecycle {
             Kind::Opaque | Kind::Noise => Reply::Server,
         };
         match reply {
-            Reply::Server => client.pass(Request::from_parts(parts, body)).await,
+            Reply::Server => client.send(Request::from_parts(parts, body)).await,
             Reply::Own(status, body) => Ok(answered(status, body)),
             Reply::Theirs(response) => Ok(*response),
         }
@@ -294,7 +293,7 @@ async fn read(
     id: &[u8],
     what: &str,
 ) -> Result<Read, UpstreamError> {
-    let response = client.pass(request).await?;
+    let response = client.send(request).await?;
     let status = response.status();
     // What has to be done about these stands in the headers.
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {

@@ -1,8 +1,13 @@
 //! MCP over HTTP: headers, revisions, bodies of requests, and requests that a proxy answers itself.
+pub(crate) mod content;
 pub(crate) mod event_ids;
+pub(crate) mod event_message;
 pub(crate) mod header_mirror;
+pub(crate) mod header_names;
 pub(crate) mod lifecycle;
 pub mod raw_client;
 pub(crate) mod request_body;
 pub(crate) mod request_head;
+pub(crate) mod sse_endpoint;
+pub mod target;
 pub(crate) mod tool_list;

@@ -1,6 +1,7 @@
-//! A plain client over HTTP, for who wants to see what a server says just as it comes: heads, then
-//! chunks. Nothing is repaired, and nobody is told that there is a proxy.
+//! A plain HTTP client that returns a server's response unchanged: head, then chunks. It repairs
+//! nothing and adds no header of a proxy.
 
+use crate::transport::mcp_http::target::{Target, TargetError, targets};
 use std::future::poll_fn;
 
 use bytes::Bytes;
@@ -8,12 +9,10 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 
 use crate::config::routes::{HeaderRules, Route};
-use crate::gateway::route_state;
-use crate::gateway::route_state::{SiteError, Target};
 use crate::observe::metrics::Traffic;
-use crate::transport::http::body::RequestBody;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::inflate::PlainBody;
+use crate::transport::http::request_body::RequestBody;
 
 /// A server as a client reaches it.
 #[derive(Clone)]
@@ -30,8 +29,8 @@ impl Visitor {
     ///
     /// # Errors
     /// If the route's certificates cannot be used or its address is none.
-    pub fn new(route: &Route) -> Result<Option<Self>, SiteError> {
-        let (endpoint, sse) = route_state::targets(route, None, &Traffic::default())?;
+    pub fn new(route: &Route) -> Result<Option<Self>, TargetError> {
+        let (endpoint, sse) = targets(route, None, &Traffic::default())?;
         let rules = route.request_headers.clone();
         Ok(endpoint.or(sse).map(|target| Self { target, path: None, rules }))
     }

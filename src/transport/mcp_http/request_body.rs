@@ -1,6 +1,7 @@
 //! The body of a client's request: held whole if it can be read as a message, passed on if it is too
 //! large for that.
 
+use crate::protocol::jsonrpc::{Kind, Message};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -11,9 +12,8 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::progress::Policy;
-use crate::protocol::jsonrpc::Message;
-use crate::transport::http::body::RequestBody;
 use crate::transport::http::headers::forget_the_body;
+use crate::transport::http::request_body::RequestBody;
 
 /// The longest pause of a client within the body of a request.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -41,6 +41,19 @@ impl From<Posted> for RequestBody {
             Posted::Read(Read::Whole(bytes)) => bytes.into(),
             Posted::Read(Read::Large(body)) => body,
         }
+    }
+}
+
+/// Whether a message has requests, whose answers are waited for.
+pub(crate) fn asks(message: Option<&Message>) -> bool {
+    match message {
+        // One too large to be read is as likely a request as not.
+        None => true,
+        Some(message) => match message.kind() {
+            Kind::Request => true,
+            Kind::Batch => message.elements().any(|one| one.kind() == Kind::Request),
+            _ => false,
+        },
     }
 }
 

@@ -1,16 +1,19 @@
-//! What is kept of a request's head while it is answered: the headers themselves go on to the server.
+//! The parts of a request's head that are kept while the request is answered: the headers
+//! themselves go to the server.
 
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, header};
+use std::time::Duration;
 
-use crate::gateway::route_state::{SESSION_ID, Site};
 use crate::protocol::mcp::Revision;
 
-/// The header that names the revision agreed on (rule V-02).
-const REVISION: &str = "mcp-protocol-version";
+/// A client that takes JSON of any length, but no long events, is given events only when it would give
+/// up otherwise: after 300 s without a byte.
+pub(crate) const LATE_UPGRADE: Duration = Duration::from_secs(240);
 
 /// What is kept of a request's head.
-pub(crate) struct Asked {
+pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) session: Option<HeaderValue>,
     pub(crate) origin: Option<HeaderValue>,
@@ -29,21 +32,21 @@ pub(crate) struct Asked {
     pub(crate) resumes: bool,
 }
 
-impl Asked {
-    pub(crate) fn of(site: &Site, parts: &Parts) -> Self {
+impl RequestHead {
+    pub(crate) fn of(caller: u64, parts: &Parts) -> Self {
         let headers = &parts.headers;
         let date = headers.get(REVISION).and_then(|date| date.to_str().ok());
         Self {
             method: parts.method.clone(),
             session: headers.get(SESSION_ID).cloned(),
             origin: headers.get(header::ORIGIN).cloned(),
-            caller: site.caller(headers),
+            caller,
             names_revision: headers.contains_key(REVISION),
             revision: date.and_then(Revision::from_date),
             reads_events: accepts(headers, &["text/event-stream"]),
             reads_json: accepts(headers, &["application/json", "application/*", "*/*"]),
             limits_events: limits_events(headers),
-            resumes: headers.contains_key("last-event-id"),
+            resumes: headers.contains_key(LAST_EVENT_ID),
         }
     }
 

@@ -109,7 +109,10 @@ fn defaults_that_are_written_down_are_the_defaults() {
         for (key, value) in schema["$defs"][name]["properties"].as_object().unwrap() {
             let description = value["description"].as_str().unwrap();
             let Some((_, default)) = description.split_once("Default: ") else { continue };
-            let written = toml::from_str::<toml::Table>(&format!("value = {}", default.trim_end_matches('.')));
+            let written = toml::from_str::<toml::Table>(&format!(
+                "value = {}",
+                default.trim_end_matches('.')
+            ));
             let Ok(written) = written else { continue };
             let found = find(&printed, at, key);
             let is_default = found.iter().any(|found| **found == written["value"]);
@@ -117,7 +120,9 @@ fn defaults_that_are_written_down_are_the_defaults() {
             assert!(is_default || found.is_empty(), "{at}.{key}: {default} {found:?}");
             compared += usize::from(is_default);
             for line in example.lines().filter_map(|line| line.strip_prefix("# upstream.")) {
-                if let Some(shown) = line.strip_prefix(&format!("{key} = ")).filter(|_| *at == "route.upstream") {
+                if let Some(shown) =
+                    line.strip_prefix(&format!("{key} = ")).filter(|_| *at == "route.upstream")
+                {
                     let shown: toml::Table = toml::from_str(&format!("value = {shown}")).unwrap();
                     assert_eq!(shown["value"], written["value"], "{key} in proxy.toml");
                 }

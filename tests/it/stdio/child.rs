@@ -156,11 +156,12 @@ fn alone_under(launcher: &[&str], name: &str, test: impl FnOnce()) {
     let words: Vec<_> = words.collect();
     // To a file: a process that is left behind would keep a pipe open, and us waiting.
     let folder = Folder::new(name);
+    let here = module_path!().trim_start_matches("it::");
     let said = folder.file("said", "", 0o600);
     let open = || fs::File::options().append(true).open(&said).expect("a file");
     let mut test = Command::new(words[0])
         .args(&words[1..])
-        .args([&format!("child::{name}"), "--exact", "--nocapture"])
+        .args([&format!("{here}::{name}"), "--exact", "--nocapture"])
         .env(ALONE, "1")
         .stdout(open())
         .stderr(open())
@@ -443,9 +444,9 @@ fn an_orphan_of_a_server_that_was_dropped_ends_with_the_next() {
 #[test]
 fn where_a_process_comes_from_is_told_for_each_milepost_above_it() {
     let name = "where_a_process_comes_from_is_told_for_each_milepost_above_it";
-    alone_under(&["env", "MILEPOST_FAMILY=1.0"], name, || {
+    alone_under(&["env", "MILEPOST_ORIGIN=1.0"], name, || {
         run(async {
-            let mut server = Server::sh("echo $MILEPOST_FAMILY; cat");
+            let mut server = Server::sh("echo $MILEPOST_ORIGIN; cat");
             assert_eq!(server.line().await, format!("1.0 {}.0", process::id()));
             server.shut_down(LONG).await;
         });
@@ -563,7 +564,7 @@ fn a_grandchild_seen_below_its_server_ends_with_it_though_others_run() {
     alone("a_grandchild_seen_below_its_server_ends_with_it_though_others_run", async {
         let (old, mut new) = (Server::sh("cat"), Server::sh("setsid sleep 1000 & echo $!; cat"));
         let sleep = new.pid("sleep").await;
-        new.child.note_family().await;
+        new.child.note_descendants().await;
         new.shut_down(LONG).await;
         assert!(is_dead(sleep));
         old.shut_down(LONG).await;

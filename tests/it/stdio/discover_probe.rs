@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use milepost::progress::Policy;
 use milepost::relay::discover_probe::Probing;
-use milepost::relay::{Aside, Pipe, Relay, Step};
+use milepost::relay::{DiagnosticsSink, Pipe, Relay, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, sink};
 use tokio::time::{Instant, sleep};
 
@@ -75,8 +75,9 @@ fn start() -> Ends {
         Pipe::new(Box::new(read), Box::new(write))
     };
     let server_leg = Probing::new(pipe(near_server), std::sync::Arc::default());
-    let aside = Aside::new(Box::new(sink()), Some(Box::new(near_errors)));
-    let mut relay = Relay::with_wire(Policy::default(), pipe(near_client), server_leg, aside);
+    let aside = DiagnosticsSink::new(Box::new(sink()), Some(Box::new(near_errors)));
+    let mut relay =
+        Relay::with_sole_stream(Policy::default(), pipe(near_client), server_leg, aside);
     let (again, afresh) = duplex(1 << 16);
     tokio::spawn(async move {
         while relay.step().await != Step::ServerDone {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use milepost::progress::Policy;
 use milepost::progress::dialect::{BuiltIn, Dialect, Fields, Report};
 use milepost::protocol::jsonrpc::Message;
-use milepost::relay::{Aside, Pipe, Relay, Step};
+use milepost::relay::{DiagnosticsSink, Pipe, Relay, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -35,8 +35,8 @@ fn start(policy: Policy) -> Ends {
     let (server_in, server_out) = tokio::io::split(near_server);
     let client_leg = Pipe::new(Box::new(client_in), Box::new(client_out));
     let server_leg = Pipe::new(Box::new(server_in), Box::new(server_out));
-    let aside = Aside::new(Box::new(near_noise), Some(Box::new(near_errors)));
-    let mut relay = Relay::with_wire(policy, client_leg, server_leg, aside);
+    let aside = DiagnosticsSink::new(Box::new(near_noise), Some(Box::new(near_errors)));
+    let mut relay = Relay::with_sole_stream(policy, client_leg, server_leg, aside);
     let (tell, mut gone) = mpsc::unbounded_channel::<String>();
     let task = tokio::spawn(async move {
         loop {

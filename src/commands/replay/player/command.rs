@@ -1,4 +1,4 @@
-//! What happens to a connection, in the words of a recording.
+//! The commands of a recording: events of a connection, in the words of the file.
 
 use std::sync::Arc;
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use toml::Spanned;
 
-use crate::config::values::compound::{OneOrMore, Sources};
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::file::DialectTable;
 use crate::config::routes::keys::said;
 use crate::config::settings::{Change, Settings};
+use crate::config::values::compound::{OneOrMore, Sources};
 use crate::config::values::{DEFAULT_DIALECTS, dialects};
 use crate::progress::dialect::{self, CustomDialect, Dialect, Final, TextSource};
 

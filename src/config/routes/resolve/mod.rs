@@ -62,7 +62,8 @@ fn resolve(
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
-    let defaults = dialects::choose(file.defaults.all().settings(), file.defaults.all().dialects(), &own)?;
+    let defaults =
+        dialects::choose(file.defaults.all().settings(), file.defaults.all().dialects(), &own)?;
     Ok(ResolvedConfig {
         server,
         admin,

@@ -50,7 +50,7 @@ mod table {
     fn names(row: &Row) -> String {
         let names: Vec<_> = row.names.iter().map(|name| format!("`{name}`")).collect();
         match row.version {
-            None if names.is_empty() => "what it is told to".to_owned(),
+            None if names.is_empty() => "chosen by its application".to_owned(),
             None => names.join(", "),
             Some(version) => format!("{}, version `{version}`", names.join(", ")),
         }
@@ -83,7 +83,7 @@ mod table {
             text += &format!("- {said}\n");
         }
         text += &format!("- {}. (Any other client.)\n", advice("", "", Situation::NoToken));
-        text += "\nOf a call that was given up although its client was told that it goes on:\n\n";
+        text += "\nOf a call that its client cancelled although it received progress:\n\n";
         for row in CLIENTS {
             let asks = row.token != Fact::No;
             let Some(name) = row.names.first().filter(|_| asks) else { continue };

@@ -1,4 +1,4 @@
-//! Looks at the process table, shared: it is long, and many servers may end at the same time.
+//! SharedScan at the process table, shared: it is long, and many servers may end at the same time.
 
 use std::{
     io, mem,
@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// What a look has seen, for all who asked for it.
+/// The result of one scan, for all callers that waited for it.
 type Answer<T> = Option<Arc<T>>;
 
 /// How long after the end of a look the next one begins if somebody has asked for it meanwhile, at
@@ -17,26 +17,26 @@ type Answer<T> = Option<Arc<T>>;
 /// takes at most half of one processor, however many servers end.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Looks on behalf of all who ask, in a thread that ends when nobody asks. A thread and not a task, so
+/// SharedScan on behalf of all who ask, in a thread that ends when nobody asks. A thread and not a task, so
 /// that nobody waits for a runtime or a future that another has stopped to poll.
-pub(super) struct Looks<T: 'static> {
+pub(crate) struct SharedScan<T: 'static> {
     look: fn() -> Option<T>,
-    asked: Mutex<Asked<T>>,
+    asked: Mutex<Waiters<T>>,
 }
 
-struct Asked<T> {
+struct Waiters<T> {
     waiting: Vec<oneshot::Sender<Answer<T>>>,
     /// Whether the thread runs.
     busy: bool,
 }
 
-impl<T: Send + Sync> Looks<T> {
-    pub(super) const fn new(look: fn() -> Option<T>) -> Self {
-        Self { look, asked: Mutex::new(Asked { waiting: Vec::new(), busy: false }) }
+impl<T: Send + Sync> SharedScan<T> {
+    pub(crate) const fn new(look: fn() -> Option<T>) -> Self {
+        Self { look, asked: Mutex::new(Waiters { waiting: Vec::new(), busy: false }) }
     }
 
-    /// What there is to see at a time after this call. `None` if it cannot be seen.
-    pub(super) async fn look(&'static self) -> Answer<T> {
+    /// The result of a scan that begins after this call; `None` if the scan fails.
+    pub(crate) async fn look(&'static self) -> Answer<T> {
         let (tell, told) = oneshot::channel();
         self.ask(tell);
         told.await.ok().flatten()
@@ -88,7 +88,7 @@ impl<T: Send + Sync> Looks<T> {
         asked.busy
     }
 
-    fn lock(&self) -> MutexGuard<'_, Asked<T>> {
+    fn lock(&self) -> MutexGuard<'_, Waiters<T>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,10 +115,10 @@ mod tests {
 
     #[tokio::test]
     async fn many_share_a_look_that_begins_after_they_asked() {
-        static LOOKS: Looks<(usize, usize)> = Looks::new(count);
+        static SCAN: SharedScan<(usize, usize)> = SharedScan::new(count);
         for _ in 0..3 {
             let before = COUNT.load(SeqCst);
-            let seen = join_all((0..200).map(|_| LOOKS.look())).await;
+            let seen = join_all((0..200).map(|_| SCAN.look())).await;
             for one in seen {
                 let (begun, ended) = *one.expect("a look");
                 assert!(begun >= before && ended == begun + 1, "{before} {begun} {ended}");
@@ -129,18 +129,18 @@ mod tests {
 
     #[tokio::test]
     async fn one_who_stops_to_wait_keeps_nobody() {
-        static LOOKS: Looks<()> = Looks::new(|| Some(()));
-        let mut given_up = Box::pin(LOOKS.look());
+        static SCAN: SharedScan<()> = SharedScan::new(|| Some(()));
+        let mut given_up = Box::pin(SCAN.look());
         let mut context = Context::from_waker(Waker::noop());
         let _ = given_up.as_mut().poll(&mut context);
-        assert!(LOOKS.look().await.is_some());
+        assert!(SCAN.look().await.is_some());
         drop(given_up);
-        assert!(LOOKS.look().await.is_some());
+        assert!(SCAN.look().await.is_some());
     }
 
     #[tokio::test]
     async fn what_cannot_be_seen_is_said() {
-        static LOOKS: Looks<()> = Looks::new(|| None);
-        assert!(LOOKS.look().await.is_none());
+        static SCAN: SharedScan<()> = SharedScan::new(|| None);
+        assert!(SCAN.look().await.is_none());
     }
 }

@@ -1,0 +1,87 @@
+//! Bodies of streams of events: each ends when the proxy does.
+
+use crate::gateway::direct::event_stream::{Chunks, EventHandler, EventStream};
+use crate::gateway::route_state::StreamPermit;
+use crate::transport::http::body::{Body, Source};
+use crate::transport::http::client::UpstreamError;
+use crate::transport::http::shutdown::{MOVED, SHUTTING_DOWN};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+/// The body of a response of events; the end of the proxy ends it.
+pub(crate) fn of_call<H: EventHandler + 'static, U: Chunks<H> + 'static>(
+    stream: EventStream<H, U>,
+    permit: StreamPermit,
+) -> Body {
+    ended(stream, permit, None)
+}
+
+/// The body of a stream on which a client listens: it also ends with the last call to a server that its
+/// route has no more.
+pub(crate) fn of_listener<H: EventHandler + 'static, U: Chunks<H> + 'static>(
+    stream: EventStream<H, U>,
+    permit: StreamPermit,
+) -> Body {
+    let over = Box::pin(Arc::clone(permit.state().shared.over.shard()).notified_owned());
+    ended(stream, permit, Some(over))
+}
+
+fn ended<H: EventHandler + 'static, U: Chunks<H> + 'static>(
+    stream: EventStream<H, U>,
+    permit: StreamPermit,
+    over: Option<Pin<Box<OwnedNotified>>>,
+) -> Body {
+    let shared = Arc::clone(&permit.state().shared);
+    let shutdown = Box::pin(Arc::clone(shared.shutdown.shard()).notified_owned());
+    let mut ended = Ended { stream, shutdown, over, permit };
+    if shared.shutdown.has_ended() {
+        ended.end(SHUTTING_DOWN);
+    }
+    if ended.over.is_some() && shared.over.has_ended() {
+        ended.end(MOVED);
+    }
+    Body::Stream(Box::new(ended))
+}
+
+/// A stream that ends when the proxy does.
+struct Ended<J, U> {
+    stream: EventStream<J, U>,
+    shutdown: Pin<Box<OwnedNotified>>,
+    /// The same for the server of its route.
+    over: Option<Pin<Box<OwnedNotified>>>,
+    permit: StreamPermit,
+}
+
+impl<J: EventHandler, U: Chunks<J>> Ended<J, U> {
+    fn end(&mut self, why: &'static str) {
+        self.stream.break_off(why);
+        self.over = None;
+        // It has come; nobody is to be told twice.
+        self.shutdown = Box::pin(Arc::<Notify>::default().notified_owned());
+    }
+}
+
+impl<J: EventHandler, U: Chunks<J>> Source for Ended<J, U> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        if self.shutdown.poll_unpin(cx).is_ready() {
+            self.end(SHUTTING_DOWN);
+        }
+        if self.over.as_mut().is_some_and(|over| over.poll_unpin(cx).is_ready()) {
+            self.end(MOVED);
+        }
+        let polled = self.stream.poll(cx);
+        if let Some((kind, error)) = self.stream.failure() {
+            let state = self.permit.state();
+            state.shared.counts.upstream_error(kind);
+            let route = state.route.path.as_str();
+            tracing::warn!(route, error, "the stream of a server has broken off");
+        }
+        polled
+    }
+}

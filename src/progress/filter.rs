@@ -1,0 +1,216 @@
+//! The filter: the progress of one upstream connection and of all clients that share it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::progress::clients::Client;
+use crate::progress::correlate::correlator::Correlator;
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::summary::Outcome;
+use crate::progress::event::{FilterEvent, Salvaged};
+use crate::progress::gate::stream::{Item, QUEUE_MAX, Stream, StreamKind};
+use crate::progress::gate::streams::Gate;
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::intake::state::Intake;
+use crate::progress::log_level::Level;
+use crate::progress::payload::{Payload, Transmit};
+use crate::progress::policy::policies::Policies;
+use crate::progress::policy::{Mode, Pacing, Policy};
+use crate::progress::topology::Topology;
+use crate::progress::verdict::{Reason, Verdict};
+use crate::protocol::mcp::Revision;
+
+/// The progress of one upstream connection and of all clients that share it. Sans-IO.
+#[derive(Debug)]
+pub struct Filter {
+    pub(super) policy: Policies,
+    pub(super) topology: Topology,
+    pub(super) correlator: Correlator,
+    pub(super) gate: Gate,
+    pub(super) intake: Intake,
+    pub(super) revision: Option<Revision>,
+    /// Who the client is, if it has said so for all of its requests.
+    pub(super) client: Option<Arc<Client>>,
+    pub(super) level: Level,
+    pub(super) to_server: VecDeque<Payload>,
+    pub(super) events: VecDeque<FilterEvent>,
+}
+
+impl Filter {
+    /// A filter without streams.
+    pub fn new(policy: impl Into<Arc<Policy>>) -> Self {
+        let policy = policy.into();
+        Self {
+            topology: Topology::new(policy.remap),
+            correlator: Correlator::new(&policy),
+            gate: Gate::new(),
+            intake: Intake::default(),
+            revision: None,
+            client: None,
+            level: Level::default(),
+            to_server: VecDeque::new(),
+            events: VecDeque::new(),
+            policy: Policies::new(policy),
+        }
+    }
+
+    /// Adds a client stream. The first shared one also carries what belongs to no request.
+    pub fn open_stream(&mut self, id: StreamId, kind: StreamKind, pacing: Pacing) {
+        match kind {
+            StreamKind::Shared => drop(self.gate.session_stream.get_or_insert(id)),
+            StreamKind::Exchange => self.topology.open_exchange(),
+        }
+        self.gate.streams.insert(id, Box::new(Stream::new(kind, pacing)));
+    }
+
+    /// Ends a client stream. Its open calls stay (the client may come back for the answer);
+    /// `cancels` also gives them up, as closing a stream does in 2026-07-28, and tells the server.
+    pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
+        if cancels {
+            for call in self.correlator.calls_on(id) {
+                self.send_cancelled(call, "the client closed its stream");
+                self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
+            }
+        }
+        if self.gate.session_stream == Some(id) {
+            self.gate.session_stream = None;
+        }
+        if let Some(stream) = self.gate.streams.remove(&id) {
+            for judged in stream.queue.into_iter().flat_map(|item| item.verdicts) {
+                self.record(judged.number, judged.call, Verdict::Withheld(Reason::Gone));
+            }
+        }
+    }
+
+    /// The upstream is gone. Each open call is answered with an error that says `why`, and nothing
+    /// waits for a guard any more.
+    pub fn server_gone(&mut self, now: Instant, why: &str) {
+        self.fail_calls(now, why, None);
+    }
+
+    /// The same, where the server answered with an HTTP status instead.
+    pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
+        self.gate.alive = false;
+        self.break_off_large(now, why, status);
+        let open: Vec<CallId> = self.correlator.ledger.iter().map(|(id, _)| id).collect();
+        for id in open {
+            if self.correlator.ledger.get(id).is_some_and(|call| call.task.is_none())
+                && !self.gate.client_left
+            {
+                self.answer_with_error(now, id, why, status, Outcome::ServerGone);
+            } else {
+                self.end_call(now, id, Tomb::Answered, Outcome::ServerGone);
+            }
+        }
+        self.flush();
+    }
+
+    /// No heartbeats from now on: the upstream is about to end.
+    pub fn stop_beating(&mut self) {
+        self.gate.alive = false;
+    }
+
+    /// The clients say nothing more and are about to leave. They get what the server still says, but
+    /// nothing of ours: the Python SDK fails on what it reads while it closes.
+    pub fn client_left(&mut self) {
+        self.stop_beating();
+        self.gate.client_left = true;
+    }
+
+    /// Nothing waits for a guard any more: the connection is about to end.
+    pub fn flush(&mut self) {
+        for item in self.gate.streams.values_mut().flat_map(|stream| &mut stream.queue) {
+            item.guards.clear();
+        }
+    }
+
+    /// Whether so much waits on a stream that the server should not be read from.
+    pub fn is_full(&self) -> bool {
+        self.gate.streams.values().any(|stream| stream.backlog() >= QUEUE_MAX)
+    }
+
+    /// The streams of which that is so.
+    pub fn full_streams(&self) -> Vec<StreamId> {
+        let full = self.gate.streams.iter().filter(|(_, stream)| stream.backlog() >= QUEUE_MAX);
+        full.map(|(id, _)| *id).collect()
+    }
+
+    /// Whether nothing waits to be written to a client.
+    pub fn is_drained(&self) -> bool {
+        self.gate.is_drained()
+    }
+
+    /// Whether a stream has neither a request that waits for its answer nor anything to be written.
+    pub fn is_over(&self, stream: StreamId) -> bool {
+        !self.has_calls_on(stream)
+            && self
+                .gate
+                .streams
+                .get(&stream)
+                .is_none_or(|stream| stream.queue.is_empty() && stream.observed.is_empty())
+            && self.intake.large_messages.values().all(|passing| passing.stream != Some(stream))
+    }
+
+    /// Requests that are not answered yet.
+    pub fn open_calls(&self) -> usize {
+        let answering = self.intake.answering();
+        self.correlator.ledger.iter().filter(|(_, call)| call.task.is_none()).count() + answering
+    }
+
+    /// Whether every request of its clients has been answered, and the answers are written.
+    pub fn has_answered_all(&self) -> bool {
+        !self.correlator.ledger.overflowed && self.open_calls() == 0 && self.is_drained()
+    }
+
+    /// What is to be written to the server besides what its clients say.
+    pub fn poll_to_server(&mut self) -> Option<Payload> {
+        self.to_server.pop_front()
+    }
+
+    /// How many messages the server has said, which are numbered as they come.
+    pub fn messages(&self) -> u64 {
+        self.intake.messages
+    }
+
+    /// What has just happened, oldest first.
+    pub fn poll_record(&mut self) -> Option<FilterEvent> {
+        self.events.pop_front()
+    }
+
+    /// After a panic inside: every message that was under way to a client, so that nothing but
+    /// progress is lost. The filter is not to be used again.
+    pub fn salvage(&mut self) -> Salvaged {
+        let observing = self.policy.mode == Mode::Observe;
+        let mut left: Vec<(StreamId, Transmit)> = Vec::new();
+        for (id, stream) in &mut self.gate.streams {
+            left.extend(stream.observed.drain(..).map(|transmit| (*id, transmit)));
+            let queue = stream.queue.drain(..).filter(|_| !observing);
+            left.extend(queue.map(|item| (*id, item.into_transmit())));
+        }
+        (left, self.intake.at_work.take())
+    }
+
+    pub(super) fn record(&mut self, number: u64, call: Option<CallId>, verdict: Verdict) {
+        self.events.push_back(FilterEvent::Message { number, call, verdict });
+    }
+
+    /// Whether a request of a client stream is not answered yet.
+    pub fn has_calls_on(&self, stream: StreamId) -> bool {
+        self.correlator.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_none())
+    }
+
+    /// Puts a message on a client stream, or on the session stream if that one has closed.
+    pub(super) fn enqueue(&mut self, stream: Option<StreamId>, mut item: Item) {
+        item.order = self.gate.next_order();
+        let open = self.open_or_session_stream(stream);
+        match open.and_then(|id| self.gate.streams.get_mut(&id)) {
+            Some(stream) => stream.push(item),
+            None => {
+                for judged in item.verdicts {
+                    self.record(judged.number, judged.call, Verdict::Withheld(Reason::Gone));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The end of a server process: its exit code or signal.
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use nix::sys::signal::Signal;
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Exit {
+    /// By itself, with this exit code.
+    Code(u8),
+    /// By the signal of this number.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The exit code a shell would report: that of the server, or 128 + the number of the signal.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(number) => u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX),
+        }
+    }
+
+    /// The system passes on the low byte only, so nothing is lost here.
+    pub(crate) fn from_code(code: i32) -> Self {
+        Self::Code(u8::try_from(code).unwrap_or(u8::MAX))
+    }
+}
+
+/// "exit code 3", "SIGKILL": to be read in a sentence or in parentheses.
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(number) => match Signal::try_from(number) {
+                Ok(signal) => write!(f, "{signal}"),
+                Err(_) => write!(f, "signal {number}"),
+            },
+        }
+    }
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::from_code(code),
+            (None, Some(number)) => Self::Signal(number),
+            (None, None) => LOST,
+        }
+    }
+}
+
+/// For a server whose end nobody can tell us of any more: not a success.
+pub(crate) const LOST: Exit = Exit::Code(1);

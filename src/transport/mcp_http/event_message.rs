@@ -1,0 +1,22 @@
+//! Messages of MCP in events of a stream.
+
+use crate::protocol::jsonrpc::{Framing, Kind, Message};
+use crate::protocol::sse;
+use crate::protocol::sse::{Event, Piece};
+
+/// What an event says, if it is a message: in a frame under which clients look for messages.
+pub(crate) fn message_in(event: &Event) -> Option<Message> {
+    let data = event.data().filter(|data| !data.is_empty())?;
+    let message = Message::parse(data);
+    if message.kind() == Kind::Noise {
+        return None;
+    }
+    // Clients look at no event of another name (rule R-12).
+    let frame = if event.is_message() { event.raw.clone() } else { sse::rename(&event.raw) };
+    Some(message.framed(Framing::Within(frame)))
+}
+
+/// Where in a piece of a large event its message is.
+pub(crate) fn text_of(piece: &Piece) -> std::ops::Range<usize> {
+    piece.data.clone().unwrap_or(0..0)
+}

@@ -1,0 +1,12 @@
+//! Names of the headers that MCP adds to HTTP.
+
+use http::HeaderName;
+
+/// The header that names a session (rule H-09).
+pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// The header that names the revision agreed on (rule V-02).
+pub(crate) const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+
+/// The header in which a client names the last event that it has received.
+pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");

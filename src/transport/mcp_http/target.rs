@@ -1,0 +1,235 @@
+//! The endpoints of a route's server, and the client that reaches them.
+
+use std::sync::Arc;
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Response, Uri};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use url::Url;
+
+use super::lifecycle::Lifecycle;
+use crate::config::routes;
+use crate::config::routes::{HttpUpstream, Route, Upstream};
+use crate::observe::metrics::Traffic;
+use crate::transport::http::client::{Client, Connector, InProcess, UpstreamBody, UpstreamError};
+use crate::transport::http::request_body::RequestBody;
+use crate::transport::http::tls;
+use crate::transport::http::tls::ClientTlsError;
+
+/// Why a route cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// TLS cannot be set up.
+    #[error("route {route}")]
+    Tls {
+        /// The route's path.
+        route: String,
+        /// Why not.
+        #[source]
+        source: ClientTlsError,
+    },
+    /// The address of the server is none.
+    #[error("route {route}: {url} is no address of an HTTP server")]
+    Address {
+        /// The route's path.
+        route: String,
+        /// What it says.
+        url: String,
+    },
+}
+
+/// The way to a server: its connections, and what is answered in its place.
+#[derive(Clone)]
+pub(crate) struct ServerClient {
+    client: Arc<Client>,
+    lifecycle: Option<Arc<Lifecycle>>,
+}
+
+impl ServerClient {
+    /// Sends a request and waits for the head of the response. Where the route says so, the request is
+    /// answered in the server's place.
+    ///
+    /// # Errors
+    /// If there is no connection, or it fails before there is a head.
+    pub(crate) async fn send(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        match &self.lifecycle {
+            None => self.client.send(request).await,
+            // In a box: it is rare, and must not make the way of a call larger.
+            Some(lifecycle) => Box::pin(lifecycle.send(&self.client, request)).await,
+        }
+    }
+}
+
+/// One endpoint of a server.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) client: ServerClient,
+    authority: Authority,
+    /// The same as the value of `Host`.
+    pub(crate) host: HeaderValue,
+    scheme: Scheme,
+    path: PathAndQuery,
+    http2: bool,
+    /// As written in the route.
+    pub(crate) url: Option<Url>,
+}
+
+impl Target {
+    /// What is asked for: the endpoint itself, with the query of the client's request.
+    pub(crate) fn uri(&self, query: Option<&str>) -> Uri {
+        let own_path = || self.path.clone();
+        let path = match (query, self.path.query()) {
+            (None, _) => self.path.clone(),
+            (Some(query), None) => joined(self.path.path(), query).unwrap_or_else(own_path),
+            (Some(query), Some(own)) => {
+                let both = format!("{own}&{query}");
+                joined(self.path.path(), &both).unwrap_or_else(own_path)
+            }
+        };
+        self.at(path)
+    }
+
+    /// The value of `Host` and the URI of a request to the endpoint, with the query of the client's request.
+    pub(crate) fn address(&self, query: Option<&str>) -> (&HeaderValue, Uri) {
+        (&self.host, self.uri(query))
+    }
+
+    /// Another path of the same server.
+    pub(crate) fn at(&self, path: PathAndQuery) -> Uri {
+        if !self.http2 {
+            return path.into();
+        }
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(path.clone());
+        Uri::from_parts(parts).unwrap_or_else(|_| path.into())
+    }
+}
+
+fn joined(path: &str, query: &str) -> Option<PathAndQuery> {
+    PathAndQuery::try_from(format!("{path}?{query}")).ok()
+}
+
+/// The Streamable HTTP endpoint and the HTTP+SSE endpoint of a route. `connect` takes the place of the
+/// network; the demo server is reached through it alone.
+///
+/// # Errors
+/// If the route's certificates cannot be used or its address is none.
+pub(crate) fn targets(
+    route: &Route,
+    connect: Option<&InProcess>,
+    traffic: &Traffic,
+) -> Result<(Option<Target>, Option<Target>), TargetError> {
+    match &route.upstream {
+        Upstream::Demo => Ok((connect.map(|connect| in_process(route, connect, traffic)), None)),
+        Upstream::Command(_) => Ok((None, None)),
+        Upstream::Http(upstream) => {
+            let tls = match [&upstream.url, &upstream.sse] {
+                urls if urls.iter().any(|url| is_tls(url.as_ref())) => Some(tls(route, upstream)?),
+                _ => None,
+            };
+            let target = |url: &Option<Url>, lifecycle| {
+                let target =
+                    |url| target((route, traffic), upstream, url, tls.as_ref(), connect, lifecycle);
+                url.as_ref().map(target).transpose()
+            };
+            let lifecycle = upstream.lifecycle.as_deref();
+            Ok((target(&upstream.url, lifecycle)?, target(&upstream.sse, None)?))
+        }
+    }
+}
+
+/// A server within this process.
+fn in_process(route: &Route, connect: &InProcess, traffic: &Traffic) -> Target {
+    let connector = Connector::InProcess(Arc::clone(connect));
+    let client = Arc::new(Client::new(connector, route.connect_timeout, traffic));
+    Target {
+        client: ServerClient { client, lifecycle: None },
+        authority: Authority::from_static("localhost"),
+        host: HeaderValue::from_static("localhost"),
+        scheme: Scheme::HTTP,
+        path: PathAndQuery::from_static("/mcp"),
+        http2: false,
+        url: None,
+    }
+}
+
+fn is_tls(url: Option<&Url>) -> bool {
+    url.is_some_and(|url| url.scheme() == "https")
+}
+
+fn target(
+    (route, traffic): (&Route, &Traffic),
+    upstream: &HttpUpstream,
+    url: &Url,
+    tls: Option<&TlsConnector>,
+    connect: Option<&InProcess>,
+    lifecycle: Option<&routes::Lifecycle>,
+) -> Result<Target, TargetError> {
+    let wrong = || TargetError::Address { route: route.path.clone(), url: url.to_string() };
+    let host = url.host_str().ok_or_else(wrong)?;
+    let port = url.port_or_known_default().ok_or_else(wrong)?;
+    let authority = match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    let path = path_of(url).ok_or_else(wrong)?;
+    let beside =
+        |url: &Option<Url>| url.as_ref().map(|url| path_of(url).ok_or_else(wrong)).transpose();
+    let lifecycle = match lifecycle {
+        None => None,
+        Some(said) => Some(Lifecycle {
+            endpoint: path.clone(),
+            tools: beside(&said.tools)?,
+            initialize: beside(&said.initialize)?,
+            server: said.server.clone(),
+            address: authority.clone(),
+        }),
+    };
+    // Brackets belong to the text of an address, not to the address.
+    let host = host.trim_matches(['[', ']']).to_owned();
+    let tls = match tls.filter(|_| url.scheme() == "https") {
+        Some(connector) => {
+            let name = ServerName::try_from(host.clone()).map_err(|_| wrong())?;
+            Some((connector.clone(), name))
+        }
+        None => None,
+    };
+    let scheme = if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+    let http2 = upstream.http2;
+    let connector = match connect {
+        Some(connect) => Connector::InProcess(Arc::clone(connect)),
+        None => Connector::Tcp { host, port, tls, http2 },
+    };
+    let client = Client::new(connector, route.connect_timeout, traffic);
+    Ok(Target {
+        client: ServerClient { client: Arc::new(client), lifecycle: lifecycle.map(Arc::new) },
+        host: authority.parse().map_err(|_| wrong())?,
+        authority: authority.parse().map_err(|_| wrong())?,
+        scheme,
+        path,
+        http2,
+        url: Some(url.clone()),
+    })
+}
+
+/// What the server of a URL is asked for.
+fn path_of(url: &Url) -> Option<PathAndQuery> {
+    let path = match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    };
+    path.parse().ok()
+}
+
+/// TLS towards the server, with the certificates that the route names.
+fn tls(route: &Route, upstream: &HttpUpstream) -> Result<TlsConnector, TargetError> {
+    let own = upstream.client_certificate.as_ref().map(|own| (&*own.certificate, &*own.key));
+    let connector = tls::connector(upstream.ca_file.as_deref(), own, upstream.http2);
+    connector.map_err(|source| TargetError::Tls { route: route.path.clone(), source })
+}
