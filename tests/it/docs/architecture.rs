@@ -28,7 +28,8 @@ fn the_map_names_what_exists() {
             continue;
         }
         seen += 1;
-        let exists = [home().join(span), home().join("src").join(span)].iter().any(|path| path.exists());
+        let exists =
+            [home().join(span), home().join("src").join(span)].iter().any(|path| path.exists());
         assert!(exists, "{span} does not exist");
     }
     assert!(seen > 40, "{seen}");
