@@ -25,7 +25,7 @@ use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::held_stream;
 use crate::gateway::live_routes::{Served, Sites};
 use crate::gateway::route_state::{Counted, Site};
-use crate::observe::durations::Memory;
+use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
@@ -71,7 +71,7 @@ impl Proxy {
         routes: &Routes,
         via: Via,
         connect: Option<&InProcess>,
-        memory: &Memory,
+        memory: &DurationStore,
         observers: &[Arc<dyn ObserverFactory>],
     ) -> Result<Arc<Self>, TargetError> {
         let proxy = Self {

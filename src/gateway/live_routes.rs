@@ -17,7 +17,7 @@ use crate::gateway::dispatch::Proxy;
 use crate::gateway::refusals::{no_route, refuse};
 use crate::gateway::route_state::{Audience, Kept, Site};
 use crate::gateway::{bridge, demo_upstream};
-use crate::observe::durations::Memory;
+use crate::observe::durations::DurationStore;
 use crate::observe::metrics::{RouteCounts, Tables};
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::Message;
@@ -134,7 +134,11 @@ impl Proxy {
     ///
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
-    pub fn prepare(&self, routes: &Routes, memory: &Memory) -> Result<Prepared, TargetError> {
+    pub fn prepare(
+        &self,
+        routes: &Routes,
+        memory: &DurationStore,
+    ) -> Result<Prepared, TargetError> {
         // Nobody waits for certificates to be read.
         let (now, late, same_defaults) = {
             let sites = self.sites();
@@ -216,7 +220,7 @@ impl Proxy {
         routes: &Routes,
         route: &Route,
         old: Option<&Arc<Site>>,
-        memory: &Memory,
+        memory: &DurationStore,
     ) -> Result<Arc<Site>, TargetError> {
         // Before they are used: what is written meanwhile is seen the next time.
         let files = files_of(&route.upstream);
