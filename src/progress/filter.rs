@@ -17,7 +17,7 @@ use crate::progress::log_level::Level;
 use crate::progress::payload::{Payload, Transmit};
 use crate::progress::policy::policies::Policies;
 use crate::progress::policy::{Mode, Pacing, Policy};
-use crate::progress::topology::FilterRole;
+use crate::progress::topology::Topology;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -48,7 +48,7 @@ pub(super) enum LargeDisposition {
 #[derive(Debug)]
 pub struct Filter {
     pub(super) policy: Policies,
-    pub(super) part: FilterRole,
+    pub(super) topology: Topology,
     pub(super) ledger: Ledger,
     pub(super) streams: BTreeMap<StreamId, Box<Stream>>,
     /// Where messages go that belong to no request.
@@ -72,10 +72,6 @@ pub struct Filter {
     pub(super) events: VecDeque<FilterEvent>,
     /// What is being worked on, in case that fails.
     pub(super) at_work: Option<(Option<StreamId>, Message)>,
-    /// Messages may belong to different streams, though they come on one wire.
-    pub(super) many: bool,
-    /// Requests pair with upstream streams.
-    pub(super) pairs: bool,
     /// When a client has last given up a request.
     pub(super) given_up_at: Option<Instant>,
     pub(super) level: Level,
@@ -88,10 +84,9 @@ impl Filter {
     pub fn new(policy: impl Into<Arc<Policy>>) -> Self {
         let policy = policy.into();
         Self {
-            part: FilterRole::Whole,
+            topology: Topology::new(policy.remap),
             token_is: Evidence::from_setting(policy.token_is),
             ledger: Ledger::new(policy.remap, policy.renames_tokens()),
-            many: policy.remap,
             gives_strings: policy.gives_strings(),
             policy: Policies::new(policy),
             streams: BTreeMap::new(),
@@ -108,7 +103,6 @@ impl Filter {
             to_server: VecDeque::new(),
             events: VecDeque::new(),
             at_work: None,
-            pairs: false,
             given_up_at: None,
             level: Level::default(),
         }
@@ -118,7 +112,7 @@ impl Filter {
     pub fn open_stream(&mut self, id: StreamId, kind: StreamKind, pacing: Pacing) {
         match kind {
             StreamKind::Shared => drop(self.session_stream.get_or_insert(id)),
-            StreamKind::Exchange => self.many = true,
+            StreamKind::Exchange => self.topology.open_exchange(),
         }
         self.streams.insert(id, Box::new(Stream::new(kind, pacing)));
     }

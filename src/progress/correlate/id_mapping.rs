@@ -73,12 +73,13 @@ impl Filter {
             }
             _ => None,
         };
-        self.policy.remap && number.is_some_and(|number| (1..=self.order).contains(&number))
+        self.topology.has_strangers()
+            && number.is_some_and(|number| (1..=self.order).contains(&number))
     }
 
     /// Whether the server knows a call, or its token, as something else than the client.
     fn translates(&self, call: &Call) -> bool {
-        self.policy.remap || call.token.as_ref().is_some_and(|token| token.translated)
+        self.topology.has_strangers() || call.token.as_ref().is_some_and(|token| token.translated)
     }
 
     /// What the server says of `call`, as its client may be told it: the very bytes, but for names

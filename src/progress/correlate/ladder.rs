@@ -57,7 +57,7 @@ impl Filter {
         if let Some(token) = &about.token {
             if let Some(call) = self.ledger.by_alias(token) {
                 // Where different clients share the server it may have used it for both.
-                if self.policy.remap && self.guess(about, origin) != Ok(call) {
+                if self.topology.has_strangers() && self.guess(about, origin) != Ok(call) {
                     return Err(Reason::Ambiguous);
                 }
                 return Ok((call, Some(Repair::Token)));

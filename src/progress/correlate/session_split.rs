@@ -17,7 +17,7 @@ use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::policy::Policy;
-use crate::progress::topology::FilterRole;
+use crate::progress::topology::Topology;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp::Revision;
@@ -25,12 +25,12 @@ use crate::protocol::mcp::Revision;
 impl Filter {
     /// The filter of one request of a session.
     pub fn of_request(policy: impl Into<Arc<Policy>>) -> Self {
-        Self { part: FilterRole::Request, ..Self::new(policy) }
+        Self { topology: Topology::RequestOfSession, ..Self::new(policy) }
     }
 
     /// The filter of what the requests of a session share.
     pub fn of_session(policy: impl Into<Arc<Policy>>) -> Self {
-        Self { part: FilterRole::Session, ..Self::new(policy) }
+        Self { topology: Topology::Session { has_requests: false }, ..Self::new(policy) }
     }
 
     /// Says which revision was agreed on where this filter did not see it.
@@ -50,7 +50,7 @@ impl Filter {
 
     /// Whether another filter of the session may know better what a message is about.
     pub(crate) fn is_of_another_filter(&self, message: &Message) -> bool {
-        if self.part != FilterRole::Request {
+        if self.topology != Topology::RequestOfSession {
             return false;
         }
         match message.kind() {

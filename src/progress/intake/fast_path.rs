@@ -69,7 +69,7 @@ impl Filter {
                 && !stream.replays
                 && stream.midway.is_none()
         }) && self.policy.mode != Mode::Observe
-            && !self.policy.remap
+            && !self.topology.has_strangers()
             && !self.client_is_slow
             && self.large_messages.is_empty()
     }

@@ -18,7 +18,6 @@ use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::StreamId;
 use crate::progress::payload::Fragment;
 use crate::progress::policy::Mode;
-use crate::progress::topology::FilterRole;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Scan};
@@ -39,7 +38,7 @@ impl Filter {
         scan.feed(&head[text.clone()]);
         let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
         let fate = match scan.kind() {
-            _ if self.policy.remap => LargeDisposition::Withhold(Reason::TooLong),
+            _ if self.topology.has_strangers() => LargeDisposition::Withhold(Reason::TooLong),
             _ if self.policy.mode == Mode::Observe => LargeDisposition::Forward,
             Kind::Noise | Kind::Opaque if !may_be_message(&head[text.clone()]) => {
                 LargeDisposition::Noise
@@ -203,7 +202,7 @@ impl Filter {
         }
         if self.policy.mode == Mode::Observe {
             let part = if end { Fragment::End } else { Fragment::Piece };
-            let stream = if self.part == FilterRole::Whole { stream } else { self.session_stream };
+            let stream = if self.topology.is_whole() { stream } else { self.session_stream };
             self.observe(stream, piece.into(), part);
             return Disposition::Consumed;
         }

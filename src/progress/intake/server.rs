@@ -78,7 +78,11 @@ impl Filter {
             None => self.judge(now, origin, message, Repairs::default()),
         };
         self.at_work = None;
-        if self.policy.mode == Mode::Observe && !self.many { Disposition::Consumed } else { fate }
+        if self.policy.mode == Mode::Observe && !self.topology.has_many_streams() {
+            Disposition::Consumed
+        } else {
+            fate
+        }
     }
 
     pub(crate) fn judge(
@@ -117,7 +121,7 @@ impl Filter {
                 let about = self.sole_call_on(origin);
                 self.forward(placed, (number, about), ItemKind::Request, done);
             }
-            Kind::Opaque | Kind::Batch if self.policy.remap => {
+            Kind::Opaque | Kind::Batch if self.topology.has_strangers() => {
                 // Whose it is and what it says of others cannot be told.
                 self.record(number, None, Verdict::Withheld(Reason::Unknown));
             }
@@ -302,7 +306,7 @@ impl Filter {
             _ => None,
         };
         // Nobody gets what may be another client's.
-        let keep = keep && !self.policy.remap || passes.is_some();
+        let keep = keep && !self.topology.has_strangers() || passes.is_some();
         if keep {
             let about = passes.map(|(id, _)| id);
             let call = passes.and_then(|(id, about)| {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::progress::filter::Filter;
 use crate::progress::ids::CallId;
 use crate::progress::policy::Policy;
-use crate::progress::topology::FilterRole;
 
 /// Policies of open calls that are remembered besides the policy of new calls. Beyond the limit new
 /// calls use the newest remembered policy until an older one is no longer needed.
@@ -62,7 +61,7 @@ impl Filter {
     /// Whether nothing is under way that goes by a policy. What the requests of a session share is never
     /// idle: they go by the policies of filters of their own.
     fn is_idle(&self) -> bool {
-        self.part == FilterRole::Whole
+        self.topology.is_whole()
             && self.ledger.iter().next().is_none()
             && self.large_messages.is_empty()
             && self.is_drained()

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use milepost::commands::demo::{DemoError, Fault, DemoTally, DemoView, play};
+use milepost::commands::demo::{DemoError, DemoTally, DemoView, Fault, play};
 use milepost::progress::{Mode, Policy, Reason, Repair};
 
 const SILENCE: Duration = Duration::from_secs(20);
