@@ -59,12 +59,11 @@ impl Filter {
         let mut untouched = true;
         for element in message.elements() {
             let element = &element;
-            self.messages += 1;
-            let number = self.messages;
+            let number = self.intake.next_number();
             let claims = self.claims_progress(element);
             let place = claims.then(|| self.progress_place(origin, element)).flatten();
             // Progress must keep its distance from the answers around it.
-            if claims && self.is_paced(place) {
+            if claims && self.gate.is_paced(place) {
                 let done = Repairs::from_iter([Repair::Batch]);
                 self.progress(now, origin, element, number, done);
                 untouched = false;
@@ -103,7 +102,8 @@ impl Filter {
             if let (None, Framing::Within(frame)) = (elements.peek(), message.framing()) {
                 element = element.framed(Framing::Apart(Some(frame.clone())));
             }
-            self.at_work = Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
+            self.intake.at_work =
+                Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
             self.judge(now, origin, &element, Repairs::from_iter([Repair::Batch]));
         }
     }
@@ -177,17 +177,19 @@ impl Filter {
             Ok(found) => found,
             Err(Unread::Withheld(call, reason)) => return Element::withheld(call, reason),
             Err(Unread::NotTaken(id, about)) => {
-                let call = self.ledger.get(id);
+                let call = self.correlator.ledger.get(id);
                 let payload = call.map(|call| self.with_client_names(call, message, &about));
                 let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
                 return Element { stream, payload, guard: None, verdict, call: Some(id) };
             }
         };
         // What waits would be written later and would have to say more.
-        while let Some(old) = self.ledger.get_mut(id).and_then(|call| call.pending.pop_front()) {
+        while let Some(old) =
+            self.correlator.ledger.get_mut(id).and_then(|call| call.pending.pop_front())
+        {
             self.supersede(id, old, Reason::Superseded);
         }
-        let call = self.ledger.get(id);
+        let call = self.correlator.ledger.get(id);
         let stream = call.map(|call| call.stream);
         let raw = call.and_then(|call| self.as_sent(call, message, &report));
         let framing = message.framing().clone();

@@ -51,7 +51,7 @@ impl Filter {
         message: &Message,
     ) -> Disposition {
         if self.is_of_another_filter(message) {
-            self.received_at = Some(now);
+            self.intake.received_at = Some(now);
             return Disposition::NotMine;
         }
         self.server_message_here(now, origin, message)
@@ -64,10 +64,10 @@ impl Filter {
         origin: Origin,
         message: &Message,
     ) -> Disposition {
-        self.received_at = Some(now);
-        self.at_work = Some((self.fallback_stream(origin).ok().flatten(), message.clone()));
+        self.intake.received_at = Some(now);
+        self.intake.at_work = Some((self.fallback_stream(origin).ok().flatten(), message.clone()));
         if self.policy.mode == Mode::Observe && self.observed(origin, message) {
-            self.at_work = None;
+            self.intake.at_work = None;
         }
         let fate = match self.answer_behind_text(message) {
             Some((text, answer)) => {
@@ -77,7 +77,7 @@ impl Filter {
             }
             None => self.judge(now, origin, message, Repairs::default()),
         };
-        self.at_work = None;
+        self.intake.at_work = None;
         if self.policy.mode == Mode::Observe && !self.topology.has_many_streams() {
             Disposition::Consumed
         } else {
@@ -96,8 +96,7 @@ impl Filter {
             self.several(now, origin, message);
             return Disposition::Consumed;
         }
-        self.messages += 1;
-        let number = self.messages;
+        let number = self.intake.next_number();
         match message.kind() {
             Kind::Noise => {
                 self.record(number, None, Verdict::Withheld(Reason::Noise));
@@ -144,8 +143,9 @@ impl Filter {
         braces.filter(|at| *at > 0).find_map(|at| {
             let tail = Message::parse(raw.slice(at..));
             let open = tail.kind() == Kind::Response && tail.is_strict();
-            let call = tail.id_key().filter(|_| open).and_then(|id| self.ledger.by_id(&id))?;
-            self.ledger.get(call).map(|_| (raw.slice(..at), tail))
+            let call =
+                tail.id_key().filter(|_| open).and_then(|id| self.correlator.ledger.by_id(&id))?;
+            self.correlator.ledger.get(call).map(|_| (raw.slice(..at), tail))
         })
     }
 
@@ -184,9 +184,9 @@ impl Filter {
             let params = message.params().unwrap_or_default();
             let call = json::member(&params, "requestId")
                 .and_then(|id| Key::read(&id))
-                .and_then(|id| self.ledger.by_id(&id));
+                .and_then(|id| self.correlator.ledger.by_id(&id));
             if let Some(call) = call
-                && self.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
+                && self.correlator.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
             {
                 self.end_call(
                     now,
@@ -218,7 +218,7 @@ impl Filter {
         }
         let (dialect, (id, mended, mut report)) = found?;
         self.rebind_stream(origin, id);
-        let Some(call) = self.ledger.get_mut(id) else {
+        let Some(call) = self.correlator.ledger.get_mut(id) else {
             return Err(Unread::Withheld(None, Reason::Unknown));
         };
         call.account.received += 1;
@@ -277,7 +277,7 @@ impl Filter {
     ) -> Result<(CallId, Option<Repair>, Report), Unread> {
         let meant = self.attribute(&report.about, origin);
         let (id, mended) = meant.map_err(|reason| Unread::Withheld(None, reason))?;
-        let tool = self.ledger.get(id).and_then(|call| call.tool.as_deref());
+        let tool = self.correlator.ledger.get(id).and_then(|call| call.tool.as_deref());
         if !self.policy_of(id).of(tool).dialects.contains(dialect) {
             return Err(Unread::NotTaken(id, Box::new(report.about)));
         }
@@ -310,7 +310,7 @@ impl Filter {
         if keep {
             let about = passes.map(|(id, _)| id);
             let call = passes.and_then(|(id, about)| {
-                let call = self.ledger.get(id)?;
+                let call = self.correlator.ledger.get(id)?;
                 Some((Some(call.stream), self.with_client_names(call, message, about)))
             });
             let placed = call.map_or_else(|| self.placed(origin, message), Ok);
@@ -322,11 +322,11 @@ impl Filter {
             }
             Err(_) => {}
             Ok((id, report)) => {
-                self.at_work = None;
-                if let Some(call) = self.ledger.get_mut(id) {
+                self.intake.at_work = None;
+                if let Some(call) = self.correlator.ledger.get_mut(id) {
                     call.account.repaired(done);
                 }
-                let call = self.ledger.get(id);
+                let call = self.correlator.ledger.get(id);
                 let arrived = Arrived {
                     number: (!keep).then_some(number),
                     raw: call.and_then(|call| self.as_sent(call, message, &report)),
@@ -341,11 +341,11 @@ impl Filter {
     /// Puts a report among what waits for its moment (rules G3, G4).
     pub(crate) fn hold(&mut self, now: Instant, id: CallId, arrived: Arrived, mut report: Report) {
         let Arrived { number, raw, framing, bytes } = arrived;
-        let order = self.next_order();
-        let is_slow = self.client_is_slow;
-        let Some(call) = self.ledger.get_mut(id) else { return };
+        let order = self.gate.next_order();
+        let is_slow = self.gate.client_is_slow;
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         let min_interval = call.min_interval(is_slow);
-        let Some(stream) = self.streams.get(&call.stream) else {
+        let Some(stream) = self.gate.streams.get(&call.stream) else {
             if let Some(number) = number {
                 self.record(number, Some(id), Verdict::Withheld(Reason::Gone));
             }
@@ -380,7 +380,7 @@ impl Filter {
             }
             gone.push(old);
         }
-        let Some(call) = self.ledger.get_mut(id) else { return };
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         let pending = Pending { message: number, order, due, thin, raw, framing, report, bytes };
         gone.extend(call.pending.push(pending));
         for old in gone {
@@ -390,7 +390,7 @@ impl Filter {
     }
 
     pub(crate) fn supersede(&mut self, id: CallId, old: Pending, reason: Reason) {
-        if let Some(call) = self.ledger.get_mut(id) {
+        if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.account.withheld(reason);
         }
         if let Some(number) = old.message {
