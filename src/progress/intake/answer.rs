@@ -56,7 +56,7 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) {
-        let judged = self.judge_answer(now, origin, message, done);
+        let judged = self.repair_answer(now, origin, message, done);
         let Some(payload) = judged.payload else {
             self.record(number, judged.call, judged.verdict);
             return;
@@ -78,7 +78,7 @@ impl Filter {
     }
 
     /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
-    pub(crate) fn judge_answer(
+    pub(crate) fn repair_answer(
         &mut self,
         now: Instant,
         origin: Origin,

@@ -51,9 +51,9 @@ impl Filter {
     }
 
     /// Several messages in one. Only 2025-03-26 knows arrays; to anyone else each goes alone.
-    pub(crate) fn several(&mut self, now: Instant, origin: Origin, message: &Message) {
+    pub(crate) fn dispatch_batch(&mut self, now: Instant, origin: Origin, message: &Message) {
         if self.revision != Some(Revision::V2025_03_26) || message.kind() != Kind::Batch {
-            return self.one_by_one(now, origin, message);
+            return self.dispatch_elements(now, origin, message);
         }
         let mut groups: Vec<Group> = Vec::new();
         let mut untouched = true;
@@ -72,7 +72,7 @@ impl Filter {
             let judged = if claims {
                 self.progress_at_once(now, origin, element)
             } else {
-                self.judge_element(now, origin, element)
+                self.dispatch_element(now, origin, element)
             };
             untouched &= judged.verdict == Verdict::Forwarded;
             let Some(payload) = judged.payload else {
@@ -95,7 +95,7 @@ impl Filter {
         self.send_groups(message, groups, untouched);
     }
 
-    fn one_by_one(&mut self, now: Instant, origin: Origin, message: &Message) {
+    fn dispatch_elements(&mut self, now: Instant, origin: Origin, message: &Message) {
         let mut elements = message.elements().peekable();
         while let Some(mut element) = elements.next() {
             // What the frame has besides goes with the last one.
@@ -104,7 +104,7 @@ impl Filter {
             }
             self.intake.at_work =
                 Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
-            self.judge(now, origin, &element, Repairs::from_iter([Repair::Batch]));
+            self.dispatch(now, origin, &element, Repairs::from_iter([Repair::Batch]));
         }
     }
 
@@ -136,9 +136,9 @@ impl Filter {
         }
     }
 
-    fn judge_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
+    fn dispatch_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
         if element.kind() == Kind::Response {
-            let judged = self.judge_answer(now, origin, element, Repairs::default());
+            let judged = self.repair_answer(now, origin, element, Repairs::default());
             let RepairedAnswer { payload, guard, verdict, call, stream } = judged;
             return Element { stream, payload, guard, verdict, call };
         }
