@@ -42,7 +42,7 @@ pub struct Pipe {
     midway: bool,
 }
 
-/// What reading has come to.
+/// The result of reading.
 enum Read {
     Fresh(Bytes),
     Frame(Frame),
@@ -55,7 +55,7 @@ impl Pipe {
         Self::holding(reader, writer, INSPECT_MAX)
     }
 
-    /// The same, where lines of up to `limit` bytes are held whole.
+    /// A pipe that holds lines of up to `limit` bytes whole.
     pub fn holding(reader: Reader, writer: Writer, limit: usize) -> Self {
         Self {
             reader,
@@ -71,7 +71,7 @@ impl Pipe {
         }
     }
 
-    /// What has been read already.
+    /// A frame that has been read already.
     fn known(&mut self) -> Option<Read> {
         if let Some(fresh) = self.fresh.take() {
             return Some(Read::Fresh(fresh));
@@ -141,7 +141,7 @@ impl Pipe {
     }
 }
 
-/// What a client says in a frame.
+/// The client event of a frame.
 fn from_client(read: Read) -> FromClient {
     match read {
         Read::Fresh(bytes) => FromClient::Raw(bytes),
@@ -223,7 +223,7 @@ impl Clients for Pipe {
     }
 }
 
-/// What a server says in a frame; `None` if that is nothing.
+/// The server event of a frame; `None` if there is none.
 fn from_server(read: Read) -> FromServer {
     match read {
         Read::Fresh(bytes) => FromServer::Raw(bytes),
