@@ -18,9 +18,9 @@ use crate::observe::error_chain::error_chain;
 use crate::observe::events::Scope;
 use crate::observe::log::Connection;
 use crate::progress::Pacing;
-use crate::relay::child_session::{Host, Shared};
-use crate::relay::http_upstream::{HttpUpstream, UpstreamTarget};
-use crate::relay::{DiagnosticsSink, Relay, Server, child_session, remote_session};
+use crate::relay::child_session::{ChildSession, SpoolLimits};
+use crate::relay::http_upstream::{HttpUpstreamLeg, UpstreamTarget};
+use crate::relay::{DiagnosticsSink, Relay, ServerLeg, child_session, remote_session};
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
 
@@ -80,7 +80,7 @@ impl Proxy {
         let started = match &site.route.upstream {
             Upstream::Command(stdio) => start(site, stdio, &session, streams, running),
             _ => {
-                let server = HttpUpstream::new(target_of(site, &self.via, wanted.ours));
+                let server = HttpUpstreamLeg::new(target_of(site, &self.via, wanted.ours));
                 let mut relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
                 relay.observed_by(site.audience.emitter(None, Scope::Whole, &site.policy));
                 let log = site.audience.log();
@@ -114,7 +114,7 @@ fn start(
     };
     let emitter = site.audience.emitter(None, Scope::Whole, &policy);
     let (site, session) = (Arc::clone(site), Arc::clone(session));
-    let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
+    let shared = SpoolLimits { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
     let era = Arc::clone(&site.era);
     if let Some(connect) = site.in_process.clone() {
         tokio::spawn(async move {
@@ -138,7 +138,7 @@ fn start(
         relay
     };
     let log = site.audience.log();
-    let host = Host::start(program, Some(shared), era, noise, log, relay);
+    let host = ChildSession::start(program, Some(shared), era, noise, log, relay);
     let mut host = host.map_err(|error| {
         site.counts.upstream_error("child");
         error_chain(&error)
@@ -154,7 +154,7 @@ fn start(
 }
 
 /// Carries what clients and a server say that is no child, until either has said its last word.
-async fn carry<S: Server>(relay: Relay<Streams, S>, log: Connection, _running: Running) {
+async fn carry<S: ServerLeg>(relay: Relay<Streams, S>, log: Connection, _running: Running) {
     // Whoever ends a session has no interest in calls that are open.
     remote_session::run(relay, Duration::ZERO, log, std::future::pending()).await;
 }

@@ -41,7 +41,7 @@ use crate::gateway::route_state::Site;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::own_error;
 use crate::protocol::mcp::Revision;
-use crate::relay::{Headers, TRACE_HEADERS};
+use crate::relay::{ClientHeaders, TRACE_HEADERS};
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::Outlet;
 use crate::transport::mcp_http::request_body::Posted;
@@ -121,7 +121,7 @@ fn named(site: &Site, headers: &HeaderMap) -> Result<Arc<Session>, Box<Response<
 
 /// The headers of a client's request, where there is a use for them: a child has none, and only its trace
 /// matters.
-fn passed(site: &Site, mut headers: HeaderMap) -> Headers {
+fn passed(site: &Site, mut headers: HeaderMap) -> ClientHeaders {
     if matches!(site.route.upstream, Upstream::Command(_)) {
         let mut trace = HeaderMap::new();
         for name in TRACE_HEADERS {
