@@ -251,7 +251,7 @@ impl Reloading {
             self.admin = routes.admin().clone();
         }
         self.controls.take(ready, routes.server(), &self.admin);
-        left.go();
+        left.retire();
         self.proxy.metrics().config().reloaded(Reload::Taken);
         for (key, running, asked) in self.fixed.differing(&Fixed::of(routes)) {
             warn!(key, running, asked, "only a restart can change this; what runs stays");

@@ -41,16 +41,16 @@ pub(super) struct Conversation {
     scope: Scope,
     masks: Masks,
     is_observed: bool,
-    /// Those that are open; without an entry where there was no room for one.
+    /// Open calls; without an entry if the table had no room.
     open: BTreeMap<CallId, Option<(Arc<Entry>, usize)>>,
     ended: VecDeque<(CallId, Weak<Entry>)>,
     waiting: VecDeque<Waiting>,
-    /// What a client has said, and what the server got instead.
+    /// The last client message, and the message that the server got instead.
     said: Option<(Instant, Bytes)>,
-    /// That has opened a call.
+    /// Whether the last client message has opened a call.
     has_opened: bool,
     sent: Option<Bytes>,
-    /// What a client was told, until it is known what that was.
+    /// The last message to a client, until its verdict is known.
     told: Option<(Instant, Bytes)>,
     /// A message of the server became that.
     is_claimed: bool,
@@ -236,8 +236,8 @@ impl Conversation {
         }
     }
 
-    /// What a client was told and no message of the server became: an answer in its place, or progress
-    /// made of text.
+    /// Records a message to a client that does not come from a server message: an answer in its
+    /// place, or progress made of text.
     fn own(&self, at: Instant, text: Bytes) {
         let message = Message::parse(text);
         let after = Some(Text::of(message.raw()));
@@ -265,8 +265,8 @@ impl Conversation {
         }
     }
 
-    /// What a client has said that opens no call. Of an HTTP session each message is told once, though
-    /// the filters of its exchanges and its own see it.
+    /// Records a client message that opens no call. Of an HTTP session each message is recorded
+    /// once, though the filters of its exchanges and the session's own filter see it.
     fn said(&self, at: Instant, text: Bytes) {
         if !self.table.taps.any() {
             return;

@@ -23,7 +23,7 @@ const LAST_MAX: usize = 48;
 /// Bytes of a name, an id or a token in the table of calls. Longer text is cut.
 const NAME_MAX: usize = 256;
 
-/// What a message was, and what became of it.
+/// The kind of a message, and the verdict on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Became {
     /// The request.
@@ -72,9 +72,9 @@ impl Ended {
 pub(super) struct Kept {
     pub(super) at: Instant,
     pub(super) became: Became,
-    /// What was said.
+    /// The original message.
     pub(super) before: Option<Text>,
-    /// What the other side got, if it is not the very same.
+    /// The message that the other side got, if it differs.
     pub(super) after: Option<Text>,
 }
 
@@ -86,7 +86,7 @@ impl Kept {
     }
 }
 
-/// What is known of a call, and changes.
+/// The part of a call's data that changes.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) client: Option<Arc<Client>>,
@@ -96,12 +96,12 @@ pub(super) struct State {
     pub(super) left_out: u64,
     /// Memory of the messages.
     bytes: usize,
-    /// The last progress that the client was told.
+    /// The last progress value sent to the client.
     pub(super) figure: Option<Text>,
     pub(super) spoke: Option<Instant>,
     pub(super) told: Option<Instant>,
     pub(super) account: CallStats,
-    /// The answer has been told.
+    /// Whether the answer has been sent.
     pub(super) is_answered: bool,
 }
 
@@ -165,7 +165,7 @@ impl Entry {
         }
     }
 
-    /// What is known of it now.
+    /// The present state of the call.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -236,7 +236,7 @@ impl Entry {
         masking
     }
 
-    /// What a person calls it.
+    /// The label of the call for people.
     pub(super) fn label(&self) -> &str {
         self.tool.as_deref().unwrap_or(&self.method)
     }

@@ -69,7 +69,7 @@ struct MessageShown {
     after: Option<String>,
 }
 
-/// What became of a message, by name and in words.
+/// The verdict on a message, by name and in words.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub(super) struct BecameShown {
     pub(super) what: &'static str,
@@ -149,7 +149,7 @@ impl Table {
         }
     }
 
-    /// What calls came to, with those that are open.
+    /// The totals of each route, open calls included.
     pub(super) fn routes(&self, all: &[Arc<Entry>]) -> Vec<RouteShown> {
         let routes = lock(&self.known).routes.clone();
         let shown = |route: &Arc<Route>| {
@@ -200,7 +200,7 @@ fn reasons(verdict: Verdict) -> Vec<&'static str> {
     }
 }
 
-/// What a client was told of how far a call is.
+/// The progress of a call, as sent to its client.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Figure {
     progress: Option<String>,
@@ -239,7 +239,7 @@ pub(super) fn millis(at: Instant, since: Instant) -> u64 {
     at.saturating_duration_since(since).as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// What always has a JSON form.
+/// A value that always has a JSON form, as text.
 pub(super) fn text(shown: &impl Serialize) -> String {
     serde_json::to_string(shown).unwrap_or_default()
 }

@@ -47,7 +47,7 @@ pub(super) struct Tapped<'a> {
     kept: &'a Kept,
 }
 
-/// The same while it waits.
+/// A message that waits for an observer.
 #[derive(Debug)]
 struct Line {
     at: u64,

@@ -26,8 +26,7 @@ pub const FILE: &str = "durations.redb";
 // `redb` keeps the durations: it is crash-safe, one file, and pure Rust. Each write opens the file,
 // which locks it, and closes it again, because dozens of `wrap` processes share the file and none
 // may hold it for long.
-/// What is in the file, and how; a newer version of the program may know better, and its file is left
-/// alone.
+/// The version of the file's format. A file of a newer version is left unchanged.
 const VERSION: u64 = 1;
 
 /// Tools of all routes in the state file. Beyond the limit the tools unused for longest are
@@ -43,7 +42,7 @@ const CACHE: usize = 1 << 20;
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const ENTRIES: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("durations");
 
-/// What is kept of one tool.
+/// The stored data of one tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The path of its route, or what stands for one.
@@ -68,7 +67,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// It is for a newer version of the program.
+    /// The file belongs to a newer version of the program.
     #[error("{} is for a newer version of milepost", path.display())]
     Newer {
         /// The file.
@@ -85,11 +84,11 @@ pub enum StoreError {
     },
 }
 
-/// What is wrong with a file that is open.
+/// A fault of an open file.
 enum Fault {
     Busy,
     Newer,
-    /// It is none of ours, or damaged.
+    /// The file is not a state file, or is damaged.
     Bad(String),
     Io(io::Error),
 }
@@ -135,7 +134,7 @@ impl Kept {
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// This process has read it through before.
+    /// Whether this process has checked the whole file before.
     checked: bool,
 }
 

@@ -157,7 +157,7 @@ impl Rig {
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let prepared = self.proxy.prepare(&routes, &Memory::default()).unwrap();
         let (changes, left) = self.proxy.take(&routes, prepared);
-        left.go();
+        left.retire();
         let served = self.proxy.served();
         self.places = Arc::new(Places::new(served.iter().map(|served| served.route())));
         changes.moved
