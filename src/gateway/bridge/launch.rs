@@ -139,7 +139,7 @@ impl Bridge {
         let emitter = self.state.shared.observers.emitter(None, Scope::Whole, &policy);
         let shared = Arc::clone(&self.state.shared);
         let ends = Ends { servers: Arc::clone(&self.shared), session: Arc::clone(session) };
-        let limits = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
+        let limits = SpoolLimits { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
         let era = Arc::clone(&self.era);
         if let Some(connect) = shared.in_process.clone() {
             tokio::spawn(async move {
