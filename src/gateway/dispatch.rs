@@ -24,7 +24,7 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use crate::config::routes::Routes;
-use crate::observe::durations::Memory;
+use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
@@ -67,7 +67,7 @@ impl Proxy {
         routes: &Routes,
         via: Via,
         connect: Option<&InProcess>,
-        memory: &Memory,
+        memory: &DurationStore,
         observers: &[Arc<dyn ObserverFactory>],
     ) -> Result<Arc<Self>, TargetError> {
         let proxy = Self {

@@ -279,7 +279,7 @@ impl Asking {
         let mut headers = HeaderMap::new();
         if let Some(result) = result.filter(|_| broken.is_none()) {
             let date = json::member(&result, "protocolVersion");
-            let date = date.and_then(|date| json::words(&date).map(|date| date.into_owned()));
+            let date = date.and_then(|date| json::decode_str(&date).map(|date| date.into_owned()));
             self.session.agree(&date.unwrap_or_default());
             if let Ok(id) = HeaderValue::from_str(&self.session.id) {
                 headers.insert(SESSION_ID, id);

@@ -104,6 +104,6 @@ impl Filter {
 
 fn is_over(task: &Bytes) -> bool {
     let status = json::member(task, "status");
-    let status = status.as_ref().and_then(|status| json::words(status));
+    let status = status.as_ref().and_then(|status| json::decode_str(status));
     matches!(status.as_deref(), Some("completed" | "failed" | "cancelled"))
 }

@@ -267,7 +267,7 @@ impl Filter {
         };
         let emitted = emitted.ok()?;
         let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
-        let last = call.last_words().and_then(|text| json::words(text));
+        let last = call.last_words().and_then(|text| json::decode_str(text));
         let silence = now.saturating_duration_since(heard);
         let words = match expected {
             Some(expected) => {

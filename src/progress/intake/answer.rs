@@ -203,7 +203,7 @@ impl Filter {
             && let Some(result) = &result
         {
             let date = json::member(result, "protocolVersion");
-            self.revision = date.and_then(|date| Revision::from_date(&json::words(&date)?));
+            self.revision = date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
             self.meet_server(result);
         }
         if asks_for_task

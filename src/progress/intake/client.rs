@@ -119,7 +119,7 @@ impl Filter {
         let draft = CallDraft {
             id: MappedId::same(id, key),
             token,
-            revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
+            revision: date.and_then(|date| Revision::from_date(&json::decode_str(&date)?)),
             lacks_token,
             client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
             trace: self.trace_in(stream, &meta),
@@ -259,7 +259,7 @@ impl Filter {
     /// Which trace a request belongs to.
     fn trace_in(&self, stream: StreamId, meta: &Bytes) -> Option<Arc<TraceContext>> {
         let member = |name| json::member(meta, name);
-        let words = |text: Bytes| json::words(&text).map(|words| words.into_owned());
+        let words = |text: Bytes| json::decode_str(&text).map(|words| words.into_owned());
         let (parent, state) = mcp::META_TRACE;
         let own = member(parent).and_then(words).and_then(|parent| {
             let state = member(state).and_then(words);
@@ -343,7 +343,7 @@ impl Filter {
 fn name_and_version(info: &Bytes) -> (String, String) {
     let text = |key: &str| {
         let text = json::member(info, key).unwrap_or_default();
-        json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
+        json::decode_str(&text).map(|words| words.into_owned()).unwrap_or_default()
     };
     (text("name"), text("version"))
 }

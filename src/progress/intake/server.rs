@@ -105,7 +105,8 @@ impl Claim<'_> {
             let params = message.params().as_ref().and_then(Fields::read);
             let words = params.as_ref().and_then(|params| params.string("progress"));
             let texts = words.into_iter().chain(&report.message);
-            report.figure = texts.filter_map(|text| extract.figure(&json::words(text)?)).next();
+            report.figure =
+                texts.filter_map(|text| extract.figure(&json::decode_str(text)?)).next();
         }
         call.figured |= report.figure.is_some();
         call.has_protocol_value |= report.figure.is_some();

@@ -89,7 +89,7 @@ impl Filter {
         let params = message.params().unwrap_or_default();
         let Some(data) = json::member(&params, "data") else { return };
         let logger = json::member(&params, "logger");
-        let logger = logger.as_ref().and_then(|text| json::words(text));
+        let logger = logger.as_ref().and_then(|text| json::decode_str(text));
         let meant = self.sole_candidate(now, origin, logger.as_deref());
         self.take_text(now, meant, TextSource::Log, Text::Data(&data));
     }
@@ -129,7 +129,7 @@ impl Filter {
         naming.peek()?;
         let object = match text {
             Text::Line(line) => Bytes::copy_from_slice(line.trim().as_bytes()),
-            Text::Data(data) => json::words(data).map_or_else(
+            Text::Data(data) => json::decode_str(data).map_or_else(
                 || (*data).clone(),
                 |words| Bytes::copy_from_slice(words.trim().as_bytes()),
             ),
