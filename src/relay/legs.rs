@@ -95,7 +95,7 @@ pub enum FromServer {
 ///
 /// All that is polled may be polled again after `Pending`: nothing is lost between.
 pub trait ClientLeg: Send {
-    /// What clients say next.
+    /// Receives the next event from clients.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient>;
 
     /// An event that has arrived already, without waiting.
@@ -200,7 +200,7 @@ pub(crate) use delegate_to_server;
 ///
 /// All that is polled may be polled again after `Pending`: nothing is lost between.
 pub trait ServerLeg: Send {
-    /// What the server says next.
+    /// Receives the next event from the server.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer>;
 
     /// An event that has arrived already, without waiting.
@@ -224,7 +224,7 @@ pub trait ServerLeg: Send {
     /// More of it.
     fn send_piece(&mut self, piece: Bytes);
 
-    /// It is over.
+    /// The side has ended.
     fn send_end(&mut self);
 
     /// Sends bytes unchanged from the client; only for a leg in raw mode.

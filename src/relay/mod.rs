@@ -60,7 +60,7 @@ pub enum RelayStep {
     ServerDone,
 }
 
-/// What has become ready.
+/// The side that has become ready.
 enum RelayEvent {
     Client(FromClient),
     Server(FromServer),
@@ -264,7 +264,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         Poll::Pending
     }
 
-    /// What is left for clients when nothing is read any more.
+    /// Writes the remaining messages for clients when nothing is read any more.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<RelayEvent> {
         if self.clients.is_writing()
             && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
@@ -435,7 +435,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.clients_gone()
     }
 
-    /// What is said to clients from now on goes nowhere.
+    /// Drops all further messages to clients.
     fn clients_gone(&mut self) -> RelayStep {
         self.client_gone = true;
         self.spooled.clear();
