@@ -25,6 +25,7 @@ pub mod dialect;
 pub mod durations;
 pub mod extract;
 pub mod gate;
+pub mod input;
 mod intake;
 pub mod policy;
 mod verdict;

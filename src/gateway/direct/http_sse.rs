@@ -18,6 +18,7 @@ use crate::gateway::refusals::{refuse, text, unreachable};
 use crate::gateway::route_state::{Following, Site};
 use crate::observe::events::Scope;
 use crate::observe::log::Connection;
+use crate::progress::input::Input;
 use crate::progress::{Disposition, Filter, FilterEvent, Origin, Policy, StreamId, StreamKind};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
@@ -205,7 +206,7 @@ impl Judge for Speaking {
     }
 
     fn passed(&mut self, out: &mut Batch) {
-        self.wire.lock().filter.server_passed(now(), Origin::Shared);
+        self.wire.lock().filter.server_passed(now(), Origin::Shared, None);
         self.collect(out);
     }
 
@@ -218,7 +219,7 @@ impl Judge for Speaking {
                 out.transmit(&transmit);
             }
         }
-        state.filter.written(at, WIRE);
+        state.filter.apply(at, Input::Written(WIRE));
         while let Some(record) = state.filter.poll_record() {
             state.log.note(&record);
         }
@@ -231,7 +232,7 @@ impl Judge for Speaking {
     }
 
     fn slow(&mut self, slow: bool) {
-        self.wire.lock().filter.client_is_slow(now(), slow);
+        self.wire.lock().filter.apply(now(), Input::Slow(slow));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {
@@ -250,7 +251,7 @@ impl Judge for Speaking {
             Some(error) => crate::observe::error_chain::error_chain(error),
         };
         if self.key.is_some() {
-            self.wire.lock().filter.server_gone(now(), &why);
+            self.wire.lock().filter.apply(now(), Input::Gone(why.into()));
         }
         self.collect(out);
     }
@@ -270,7 +271,7 @@ impl Drop for Speaking {
             self.site.wires.lock().remove(key);
         }
         let mut state = self.wire.lock();
-        state.filter.close_stream(now(), WIRE, false);
+        state.filter.apply(now(), Input::Closes(WIRE, false));
         while let Some(record) = state.filter.poll_record() {
             if !matches!(record, FilterEvent::Heartbeat(_)) {
                 state.log.note(&record);
@@ -367,7 +368,7 @@ impl Proxy {
         if !response.status().is_success()
             && let Some(message) = &message
         {
-            endpoint.wire.lock().filter.withdrawn(now(), message);
+            endpoint.wire.lock().filter.apply(now(), Input::Refused(message.clone()));
             endpoint.wire.reader.wake();
         }
         response
@@ -413,7 +414,7 @@ impl Wire {
             }
             Some(_) => {}
             None => {
-                state.filter.knows_not_all(now());
+                state.filter.apply(now(), Input::KnowsNotAll);
             }
         }
         state.count();

@@ -33,6 +33,7 @@ use bytes::{Bytes, BytesMut};
 use http::Method;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::progress::input::UPSTREAM_STREAMS;
 use crate::progress::{Origin, Payload, QUEUE_MAX, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{
@@ -45,7 +46,7 @@ use crate::relay::http_upstream::pending::{Asked, Ledger, What};
 use crate::relay::http_upstream::response_reader::Said;
 use crate::relay::http_upstream::tool_headers::Params;
 use crate::relay::http_upstream::tool_refresh::Refresh;
-use crate::relay::legs::{FromServer, Headers, Server, UPSTREAM_STREAMS};
+use crate::relay::legs::{FromServer, Headers, Server};
 use exchange::{Exchange, Outgoing, State};
 use session::{Phase, Session};
 
