@@ -24,6 +24,7 @@ use milepost::observe::otlp;
 use milepost::observe::otlp::Over;
 use milepost::observe::record::Recording;
 use milepost::transport::child::Program;
+use milepost::transport::http::collector::CollectorClient;
 use tokio::runtime::Builder;
 use tracing::Level;
 
@@ -72,7 +73,7 @@ async fn run(command: Command) -> ExitCode {
             let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
             let observers: Vec<Arc<dyn ObserverFactory>> = records.into_iter().collect();
             let memory = Memory::open(state_dir(None, routes.state()).as_deref());
-            let traces = otlp::start(Over::Http);
+            let traces = otlp::start(Over::Http, CollectorClient::new);
             let code = match listen::serve(&routes, &memory, &observers).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
@@ -131,7 +132,7 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),
     };
-    let traces = otlp::start(Over::Pipe);
+    let traces = otlp::start(Over::Pipe, CollectorClient::new);
     let id = FilterId { conversation: 1, filter: 1 };
     let policy = Arc::new(wrapped.policy);
     let recorder = records.and_then(|records| records.begin(id, "", Scope::Whole, &policy));

@@ -1,4 +1,5 @@
-//! How often which client could be told nothing: counted for the whole process, and whom it was said of.
+//! Counts calls without a progress token, per client and process-wide, and remembers which clients
+//! the log has already mentioned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! How long the calls of each tool took, and what that says of one that is silent.
+//! The durations of each tool's calls, and the estimates for a silent call.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::progress::correlate::call::{Outcome, Summary};
+use crate::progress::correlate::summary::{Outcome, Summary};
 
 /// Calls of a tool that are remembered. More would only make a tool that has changed look like its
 /// old self for longer.

@@ -12,6 +12,8 @@ use bytes::{Buf, Bytes, BytesMut};
 /// held; each direction of a connection needs this much memory at worst.
 pub const INSPECT_MAX: usize = 4 << 20;
 
+// Framing of our own: ready-made codecs copy into strings, demand UTF-8, and either have no limit
+// or drop the bytes beyond the limit.
 /// U+FEFF in UTF-8, which some Windows runtimes write at the head of a stream.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 

@@ -1,8 +1,9 @@
-//! What a terminal would show of a program's output, line by line. Sans-IO.
+//! The text that a terminal would show of a program's output, line by line. Sans-IO.
 //!
 //! Programs redraw a line to show a bar: they go back to its beginning (a carriage return, a cursor
-//! movement) or over it (backspaces) and write again. Each state of such a line counts as a line. What
-//! is left of a longer state behind a shorter one is not shown: programs erase it, or mean to.
+//! movement) or over it (backspaces) and write again. Each state of such a line counts as a line.
+//! The rest of a longer state behind a shorter one is not shown: programs erase the rest, or intend
+//! to.
 
 use std::str;
 

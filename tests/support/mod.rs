@@ -3,6 +3,7 @@
 
 pub(crate) mod exchange;
 pub(crate) mod fake;
+pub(crate) mod messages;
 pub(crate) mod sdk;
 pub(crate) mod secrets;
 pub(crate) mod server;

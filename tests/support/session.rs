@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{FORGETFUL, STUCK, milepost, until};
+use super::{FORGETFUL, STUCK, messages, milepost, until};
 
 /// `milepost wrap` with a server, and we as its client.
 pub(crate) struct Session {
@@ -98,11 +98,8 @@ impl Session {
 
     /// Calls a tool, with or without a token.
     pub(crate) fn call(&mut self, id: &str, token: Option<&str>, tool: &str, arguments: &str) {
-        let meta = token.map(|token| format!(r#","_meta":{{"progressToken":{token}}}"#));
-        let meta = meta.unwrap_or_default();
-        self.tell(&format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}{meta}}}}}"#
-        ));
+        let call = messages::call_of(tool, id, token.unwrap_or_default());
+        self.tell(&call.replace(r#""arguments":{}"#, &format!(r#""arguments":{arguments}"#)));
     }
 
     /// Has nothing more to say.

@@ -1,4 +1,4 @@
-//! What a call came to, counted where it can be seen: at the server, at the proxy, at the client.
+//! The result of the demo's calls, counted at the server, at the proxy and at the client.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! What the demonstration shows: lines of two columns, and bars where there is a terminal.
+//! The view of the demo: lines of two columns, and bars on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;

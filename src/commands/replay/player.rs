@@ -1,4 +1,4 @@
-//! The player feeds one filter the recorded inputs, by the clock of the recording.
+//! A player feeds the recorded inputs of one filter to a new filter, by the clock of the recording.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Whether a session of ours is still used, and by which settings.
+//! The idle time of a session: whether the session is still used, and with which settings.
 
 use std::future::Future;
 use std::sync::Arc;

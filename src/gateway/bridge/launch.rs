@@ -1,4 +1,4 @@
-//! Where the server side of a session is started.
+//! The start of a session's server side.
 
 use crate::transport::http::via::Via;
 use std::sync::Arc;

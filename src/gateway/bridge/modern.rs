@@ -1,5 +1,6 @@
-//! Clients of 2026-07-28 before a stdio server: no sessions; each request has a stream of its own, and
-//! the server is shared. What the client is told by status comes from the server's answer (rule H-12).
+//! Clients of 2026-07-28 in front of a stdio server: there are no sessions, each request has a
+//! stream of its own, and the server is shared. The status of a response comes from the server's
+//! answer (rule H-12).
 
 use std::sync::Arc;
 

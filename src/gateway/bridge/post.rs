@@ -1,5 +1,5 @@
-//! A POST to a session that is ours: said to the server, and answered with one JSON answer if nothing
-//! else is said before it, or with a stream.
+//! A POST to a session of the bridge: the message goes to the server; the response is one JSON
+//! answer if no other message comes before it, else a stream.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;

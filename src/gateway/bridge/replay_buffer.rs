@@ -1,8 +1,8 @@
-//! What is said on one client stream: kept until its client has taken it, and a while longer for one that
-//! comes back for what it has missed.
+//! The messages of one client stream: kept until the client has received them, and a while longer
+//! for a client that resumes.
 //!
-//! The relay gives, a response takes; whichever comes later finds what the other has left. A stream
-//! without a client goes on: that its client is gone does not mean that its requests are given up.
+//! The relay adds messages and a response takes them, in either order. A stream without a client
+//! stays open: a lost connection does not cancel its requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

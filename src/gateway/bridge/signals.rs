@@ -1,4 +1,4 @@
-//! How those who answer requests reach the relay of their session.
+//! The signals between request handlers and the relay of their session.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

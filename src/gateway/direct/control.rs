@@ -1,4 +1,5 @@
-//! What a server is told that no client has said, where each client posts for itself.
+//! Messages of the proxy's own to an HTTP server (cancellations, `logging/setLevel`), where each
+//! client request is a POST of its own.
 
 use crate::progress::Payload;
 use crate::transport::mcp_http::target::ServerClient;

@@ -22,6 +22,9 @@ use crate::transport::http::body::{Batch, Source};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::write_state::Outlet;
 
+// The listener's connection reports slowness, because data in buffers is old before anyone asks for
+// more. While a client is blocked, nothing is read for it. Afterwards its progress is thinned until
+// the client has kept up for a second; other messages wait their turn.
 /// A client that takes so long to ask for more could not take what there was (rule G4).
 pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(50);
 
@@ -133,6 +136,10 @@ enum Large {
     AsItIs,
 }
 
+// The body of the response drives the server's connection; there is no task of its own. A task
+// would hand over each chunk separately, and each would be written separately; read in place, all
+// bytes that have arrived go out in one write. The connection also ends with the response: a call
+// may be silent for minutes, and a task would not notice that its client has left.
 pub(crate) struct EventStream<J, U> {
     pub(crate) judge: J,
     upstream: U,

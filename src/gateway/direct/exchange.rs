@@ -1,5 +1,5 @@
-//! One POST and what is said in answer to it. Its filter is its own: nobody waits for it, and it
-//! waits for nobody.
+//! One POST and its response, with a filter of its own: no other request waits for this filter, and
+//! the filter waits for no other.
 
 use crate::gateway::direct::control::Tell;
 use crate::transport::mcp_http::event_message::{message_in, text_of};
@@ -135,6 +135,9 @@ impl Exchange {
     /// The server knows no more than how to answer.
     pub(crate) fn only_answers(&mut self, lifecycle: &Lifecycle) {
         self.resumes_never = true;
+        // Only where the route says so does a stream end with its last answer: a server may send
+        // messages, progress of a task or an event id after the answer; and to cut the stream is to
+        // close a connection that could be used again.
         self.ends_with_answer = lifecycle.end_with_answer;
     }
 

@@ -1,5 +1,5 @@
-//! What the server of a POST answers with when its client has a stream already, or gets one: events as
-//! they come, JSON as one event, a status as an error.
+//! The response to a POST whose client has a stream already, or gets one: events as they arrive,
+//! JSON as one event, a status as an error.
 
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::mcp_http::content::{Content, on_one_line};

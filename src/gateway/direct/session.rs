@@ -1,5 +1,5 @@
-//! What the requests of one session share: whose progress comes on which stream, tasks, and the
-//! revision. Everything else belongs to the requests themselves (`exchange`).
+//! The state shared by the requests of one session: which stream carries whose progress, tasks, and
+//! the revision. All other state belongs to the requests themselves (`exchange`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};

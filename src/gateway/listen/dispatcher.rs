@@ -1,4 +1,4 @@
-//! What happens to each request before it is handled, and to its answer after.
+//! The dispatcher handles each request before its handler, and each response after it.
 
 use std::error::Error;
 use std::panic::AssertUnwindSafe;
@@ -41,6 +41,10 @@ const TOLD_MAX: usize = 100;
 
 /// What every request to the listener passes.
 pub(super) struct Front<H> {
+    // Settings are exchanged by pointer: a request loads this value once, without a lock that
+    // others write to, and keeps the state of its route. Sessions and streams, which outlive a
+    // request, compare two numbers before they handle a client message, and give their filter the
+    // new policy.
     standing: ArcSwap<Standing>,
     via: Via,
     handler: Arc<H>,

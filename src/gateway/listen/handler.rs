@@ -1,4 +1,4 @@
-//! The one who answers requests that were let in.
+//! The trait of request handlers behind the dispatcher.
 
 use std::error::Error;
 use std::future::{self, Future};

@@ -1,7 +1,7 @@
-//! `milepost serve`: listeners, who is let in, what passes, and the way to the end.
+//! `milepost serve`: listeners, admission, dispatch, shutdown.
 //!
-//! Knows HTTP and which routes there are; knows nothing of what is done with a request that was let
-//! in. That is the [`Handler`]'s.
+//! This module knows HTTP and the routes; the [`Handler`] knows how an admitted request is
+//! answered.
 
 mod admin;
 pub mod admission;

@@ -1,4 +1,4 @@
-//! One conversation: links what was said to what was decided, and both to calls.
+//! One conversation: links messages with their verdicts, and both with calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock, Weak};

@@ -1,4 +1,4 @@
-//! One call as it is known to those who look on.
+//! One call as observers see it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What has changed since someone looked last, as server-sent events.
+//! The changes since an observer's last read, as server-sent events.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! The calls of `milepost serve` as they happen, for those who look on: what is open, what has ended of
-//! late, and what was said and decided of each.
+//! The calls of `milepost serve` for observers: open calls, recently ended calls, and the messages
+//! and verdicts of each.
 //!
 //! ```text
 //! filter ─> Conversation ─> Entry (a mutex of its own) <─┐
@@ -7,8 +7,8 @@
 //!                └────────> Table ───────────────────────┴─ Looking ─> page
 //!                └────────> Taps ─> queue of each ─> tap
 //! ```
-//! No lock is shared by calls on the way of a message, but while somebody taps. Nobody who looks on
-//! delays anything.
+//! Calls share no lock on the way of a message, except while an observer reads `/tap`. Observers
+//! delay nothing.
 
 mod conversation;
 mod entry;
@@ -34,6 +34,10 @@ pub use look::{Looking, ROUND};
 pub use taps::{Filter, Tap, Taps};
 pub use text::TEXT_MAX;
 
+// Observers cost the calls of others nothing. Each call in the table has a mutex of its own; the
+// table's mutex is taken when a call opens or ends and when an observer reads, four times a second.
+// The page's values are computed from the kept text on reading. An observer whose connection is
+// blocked is asked for nothing, so only `tap` has a queue, which is bounded.
 /// Open calls in the table of calls. Further calls are only counted.
 pub const OPEN_MAX: usize = 1000;
 

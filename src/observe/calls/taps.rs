@@ -1,4 +1,4 @@
-//! Those who are shown each message as it passes.
+//! The observers of `/tap`, who receive each message.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! What is known of calls, behind a filter of each kind.
+//! The table of calls, behind a filter of each kind.
 
 use std::task::{Context, Waker};
 

@@ -1,9 +1,7 @@
-//! What has been learned of how long tools take, kept for the next time: a small file that every process
-//! of this user shares.
+//! The learned durations of tools, kept in a small file that every process of the user shares.
 //!
-//! Nothing waits for it. Calls that end are handed to a thread, which adds them to the file a moment
-//! later; what the file knows is read in that thread too. Where there is no file to be had, what is
-//! learned lasts as long as the process.
+//! No call waits for the file. A thread adds ended calls to the file a moment later, and reads the
+//! file at the start. Without a file, learned durations last as long as the process.
 
 mod file;
 mod place;

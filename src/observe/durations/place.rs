@@ -1,4 +1,4 @@
-//! Where the file is, and the names under which servers are remembered that no route file names.
+//! The place of the state file, and the names of servers that no route file names.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

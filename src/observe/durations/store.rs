@@ -23,6 +23,9 @@ use crate::progress::durations::{Durations, Sample};
 /// The name of the file in its folder.
 pub const FILE: &str = "durations.redb";
 
+// `redb` keeps the durations: it is crash-safe, one file, and pure Rust. Each write opens the file,
+// which locks it, and closes it again, because dozens of `wrap` processes share the file and none
+// may hold it for long.
 /// What is in the file, and how; a newer version of the program may know better, and its file is left
 /// alone.
 const VERSION: u64 = 1;

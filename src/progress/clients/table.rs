@@ -1,8 +1,8 @@
 //! The table of clients. To add one, add a row; `UPDATE_EXPECT=1 cargo test --test it clients` writes
 //! `docs/clients.md` anew.
 
-use super::Fact::{If, No, Unknown, Yes};
-use super::Row;
+use crate::progress::clients::Fact::{If, No, Unknown, Yes};
+use crate::progress::clients::Row;
 
 /// The application decides what is shown.
 const AS_IT_LIKES: super::Fact = If("as the application likes");

@@ -1,45 +1,22 @@
 //! One request of a client, from the moment it is passed on until its answer reaches the gate.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use crate::progress::clients::Client;
-use crate::progress::dialect::{Dialect, Report};
+use crate::progress::correlate::summary::{CallStats, Outcome, Summary};
+use crate::progress::dialect::Dialect;
+use crate::progress::dialect::report::Report;
 use crate::progress::gate::meter::Meter;
-use crate::progress::gate::stream::{Payload, StreamId};
+use crate::progress::ids::{CallId, MappedId, StreamId};
+use crate::progress::payload::Payload;
 use crate::progress::policy::Policy;
-use crate::progress::verdict::{Reason, Repair, Repairs};
 use crate::protocol::jsonrpc::{Framing, Key};
 use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
 use crate::protocol::trace_context::TraceContext;
-
-/// Names one call of a filter; never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId(pub(crate) u64);
-
-/// An id or a token: the client's own text, and what the server knows it by.
-#[derive(Debug, Clone)]
-pub(crate) struct MappedId {
-    pub(crate) client: Bytes,
-    pub(crate) server: Key,
-    /// The two are not the same.
-    pub(crate) translated: bool,
-}
-
-impl MappedId {
-    /// What client and server know it by.
-    pub(crate) fn same(client: Bytes, server: Key) -> Self {
-        Self { client, server, translated: false }
-    }
-
-    /// Whether `text` means it to both.
-    pub(crate) fn is_just(&self, text: &[u8]) -> bool {
-        !self.translated && *self.client == *text
-    }
-}
 
 /// A task of 2025-11-25 that a call has turned into.
 #[derive(Debug, Clone)]
@@ -169,157 +146,6 @@ pub(crate) struct Counter {
     pub(crate) value: f64,
     pub(crate) total: Option<f64>,
     pub(crate) heard: Instant,
-}
-
-/// What came and went for one call.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CallStats {
-    /// Notifications of the server that were about this call.
-    pub received: u64,
-    /// Lines of text and logs that could be taken for progress of this call.
-    pub overheard: u64,
-    /// Notifications that the client was sent, heartbeats included.
-    pub sent: u64,
-    /// Heartbeats among them.
-    pub beats: u64,
-    /// Heartbeats whose figure is an estimate.
-    pub estimates: u64,
-    /// Notifications among them that were made of text.
-    pub sent_from_text: u64,
-    /// How often each repair was made.
-    pub repaired: BTreeMap<Repair, u64>,
-    /// How many were withheld for each reason.
-    pub withheld: BTreeMap<Reason, u64>,
-}
-
-impl CallStats {
-    pub(crate) fn repaired(&mut self, repairs: Repairs) {
-        for repair in repairs.iter() {
-            *self.repaired.entry(repair).or_default() += 1;
-        }
-    }
-
-    pub(crate) fn withheld(&mut self, reason: Reason) {
-        *self.withheld.entry(reason).or_default() += 1;
-    }
-}
-
-/// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// With a result.
-    Result,
-    /// With a result that says that the tool has failed.
-    ToolError,
-    /// With a result that is not the last word: the client is asked for more, or a task goes on.
-    Interim,
-    /// With an error.
-    Error,
-    /// The client gave it up.
-    Cancelled,
-    /// The route's `call_timeout` passed.
-    TimedOut,
-    /// The server went away first.
-    ServerGone,
-    /// The task that it had turned into ended or ran out.
-    TaskEnded,
-    /// In a way that was not read.
-    Settled,
-}
-
-impl Outcome {
-    /// Every outcome, in the order of the enum.
-    pub const ALL: [Self; 9] = [
-        Self::Result,
-        Self::ToolError,
-        Self::Interim,
-        Self::Error,
-        Self::Cancelled,
-        Self::TimedOut,
-        Self::ServerGone,
-        Self::TaskEnded,
-        Self::Settled,
-    ];
-
-    /// Its name in logs and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Result => "result",
-            Self::ToolError => "tool error",
-            Self::Interim => "interim result",
-            Self::Error => "error",
-            Self::Cancelled => "cancelled",
-            Self::TimedOut => "timed out",
-            Self::ServerGone => "server gone",
-            Self::TaskEnded => "task ended",
-            Self::Settled => "settled",
-        }
-    }
-
-    /// Whether the server has answered.
-    pub(crate) fn is_answer(self) -> bool {
-        matches!(self, Self::Result | Self::ToolError | Self::Interim | Self::Error | Self::Settled)
-    }
-}
-
-/// A request as it was passed on.
-#[derive(Debug, Clone, Copy)]
-pub struct Opened<'a> {
-    /// Names the call.
-    pub call: CallId,
-    /// The request's method.
-    pub method: &'a str,
-    /// The tool, for `tools/call`.
-    pub tool: Option<&'a str>,
-    /// The text of its id, as its client wrote it.
-    pub id: &'a Bytes,
-    /// The client's token text, if it gave one.
-    pub token: Option<&'a Bytes>,
-    /// Who the client is, as far as it has said.
-    pub client: Option<&'a Arc<Client>>,
-    /// When it was passed on.
-    pub opened: Instant,
-}
-
-/// One call as the operator is told of it when it ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
-    /// Names the call.
-    pub call: CallId,
-    /// The client's own text of the request's id.
-    pub id: Bytes,
-    /// The request's method.
-    pub method: String,
-    /// The tool, for `tools/call`.
-    pub tool: Option<String>,
-    /// The client's token text, if it gave one and is told of it here.
-    pub token: Option<Bytes>,
-    /// It is a `tools/call` for which the client gave no token: nothing may be told of it.
-    pub lacks_token: bool,
-    /// Who the client is, as far as it has said.
-    pub client: Option<Arc<Client>>,
-    /// Which revision is spoken, as far as that is known.
-    pub revision: Option<Revision>,
-    /// Which trace the request belongs to, if its client says so.
-    pub trace: Option<Arc<TraceContext>>,
-    /// When the request was passed on.
-    pub opened: Instant,
-    /// When it ended.
-    pub ended: Instant,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// The code of the server's error, if it ended with one.
-    pub error_code: Option<i64>,
-    /// When the client was told of it first.
-    pub first_sent: Option<Instant>,
-    /// The longest time for which the client was told nothing of it.
-    pub silence: Duration,
-    /// When that began.
-    pub silent_from: Instant,
-    /// The server reported a figure.
-    pub figured: bool,
-    /// What came and went.
-    pub account: CallStats,
 }
 
 /// A request that has not been answered, or the task it has turned into.

@@ -1,19 +1,20 @@
-//! One server for different clients: each request has an id and a token of our own towards it, and
-//! everything that is said of the request has its client's again (rule B-06).
+//! The mapping of ids where different clients share one server: towards the server each request has
+//! an id and a token of the proxy's, and every message about the request gets the client's own back
+//! (rule B-06).
 //!
-//! Only those texts are replaced; every other byte is as it came. What cannot be mapped never reaches
-//! the server, where it could mean another client's request.
+//! Only these texts are replaced; every other byte is unchanged. A message that cannot be mapped
+//! never reaches the server, where its id could mean another client's request.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId, MappedId};
-use crate::progress::Filter;
-use crate::progress::dialect::{About, Fields, Report};
-use crate::progress::gate::stream::{Payload, StreamId};
+use crate::progress::correlate::call::Call;
+use crate::progress::dialect::report::{About, Report};
+use crate::progress::filter::Filter;
+use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::intake::client::CallDraft;
+use crate::progress::payload::{Payload, spliced, within};
 use crate::protocol::jsonrpc::{Key, Message};
 
 impl Filter {
@@ -72,12 +73,13 @@ impl Filter {
             }
             _ => None,
         };
-        self.policy.remap && number.is_some_and(|number| (1..=self.order).contains(&number))
+        self.topology.has_strangers()
+            && number.is_some_and(|number| (1..=self.order).contains(&number))
     }
 
     /// Whether the server knows a call, or its token, as something else than the client.
     fn translates(&self, call: &Call) -> bool {
-        self.policy.remap || call.token.as_ref().is_some_and(|token| token.translated)
+        self.topology.has_strangers() || call.token.as_ref().is_some_and(|token| token.translated)
     }
 
     /// What the server says of `call`, as its client may be told it: the very bytes, but for names
@@ -120,38 +122,4 @@ fn restored(call: &Call, message: &Message, about: &About) -> Payload {
         .filter_map(|(text, name)| Some((within(message.raw(), text)?, name.client.clone())))
         .collect();
     spliced(message, splices)
-}
-
-/// Where `part`, which was cut out of `raw`, stands in it; `None` if it was not.
-pub(crate) fn within(raw: &Bytes, part: &Bytes) -> Option<Range<usize>> {
-    let start = (part.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
-    let end = start.checked_add(part.len()).filter(|end| *end <= raw.len())?;
-    Some(start..end)
-}
-
-/// A message with other text in some places; as it is if there are none.
-pub(crate) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>) -> Payload {
-    if splices.is_empty() {
-        return Payload::of(message);
-    }
-    let raw = message.raw();
-    splices.sort_by_key(|(range, _)| range.start);
-    let mut pieces = Vec::with_capacity(2 * splices.len() + 1);
-    let mut from = 0;
-    for (range, new) in splices.into_iter() {
-        // Two names may be read from one place.
-        if range.start < from {
-            continue;
-        }
-        pieces.push(raw.slice(from..range.start));
-        pieces.push(new);
-        from = range.end;
-    }
-    pieces.push(raw.slice(from..));
-    Payload::from_pieces(pieces).in_place_of(message.framing())
-}
-
-/// Whether the members of `params` can be read in one way only.
-pub(crate) fn is_plain(params: &Bytes) -> bool {
-    Fields::read(params).is_some_and(|fields| !fields.is_repeated())
 }

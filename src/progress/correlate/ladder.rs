@@ -1,34 +1,15 @@
 //! Which request a report is about: the correlation ladder (rules T3, T4, T5).
 
-use super::call::{Call, CallId};
-use super::ledger::Tomb;
-use crate::progress::dialect::About;
-use crate::progress::policy::TokenIs;
+use crate::progress::correlate::call::Call;
+use crate::progress::correlate::correlator::Evidence;
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::dialect::report::About;
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::ids::CallId;
 use crate::progress::verdict::{Reason, Repair};
-use crate::progress::{Filter, Origin};
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::{LISTEN, Revision};
-
-/// What an upstream has been seen to put where the token belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Evidence {
-    /// Nothing but values that fit both or none.
-    None,
-    /// Values that only fitted request ids, and none that only fitted a token.
-    OnlyIds,
-    /// A value that only fitted a token, or the route says so.
-    Tokens,
-}
-
-impl Evidence {
-    pub(crate) fn from_setting(setting: Option<TokenIs>) -> Self {
-        match setting {
-            None => Self::None,
-            Some(TokenIs::RequestId) => Self::OnlyIds,
-            Some(TokenIs::Token) => Self::Tokens,
-        }
-    }
-}
 
 /// The call that a report is about, and how its token had to be mended to know it.
 pub(crate) type Attributed = (CallId, Option<Repair>);
@@ -76,7 +57,7 @@ impl Filter {
         if let Some(token) = &about.token {
             if let Some(call) = self.ledger.by_alias(token) {
                 // Where different clients share the server it may have used it for both.
-                if self.policy.remap && self.guess(about, origin) != Ok(call) {
+                if self.topology.has_strangers() && self.guess(about, origin) != Ok(call) {
                     return Err(Reason::Ambiguous);
                 }
                 return Ok((call, Some(Repair::Token)));

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use super::call::{Call, CallId, MappedId};
-use crate::progress::gate::stream::StreamId;
+use crate::progress::correlate::call::Call;
+use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::protocol::jsonrpc::Key;
 
 /// Open requests of one connection that can get progress. Further requests are forwarded as always,

@@ -1,25 +1,31 @@
-//! Where a message of the server goes: what the stream or the wire it came on tells of its client's
-//! stream, and what the message itself does (rules B-06, B-08).
+//! The stream for a server message: found from the stream that the message arrived on, and from the
+//! message itself (rules B-06, B-08).
 //!
-//! A wire that many streams share says nothing of the request a message belongs to. Answers and
-//! progress name theirs; of the rest a subscription's notifications do. What names nobody can only
-//! belong to the one request that is active, or to nobody in particular: that is the session stream's.
-//! Where different clients share a server nothing is for everybody, so there it is withheld.
+//! A connection that many streams share does not name the request of a message. Answers, progress,
+//! and the notifications of subscriptions name their request. A message without a name belongs to
+//! the only active request, or to no request: then it goes to the session's stream. Where different
+//! clients share a server, such a message is withheld.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId};
-use crate::progress::correlate::id_mapping::{spliced, within};
+use crate::progress::correlate::call::Call;
 use crate::progress::correlate::ladder::{only, sole};
-use crate::progress::correlate::session_split;
-use crate::progress::gate::stream::{Payload, StreamId, StreamKind};
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::StreamKind;
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::verdict::Reason;
-use crate::progress::{Filter, Origin};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
+// A connection that many streams share does not say which request a message belongs to. Answers,
+// progress and subscriptions name their request. A message without a name belongs to the only
+// active request, if there is one, and otherwise goes to the default stream, where the client
+// listens. Only where ids are mapped could the message belong to another client; there it is
+// withheld, also for a while after a request was cancelled.
 /// How long a server that different clients share may go on with a request that its client has given
 /// up: what names nobody may be about that one. Servers look for cancellations between their steps.
 pub(crate) const GIVEN_UP: Duration = Duration::from_secs(10);
@@ -43,7 +49,7 @@ impl Filter {
     /// of that one come from `Origin::Stream(upstream)` then, and those of an upstream stream that
     /// pairs with no request from [`Origin::Shared`].
     pub fn pair(&mut self, client: StreamId, message: &Message, upstream: StreamId) {
-        self.pairs = true;
+        self.topology.pair();
         match message.kind() {
             Kind::Request => self.pair_request(client, message, upstream),
             Kind::Batch => {
@@ -91,7 +97,7 @@ impl Filter {
 
     /// Whether a message came on the stream of requests that are all over.
     pub(crate) fn is_stale(&self, origin: Origin) -> bool {
-        matches!(origin, Origin::Stream(on) if self.pairs && !self.has_stream(on) && !self.is_paired(on))
+        matches!(origin, Origin::Stream(on) if self.topology.is_paired() && !self.has_stream(on) && !self.is_paired(on))
     }
 
     fn is_exchange(&self, id: StreamId) -> bool {
@@ -108,7 +114,7 @@ impl Filter {
 
     /// the session stream, unless different clients share the server: it is none of theirs.
     pub(crate) fn common_session_stream(&self) -> Option<StreamId> {
-        self.session_stream.filter(|_| !self.policy.remap)
+        self.session_stream.filter(|_| !self.topology.has_strangers())
     }
 
     /// The stream that is written to where `stream` is meant: the session stream if that one has closed.
@@ -119,18 +125,18 @@ impl Filter {
     /// The stream of what is about no request of ours (rule B-08).
     pub(crate) fn fallback_stream(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
         if let Origin::Stream(on) = origin
-            && (self.has_stream(on) || self.part != session_split::FilterRole::Whole)
+            && (self.has_stream(on) || !self.topology.is_whole())
         {
             return Ok(Some(on));
         }
-        if !self.many && !self.pairs {
+        if self.topology.needs_no_choice() {
             return Ok(self.session_stream);
         }
         if let Origin::Stream(on) = origin {
             let streams = self.ledger.paired_with(on).iter().filter_map(|id| self.ledger.get(*id));
             let open = streams.map(|call| call.stream).find(|stream| self.has_stream(*stream));
             return match open.or_else(|| self.common_session_stream()) {
-                None if self.policy.remap => Err(Reason::Unknown),
+                None if self.topology.has_strangers() => Err(Reason::Unknown),
                 found => Ok(found),
             };
         }
@@ -138,7 +144,7 @@ impl Filter {
         let stream = only(self.active(asks))
             .and_then(|call| self.ledger.get(call).ok_or(Reason::Unknown))
             .map(|call| call.stream);
-        if !self.policy.remap {
+        if !self.topology.has_strangers() {
             let exchange = stream.ok().filter(|stream| self.is_exchange(*stream));
             return Ok(exchange.or(self.session_stream));
         }
@@ -151,7 +157,7 @@ impl Filter {
 
     /// Whether the server may still speak of a request that another client has given up.
     pub(crate) fn recently_cancelled(&self) -> bool {
-        let given_up = self.given_up_at.filter(|_| self.policy.remap);
+        let given_up = self.given_up_at.filter(|_| self.topology.has_strangers());
         given_up.is_some_and(|at| self.received_at.is_none_or(|now| now < at + GIVEN_UP))
     }
 
@@ -164,7 +170,7 @@ impl Filter {
             Named::Gone(reason) => Err(reason),
             Named::Call(call, names) => {
                 let call = self.ledger.get(call).ok_or(Reason::Unknown)?;
-                if !self.policy.remap {
+                if !self.topology.has_strangers() {
                     return Ok((Some(call.stream), Payload::of(message)));
                 }
                 let places = names.iter().filter_map(|name| within(message.raw(), name));
@@ -176,7 +182,7 @@ impl Filter {
 
     /// The subscription of 2026-07-28 that a notification names (rule M-05).
     fn named_by(&self, message: &Message) -> Named {
-        if !self.many || message.kind() != Kind::Notification {
+        if !self.topology.has_many_streams() || message.kind() != Kind::Notification {
             return Named::Nobody;
         }
         let (Some(method), Some(params)) = (message.method(), message.params()) else {
@@ -198,7 +204,7 @@ impl Filter {
                 let same = |name: &Bytes| Key::read(name).as_ref() == Some(&key);
                 Named::Call(call, names.into_iter().filter(same).collect())
             }
-            _ if !self.policy.remap => Named::Nobody,
+            _ if !self.topology.has_strangers() => Named::Nobody,
             _ if self.ledger.was_id_in_any_spelling(&key).is_some() => Named::Gone(Reason::Late),
             // What it ends may be a request of its own.
             _ if ends => Named::Nobody,

@@ -1,40 +1,36 @@
-//! A session whose requests each have a filter of their own, and one filter for what they share.
+//! A session whose requests each have a filter of their own, and one more filter for their shared
+//! state.
 //!
-//! Over Streamable HTTP a request has its own stream, and nearly all that is said of it is said there.
-//! So each request has a filter that nobody else waits for. The session's filter knows every open
-//! request too, as a *shadow*: it says nothing for it, but knows whom a message is about that comes on
-//! another stream. When a request's stream closes before its answer, the shadow takes its place.
+//! Over Streamable HTTP a request has its own stream, and nearly all messages about the request
+//! arrive there. So each request has a filter that no other request waits for. The session's filter
+//! also knows every open request, as a *shadow*: it writes nothing for the request, but finds the
+//! request of a message on another stream. When a request's stream closes before its answer, the
+//! shadow takes its place.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::call::CallId;
-use super::ledger::Tomb;
 use crate::progress::correlate::ladder::Attributed;
-use crate::progress::{Filter, FilterEvent, Origin, Policy, Reason, StreamId, StreamKind, Verdict};
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::event::{FilterEvent, Origin};
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::StreamKind;
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::policy::Policy;
+use crate::progress::topology::Topology;
+use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp::Revision;
-
-/// What a filter is responsible for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FilterRole {
-    /// Everything: there is no other filter.
-    Whole,
-    /// One request of a session, or several in one array.
-    Request,
-    /// What the requests of a session share.
-    Session,
-}
 
 impl Filter {
     /// The filter of one request of a session.
     pub fn of_request(policy: impl Into<Arc<Policy>>) -> Self {
-        Self { part: FilterRole::Request, ..Self::new(policy) }
+        Self { topology: Topology::RequestOfSession, ..Self::new(policy) }
     }
 
     /// The filter of what the requests of a session share.
     pub fn of_session(policy: impl Into<Arc<Policy>>) -> Self {
-        Self { part: FilterRole::Session, ..Self::new(policy) }
+        Self { topology: Topology::Session { has_requests: false }, ..Self::new(policy) }
     }
 
     /// Says which revision was agreed on where this filter did not see it.
@@ -54,7 +50,7 @@ impl Filter {
 
     /// Whether another filter of the session may know better what a message is about.
     pub(crate) fn is_of_another_filter(&self, message: &Message) -> bool {
-        if self.part != FilterRole::Request {
+        if self.topology != Topology::RequestOfSession {
             return false;
         }
         match message.kind() {

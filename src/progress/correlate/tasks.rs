@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::call::{Call, CallId, Outcome, Task};
-use super::ledger::Tomb;
-use crate::progress::{Filter, StreamId};
+use crate::progress::correlate::call::{Call, Task};
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::summary::Outcome;
+use crate::progress::filter::Filter;
+use crate::progress::ids::{CallId, StreamId};
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
 

@@ -8,10 +8,10 @@
 
 use bytes::Bytes;
 
-use super::fields::{is_valid, number, whole};
-use super::{About, Report, TextSource};
+use crate::progress::dialect::fields::{is_valid, number, whole};
+use crate::progress::dialect::report::{About, Report, TextSource};
 use crate::progress::extract::Extract;
-use crate::progress::gate::meter::ProgressValue;
+use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use crate::progress::gate::meter::{Number, ProgressValue};
+use crate::progress::value::{Number, ProgressValue};
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::{json, terminal};

@@ -6,11 +6,11 @@
 //! Seen in: cargo and build servers whose authors came from LSP. Not on by default: a client that
 //! speaks LSP beside MCP may want it.
 
-use super::{About, BuiltIn, Fields, Report};
+use crate::progress::dialect::Fields;
+use crate::progress::dialect::fields::clean;
+use crate::progress::dialect::report::{About, BuiltIn, Report};
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
-
-use super::fields::clean;
 
 pub(super) static DIALECT: BuiltIn =
     BuiltIn { name: "lsp", methods: &["$/progress"], default: false, bare_results: false, read };

@@ -12,9 +12,10 @@
 
 use bytes::Bytes;
 
-use super::fields::{is_valid, number};
-use super::{About, BuiltIn, Fields, Report};
-use crate::progress::gate::meter::ProgressValue;
+use crate::progress::dialect::Fields;
+use crate::progress::dialect::fields::{is_valid, number};
+use crate::progress::dialect::report::{About, BuiltIn, Report};
+use crate::progress::value::ProgressValue;
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};

@@ -7,9 +7,10 @@
 //! Seen in: documents of servers written before tasks were specified. Not on by default: these
 //! methods may come to mean something.
 
-use super::fields::{clean, number, whole};
-use super::{About, BuiltIn, Fields, Report};
-use crate::progress::gate::meter::ProgressValue;
+use crate::progress::dialect::Fields;
+use crate::progress::dialect::fields::{clean, number, whole};
+use crate::progress::dialect::report::{About, BuiltIn, Report};
+use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
 

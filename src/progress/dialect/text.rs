@@ -1,5 +1,5 @@
-//! What a server writes for other eyes than the client's: its log, its standard error, text among its
-//! messages. A line of it is words; a line of a structured log is read by its members.
+//! Text that a server does not write for the client: its log, its standard error, text among its
+//! messages. A line is text; a line of a structured log is read by its members.
 //!
 //! ```json
 //! {"level":"info","time":1750000000000,"pid":1,"hostname":"h","component":"MCP-Stdio","tool":"memory-bank","requestId":"u","progressData":{"status":"in_progress","message":"Creating repository...","percent":40},"msg":"Progress notification (stdio no-op)"}
@@ -11,35 +11,14 @@
 
 use bytes::Bytes;
 
-use super::fields::number;
-use super::{Dialect, Fields, Report};
-use crate::progress::CallPolicy;
+use crate::progress::dialect::fields::number;
+use crate::progress::dialect::report::{Report, TextSource};
+use crate::progress::dialect::{Dialect, Fields};
 use crate::progress::gate::heartbeat::one_line;
-use crate::progress::gate::meter::ProgressValue;
+use crate::progress::policy::CallPolicy;
+use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::{json, terminal};
-
-/// Where a server writes for other eyes than the client's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TextSource {
-    /// Its standard error.
-    Stderr,
-    /// Text among its messages that is none.
-    Stdout,
-    /// `notifications/message`; clients get those all the same.
-    Log,
-}
-
-impl TextSource {
-    /// Its name in route files, flags and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Stderr => "stderr",
-            Self::Stdout => "stdout",
-            Self::Log => "log",
-        }
-    }
-}
 
 /// Objects that hold what is of interest in a structured line.
 const INSIDE: [&str; 3] = ["progressData", "progress", "data"];
@@ -215,7 +194,7 @@ mod tests {
         check("{not json}", r#""{not json}""#);
         check("password=hunter2", r#""password=***""#);
         let long = shown(read(TextSource::Log, &"wort ".repeat(500), &CallPolicy::default()));
-        assert_eq!(long.chars().count(), crate::progress::WORDS_MAX + 2);
+        assert_eq!(long.chars().count(), crate::progress::gate::heartbeat::WORDS_MAX + 2);
     }
 
     #[test]

@@ -9,8 +9,9 @@
 //! Seen in: research agents, shell servers and tutorials. Not on by default: some clients are written
 //! for these methods.
 
-use super::fields::clean;
-use super::{About, BuiltIn, Fields, Report};
+use crate::progress::dialect::Fields;
+use crate::progress::dialect::fields::clean;
+use crate::progress::dialect::report::{About, BuiltIn, Report};
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
 

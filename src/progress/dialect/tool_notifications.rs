@@ -15,9 +15,10 @@
 //! in Rust and tutorials copied from each other; `tool_name` goes with percent, `toolName` with parts
 //! of one.
 
-use super::fields::{clean, number, whole};
-use super::{About, BuiltIn, Fields, Report};
-use crate::progress::gate::meter::ProgressValue;
+use crate::progress::dialect::Fields;
+use crate::progress::dialect::fields::{clean, number, whole};
+use crate::progress::dialect::report::{About, BuiltIn, Report};
+use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
 

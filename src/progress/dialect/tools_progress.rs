@@ -11,9 +11,10 @@
 
 use bytes::Bytes;
 
-use super::fields::{clean, number, whole};
-use super::{About, BuiltIn, Fields, Report};
-use crate::progress::gate::meter::ProgressValue;
+use crate::progress::dialect::Fields;
+use crate::progress::dialect::fields::{clean, number, whole};
+use crate::progress::dialect::report::{About, BuiltIn, Report};
+use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};

@@ -10,10 +10,10 @@ mod words;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
+use number::{figure, hundredths, spelled};
 use regex::{Captures, Regex, RegexBuilder};
 
-use crate::progress::gate::meter::ProgressValue;
-use number::{figure, hundredths, spelled};
+use crate::progress::value::ProgressValue;
 
 /// Patterns (`extract`) of one route or tool. Every pattern may be tried on every line.
 pub const PATTERNS_MAX: usize = 32;

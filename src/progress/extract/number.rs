@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::progress::gate::meter::{Number, ProgressValue, spell};
+use crate::progress::gate::meter::spell;
+use crate::progress::value::{Number, ProgressValue};
 use crate::protocol::json;
 
 /// Digits of a number in text. A longer number is an id, not a progress value.

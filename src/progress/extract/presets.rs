@@ -3,9 +3,10 @@
 
 use memchr::{memchr_iter, memchr2, memmem};
 
-use super::number::{converted, factor, figure, hundredths, remainder, spelled};
-use super::words::{self, Role};
-use crate::progress::gate::meter::{Number, ProgressValue};
+use crate::progress::extract::number::{converted, factor, figure, hundredths, remainder, spelled};
+use crate::progress::extract::words;
+use crate::progress::extract::words::Role;
+use crate::progress::value::{Number, ProgressValue};
 
 /// Candidates for a value in one line. A line with more candidates is a table and is not read.
 const CANDIDATES_MAX: usize = 8;

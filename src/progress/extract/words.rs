@@ -1,9 +1,9 @@
-//! What the words around a figure say it is of.
+//! The meaning of a number, from the words around it.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use crate::progress::gate::meter::Number;
+use crate::progress::value::Number;
 
 type Words = LazyLock<BTreeSet<&'static str>>;
 

@@ -1,8 +1,9 @@
-//! The figure that one client has been told for one token, which only rises.
+//! The last progress value of one token at one client, which only rises.
 
 use bytes::Bytes;
 
 use crate::progress::policy::OnFall;
+use crate::progress::value::{Number, ProgressValue};
 use crate::progress::verdict::{Reason, Repair, Repairs};
 use crate::protocol::json;
 
@@ -13,24 +14,6 @@ const SMALL_STEP: f64 = 1e-6;
 /// Up to here 1,000 steps that are distinct as `f32` fit below the next whole step; some clients
 /// keep progress as a 32-bit float.
 const F32_STEPS_BELOW: f64 = 16_384.0;
-
-/// A number and how the server spelled it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Number {
-    /// Its value; finite.
-    pub value: f64,
-    /// Its JSON text.
-    pub text: Bytes,
-}
-
-/// What a server claims: a figure, perhaps of a total.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ProgressValue {
-    /// The work done.
-    pub value: Number,
-    /// All the work.
-    pub total: Option<Number>,
-}
 
 /// What the client is told.
 #[derive(Debug, Clone, PartialEq)]

@@ -12,16 +12,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::policy::{HeartbeatValue, Messages};
-use super::verdict::{Reason, Repair, Verdict};
-use crate::progress::correlate::call::{Call, CallId, LastSent, Outcome, Pending};
+use crate::progress::correlate::call::{Call, LastSent, Pending};
 use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::summary::Outcome;
+use crate::progress::event::FilterEvent;
+use crate::progress::filter::Filter;
 use crate::progress::gate::meter::EmittedProgress;
 use crate::progress::gate::notification::Parts;
-use crate::progress::gate::stream::{
-    Guard, Item, ItemKind, MessageVerdict, Payload, StreamId, Transmit,
-};
-use crate::progress::{Filter, FilterEvent, Mode, transmit};
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::payload::{Payload, Transmit};
+use crate::progress::policy::{HeartbeatValue, Messages, Mode};
+use crate::progress::verdict::{Reason, Repair, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, own_error};
 use crate::protocol::mcp::Revision;
@@ -61,7 +63,7 @@ impl Filter {
                 self.record(judged.number, judged.call, judged.verdict);
             }
             if self.policy.mode != Mode::Observe {
-                return Some(transmit(item));
+                return Some(item.into_transmit());
             }
         }
         self.streams.get_mut(&id)?.observed.pop_front()

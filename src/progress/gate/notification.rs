@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::meter::EmittedProgress;
+use crate::progress::gate::meter::EmittedProgress;
 use crate::protocol::json;
 use crate::protocol::mcp::META_RELATED_TASK;
 

@@ -4,23 +4,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-
-use crate::progress::correlate::call::CallId;
+use crate::progress::ids::CallId;
+use crate::progress::payload::{Fragment, Payload, Transmit};
 use crate::progress::policy::Pacing;
 use crate::progress::verdict::{Reason, Verdict};
-use crate::protocol::jsonrpc::{Framing, Key, Message};
+use crate::protocol::jsonrpc::Key;
 use crate::protocol::trace_context::TraceContext;
-
-/// Names a client stream of one filter, or an upstream stream that pairs with requests
-/// ([`crate::progress::Filter::pair`]). The shell chooses the numbers; no number may mean both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub u64);
-
-impl StreamId {
-    /// Where a client says what belongs to no stream.
-    pub const NOWHERE: Self = Self(u64::MAX);
-}
 
 /// Bytes waiting to be written on one stream. Beyond the limit the server is not read until the
 /// client has read.
@@ -33,119 +22,6 @@ pub enum StreamKind {
     Shared,
     /// The messages of one HTTP request and its answer.
     Exchange,
-}
-
-/// How bytes to be written relate to what arrived.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Form {
-    /// They are what arrived, with the frame it came in.
-    #[default]
-    AsCame,
-    /// They are one message without a frame; it takes the place of what came in this one, if it does.
-    Own(Option<Bytes>),
-}
-
-/// Bytes to be written, in pieces of what arrived and of our own.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Payload {
-    first: Bytes,
-    rest: Vec<Bytes>,
-    form: Form,
-}
-
-impl Payload {
-    /// A message as it came.
-    pub fn of(message: &Message) -> Self {
-        match message.framing() {
-            Framing::Itself => message.raw().clone().into(),
-            Framing::Within(frame) => frame.clone().into(),
-            Framing::Apart(frame) => {
-                Self { form: Form::Own(frame.clone()), ..message.raw().clone().into() }
-            }
-        }
-    }
-
-    /// A message of our own.
-    pub fn own(message: Bytes) -> Self {
-        Self { form: Form::Own(None), ..message.into() }
-    }
-
-    /// The same as a message that takes the place of what came in `frame`.
-    #[must_use]
-    pub fn in_place_of(mut self, framing: &Framing) -> Self {
-        self.form = Form::Own(match framing {
-            Framing::Itself => None,
-            Framing::Within(frame) => Some(frame.clone()),
-            Framing::Apart(frame) => frame.clone(),
-        });
-        self
-    }
-
-    /// Puts `new` in the place of a range of `raw`.
-    pub fn splice(raw: &Bytes, range: std::ops::Range<usize>, new: Bytes) -> Self {
-        let rest = vec![new, raw.slice(range.end..)];
-        Self { first: raw.slice(..range.start), rest, form: Form::AsCame }
-    }
-
-    /// The pieces one after the other.
-    pub fn from_pieces(pieces: Vec<Bytes>) -> Self {
-        Self { first: Bytes::new(), rest: pieces, form: Form::AsCame }
-    }
-
-    /// How it relates to what arrived.
-    pub fn form(&self) -> &Form {
-        &self.form
-    }
-
-    /// The pieces in order.
-    pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
-        std::iter::once(&self.first).chain(&self.rest)
-    }
-
-    /// Length in bytes.
-    pub fn len(&self) -> usize {
-        self.pieces().map(Bytes::len).sum()
-    }
-
-    /// Whether there is nothing to write.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// All of it in one piece.
-    pub fn to_bytes(&self) -> Bytes {
-        if self.rest.is_empty() {
-            self.first.clone()
-        } else {
-            self.pieces().flatten().copied().collect()
-        }
-    }
-}
-
-impl From<Bytes> for Payload {
-    fn from(first: Bytes) -> Self {
-        Self { first, rest: Vec::new(), form: Form::AsCame }
-    }
-}
-
-/// Which part of a message a [`Transmit`] is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fragment {
-    /// All of it.
-    Whole,
-    /// A piece of a message that is too large to be held; more follow.
-    Piece,
-    /// The last piece.
-    End,
-}
-
-/// Something to be written on a client stream now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transmit {
-    /// The bytes, and whether they have a frame.
-    pub payload: Payload,
-    /// Which part of a message they are.
-    pub part: Fragment,
 }
 
 /// When an answer may be written, seen from the last notification of its request.
@@ -179,6 +55,18 @@ pub(crate) struct Item {
     pub(crate) guards: Vec<Guard>,
     /// Verdicts that become true when it is written.
     pub(crate) verdicts: Vec<MessageVerdict>,
+}
+
+impl Item {
+    /// What is written of the item.
+    pub(crate) fn into_transmit(self) -> Transmit {
+        let part = match self.kind {
+            ItemKind::Piece { end: true, .. } => Fragment::End,
+            ItemKind::Piece { end: false, .. } => Fragment::Piece,
+            _ => Fragment::Whole,
+        };
+        Transmit { payload: self.payload, part }
+    }
 }
 
 /// What becomes of a message of the server.

@@ -4,12 +4,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::{CallId, Outcome};
-use crate::progress::correlate::id_mapping::{spliced, within};
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict, Payload, StreamId};
+use crate::progress::correlate::summary::Outcome;
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::payload::{Payload, spliced, within};
+use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::progress::{AnswerRepairs, Filter, Origin};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
@@ -86,8 +89,8 @@ impl Filter {
             // An error without id is legal: the request could not be read. A result is not.
             let missing = message.id().is_none_or(|id| *id == *b"null");
             let result = message.result().is_some();
-            let withhold =
-                result && (missing && self.policy.answers.missing_id || self.policy.remap);
+            let withhold = result
+                && (missing && self.policy.answers.missing_id || self.topology.has_strangers());
             return if withhold {
                 RepairedAnswer::withheld(Reason::MissingId)
             } else {
@@ -111,8 +114,8 @@ impl Filter {
         let bare = bare && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();
-        let restore_id = self.policy.remap || (exact.is_none() && switches.response_id);
-        if restore_id && !self.policy.remap {
+        let restore_id = self.topology.has_strangers() || (exact.is_none() && switches.response_id);
+        if restore_id && !self.topology.has_strangers() {
             repairs.add(Repair::ResponseId);
         }
         let body = mended_body(message, bare, switches, &mut repairs);
@@ -133,7 +136,7 @@ impl Filter {
     /// The call that an answer with this id is for.
     pub(crate) fn answered_on(&self, origin: Origin, key: &Key) -> Option<CallId> {
         // A careless client repeats ids, but each of its requests has its own upstream stream.
-        let own = if self.pairs { self.sole_call_on(origin) } else { None };
+        let own = if self.topology.is_paired() { self.sole_call_on(origin) } else { None };
         own.filter(|own| self.ledger.get(*own).is_some_and(|call| call.id.server == *key))
             .filter(|own| self.ledger.get(*own).is_some_and(|call| call.task.is_none()))
             .or_else(|| self.ledger.answered_by(key))
@@ -150,7 +153,7 @@ impl Filter {
         let name = &call.id;
         let mut places: Vec<_> = message.id_range().into_iter().collect();
         // The final result of a subscription says its id once more (rule M-05).
-        if self.policy.remap && self.is_subscription(id) {
+        if self.topology.has_strangers() && self.is_subscription(id) {
             let meta = message.result().and_then(|result| json::member(&result, "_meta"));
             let again = meta.and_then(|meta| json::member(&meta, mcp::META_SUBSCRIPTION));
             let ours = again.filter(|again| {
@@ -175,10 +178,12 @@ impl Filter {
     fn answer_to_nobody(&mut self, origin: Origin, key: &Key, message: &Message) -> RepairedAnswer {
         let passes = !self.policy.answers.orphan_answer || self.ledger.overflowed;
         // Where clients share the server it could be another one's.
-        if passes && !self.policy.remap {
+        if passes && !self.topology.has_strangers() {
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        if self.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended) && !self.policy.remap {
+        if self.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended)
+            && !self.topology.has_strangers()
+        {
             self.ledger.answered_after_all(key);
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }

@@ -5,12 +5,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::answer::RepairedAnswer;
-use super::server::Unread;
-use crate::progress::correlate::call::{CallId, Pending};
-use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict, Payload, StreamId};
+use crate::progress::correlate::call::Pending;
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::{Guard, Item, ItemKind, MessageVerdict};
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::intake::answer::RepairedAnswer;
+use crate::progress::intake::server::Unread;
+use crate::progress::payload::Payload;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::progress::{Filter, Origin};
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
 use crate::protocol::mcp::Revision;
 
@@ -42,7 +45,9 @@ struct Group {
 impl Filter {
     /// Whether objects on one line are to be taken apart: their streams may be different ones.
     pub(crate) fn is_split(&self, message: &Message) -> bool {
-        self.many && message.kind() == Kind::Opaque && message.elements().nth(1).is_some()
+        self.topology.has_many_streams()
+            && message.kind() == Kind::Opaque
+            && message.elements().nth(1).is_some()
     }
 
     /// Several messages in one. Only 2025-03-26 knows arrays; to anyone else each goes alone.
@@ -137,7 +142,9 @@ impl Filter {
             let RepairedAnswer { payload, guard, verdict, call, stream } = judged;
             return Element { stream, payload, guard, verdict, call };
         }
-        if self.policy.remap && !matches!(element.kind(), Kind::Request | Kind::Notification) {
+        if self.topology.has_strangers()
+            && !matches!(element.kind(), Kind::Request | Kind::Notification)
+        {
             return Element::withheld(None, Reason::Unknown);
         }
         let placed = self.placed(origin, element);
@@ -156,7 +163,11 @@ impl Filter {
 
     /// The stream of the call that progress is about.
     fn progress_place(&mut self, origin: Origin, element: &Message) -> Option<StreamId> {
-        let meant = self.many.then(|| self.stream_meant(origin, element, false)).flatten();
+        let meant = self
+            .topology
+            .has_many_streams()
+            .then(|| self.stream_meant(origin, element, false))
+            .flatten();
         meant.or_else(|| self.fallback_stream(origin).ok().flatten())
     }
 

@@ -1,17 +1,22 @@
-//! What clients say: which calls open, and which are given up.
+//! Client messages: which calls open, and which are cancelled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::progress::clients;
 use crate::progress::clients::Client;
-use crate::progress::correlate::call::{Call, CallId, MappedId, Opened, Outcome};
-use crate::progress::correlate::id_mapping::{is_plain, spliced, within};
+use crate::progress::correlate::call::Call;
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::gate::stream::{Payload, StreamId};
-use crate::progress::policy::ask::tool_of;
-use crate::progress::{Filter, FilterEvent, Mode, Pacing, clients};
+use crate::progress::correlate::summary::{Opened, Outcome};
+use crate::progress::dialect::fields::Fields;
+use crate::progress::event::FilterEvent;
+use crate::progress::filter::Filter;
+use crate::progress::ids::{CallId, MappedId, StreamId};
+use crate::progress::payload::{Payload, spliced, within};
+use crate::progress::policy::request_members::tool_of;
+use crate::progress::policy::{Mode, Pacing};
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
@@ -41,7 +46,7 @@ impl Filter {
                 let elements = message.elements();
                 let sent = elements.map(|one| self.client_message(now, stream, &one));
                 let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
-                if !self.policy.remap {
+                if !self.topology.has_strangers() {
                     return self.as_asked(message);
                 }
                 let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
@@ -51,7 +56,7 @@ impl Filter {
                 let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
                 return Bytes::from(text).into();
             }
-            Kind::Opaque | Kind::Noise if self.policy.remap => {
+            Kind::Opaque | Kind::Noise if self.topology.has_strangers() => {
                 return self.refuse_unreadable(stream, message);
             }
             // What we do not understand the server may: its answers are no orphans.
@@ -66,7 +71,7 @@ impl Filter {
     /// there it cannot pass as it came.
     pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
         match scan.kind() {
-            _ if self.policy.remap => return,
+            _ if self.topology.has_strangers() => return,
             Kind::Request => {}
             Kind::Notification | Kind::Response => return,
             _ => return self.ledger.overflowed = true,
@@ -91,13 +96,13 @@ impl Filter {
 
     fn open_call(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         let (Some(id), Some(key)) = (message.id(), message.id_key()) else {
-            if self.policy.remap {
+            if self.topology.has_strangers() {
                 return self.refuse_unreadable(stream, message);
             }
             self.ledger.overflowed = true;
             return message.raw().clone().into();
         };
-        if self.policy.remap && message.repeats_a_key() {
+        if self.topology.has_strangers() && message.repeats_a_key() {
             return self.refuse_unreadable(stream, message);
         }
         self.apply_pending_policy();
@@ -130,7 +135,7 @@ impl Filter {
         } else if method == mcp::SET_LEVEL {
             self.client_sets_level();
         }
-        if self.policy.remap {
+        if self.topology.has_strangers() {
             return self.remapped(now, stream, message, &method, tool, draft);
         }
         self.enter(now, stream, &method, tool, draft);
@@ -157,7 +162,7 @@ impl Filter {
         let token = draft.token.as_ref();
         let copy = self.policy.copy_of(method, tool.as_deref(), token);
         let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
-        let shadow = self.part == crate::progress::correlate::session_split::FilterRole::Session;
+        let shadow = self.topology.keeps_shadows();
         let id = self.ledger.open(Call {
             shadow,
             stream,
@@ -192,7 +197,7 @@ impl Filter {
             bare_results: false,
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
-            account: crate::progress::CallStats::default(),
+            account: crate::progress::correlate::summary::CallStats::default(),
             error_code: None,
         })?;
         if let Some(copy) = copy {
@@ -224,7 +229,7 @@ impl Filter {
         let info = json::member(params, "clientInfo").unwrap_or_default();
         let (name, version) = name_and_version(&info);
         // Where several clients share the server, each would speak for all.
-        if !self.policy.remap {
+        if !self.topology.has_strangers() {
             self.client = Client::new(&name, &version).map(Arc::new);
         }
         if self.policy.spare_known_clients
@@ -290,7 +295,8 @@ impl Filter {
         }
         let params = message.params().unwrap_or_default();
         // To a server that several clients share it could mean another one's request.
-        let unknown = if self.policy.remap { Payload::default() } else { untouched.clone() };
+        let unknown =
+            if self.topology.has_strangers() { Payload::default() } else { untouched.clone() };
         let Some(text) = json::member(&params, "requestId") else { return unknown };
         let Some(id) = Key::read(&text) else { return unknown };
         let Some(call) = self.client_call(stream, &id) else {
@@ -300,7 +306,7 @@ impl Filter {
             }
             return unknown;
         };
-        let remaps = self.policy.remap;
+        let remaps = self.topology.has_strangers();
         let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
         let known = self.ledger.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {
@@ -340,4 +346,9 @@ fn name_and_version(info: &Bytes) -> (String, String) {
         json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
     };
     (text("name"), text("version"))
+}
+
+/// Whether the members of `params` can be read in one way only.
+pub(crate) fn is_plain(params: &Bytes) -> bool {
+    Fields::read(params).is_some_and(|fields| !fields.is_repeated())
 }

@@ -1,16 +1,17 @@
-//! Progress as the specification has it, on the stream of its own request: the usual case, and told
-//! apart from every other at a glance.
+//! The fast path: compliant progress on the stream of its own request, the most frequent case,
+//! recognised at once.
 //!
-//! What is not certain here is left to the long way, which says the same of it (a property test holds
-//! the two together). Nothing is built: the server's bytes go on as they are.
+//! Uncertain messages take the ordinary path, with the same result (a property test compares both
+//! paths). Nothing is built: the server's bytes are forwarded.
 
 use std::time::Instant;
 
 use crate::progress::correlate::call::{Call, LastSent};
-use crate::progress::gate::stream::{StreamId, StreamKind};
-use crate::progress::policy::{Coalesce, Messages};
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::StreamKind;
+use crate::progress::ids::StreamId;
+use crate::progress::policy::{Coalesce, Messages, Mode, Pacing};
 use crate::progress::verdict::Verdict;
-use crate::progress::{Filter, Mode, Pacing};
 use crate::protocol::{json, mcp};
 
 /// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
@@ -68,7 +69,7 @@ impl Filter {
                 && !stream.replays
                 && stream.midway.is_none()
         }) && self.policy.mode != Mode::Observe
-            && !self.policy.remap
+            && !self.topology.has_strangers()
             && !self.client_is_slow
             && self.large_messages.is_empty()
     }

@@ -11,12 +11,14 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::ledger::Tomb;
-use crate::progress::correlate::session_split;
-use crate::progress::gate::stream::{Fragment, Item, ItemKind};
+use crate::progress::correlate::summary::Outcome;
+use crate::progress::event::{Disposition, Origin};
+use crate::progress::filter::{Filter, LargeDisposition, LargeMessage};
+use crate::progress::gate::stream::{Item, ItemKind};
+use crate::progress::ids::StreamId;
+use crate::progress::payload::Fragment;
+use crate::progress::policy::Mode;
 use crate::progress::verdict::{Reason, Verdict};
-use crate::progress::{
-    Disposition, Filter, LargeDisposition, LargeMessage, Mode, Origin, Outcome, StreamId,
-};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Scan};
 
@@ -36,7 +38,7 @@ impl Filter {
         scan.feed(&head[text.clone()]);
         let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
         let fate = match scan.kind() {
-            _ if self.policy.remap => LargeDisposition::Withhold(Reason::TooLong),
+            _ if self.topology.has_strangers() => LargeDisposition::Withhold(Reason::TooLong),
             _ if self.policy.mode == Mode::Observe => LargeDisposition::Forward,
             Kind::Noise | Kind::Opaque if !may_be_message(&head[text.clone()]) => {
                 LargeDisposition::Noise
@@ -200,11 +202,7 @@ impl Filter {
         }
         if self.policy.mode == Mode::Observe {
             let part = if end { Fragment::End } else { Fragment::Piece };
-            let stream = if self.part == session_split::FilterRole::Whole {
-                stream
-            } else {
-                self.session_stream
-            };
+            let stream = if self.topology.is_whole() { stream } else { self.session_stream };
             self.observe(stream, piece.into(), part);
             return Disposition::Consumed;
         }

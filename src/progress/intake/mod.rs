@@ -1,10 +1,12 @@
 //! Messages come in here: those of clients, those of the server, and text that a server writes beside them.
 
 pub(crate) mod answer;
+pub(crate) mod ask_for_logs;
 pub(crate) mod batch;
 pub(crate) mod client;
 pub(crate) mod fast_path;
 pub(crate) mod large_message;
 pub(crate) mod observe_mode;
 pub(crate) mod server;
+pub(crate) mod set_policy;
 pub(crate) mod text_source;

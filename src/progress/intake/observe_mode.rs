@@ -1,18 +1,20 @@
 //! `mode = "observe"`: every message goes on as it came, each to the stream that it belongs to; the
 //! rest is worked out for the record only.
 
-use crate::progress::correlate::id_mapping::spliced;
 use crate::progress::correlate::place::Placed;
-use crate::progress::correlate::session_split;
-use crate::progress::gate::stream::{Fragment, Item, Payload, StreamId, StreamKind, Transmit};
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::{Item, StreamKind};
+use crate::progress::ids::StreamId;
+use crate::progress::payload::{Fragment, Payload, Transmit, spliced};
+use crate::progress::policy::Mode;
 use crate::progress::verdict::Reason;
-use crate::progress::{Filter, Mode, Origin, transmit};
 use crate::protocol::jsonrpc::{Kind, Message};
 
 impl Filter {
     /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.
     pub(crate) fn observed(&mut self, origin: Origin, message: &Message) -> bool {
-        if self.part != session_split::FilterRole::Whole || !self.many && !self.pairs {
+        if !self.topology.is_whole() || self.topology.needs_no_choice() {
             return self.observe(self.session_stream, Payload::of(message), Fragment::Whole);
         }
         if message.kind() != Kind::Batch && !self.is_split(message) {
@@ -24,7 +26,7 @@ impl Filter {
         let first = placed.first().and_then(|one| one.as_ref().ok()).map(|(stream, _)| *stream);
         let together = |one: &Placed| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
         if let Some(stream) = first
-            && !self.policy.remap
+            && !self.topology.has_strangers()
             && placed.iter().all(together)
         {
             return self.observe(stream, Payload::of(message), Fragment::Whole);
@@ -51,12 +53,9 @@ impl Filter {
     /// Puts a message of ours on a stream. One HTTP request needs its answer in any mode.
     pub(crate) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
         let kind = self.streams.get(&stream).map(|stream| stream.kind);
-        let needed = kind == Some(StreamKind::Exchange) || self.policy.remap;
-        if self.policy.mode == Mode::Observe
-            && self.part == session_split::FilterRole::Whole
-            && needed
-        {
-            let Transmit { payload, part } = transmit(item);
+        let needed = kind == Some(StreamKind::Exchange) || self.topology.has_strangers();
+        if self.policy.mode == Mode::Observe && self.topology.is_whole() && needed {
+            let Transmit { payload, part } = item.into_transmit();
             self.observe(Some(stream), payload, part);
             return;
         }
@@ -72,7 +71,7 @@ impl Filter {
             },
             Kind::Request => self.placed(origin, message),
             Kind::Noise => Err(Reason::Noise),
-            _ if self.policy.remap => Err(Reason::Unknown),
+            _ if self.topology.has_strangers() => Err(Reason::Unknown),
             _ => self.placed(origin, message),
         }
     }
@@ -81,14 +80,18 @@ impl Filter {
         let answered = message.id_key().and_then(|key| self.answered_on(origin, &key));
         let Some(id) = answered else {
             // Where clients share the server it could be another one's.
-            return if self.policy.remap {
+            return if self.topology.has_strangers() {
                 Err(Reason::OrphanAnswer)
             } else {
                 self.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
             };
         };
         let stream = self.ledger.get(id).map(|call| call.stream);
-        let names = if self.policy.remap { self.restored_names(id, message) } else { Vec::new() };
+        let names = if self.topology.has_strangers() {
+            self.restored_names(id, message)
+        } else {
+            Vec::new()
+        };
         Ok((stream, spliced(message, names)))
     }
 
@@ -109,6 +112,6 @@ impl Filter {
                 Err(reason) => why = reason,
             }
         }
-        policies.remap.then_some(Err(why))
+        self.topology.has_strangers().then_some(Err(why))
     }
 }

@@ -1,17 +1,21 @@
-//! What the server says: each message judged and put where it belongs.
+//! Server messages: each is handled and assigned to its stream.
 
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::{CallId, Pending};
+use crate::progress::correlate::call::Pending;
 use crate::progress::correlate::place::Placed;
-use crate::progress::dialect::{About, Dialect, Fields, Report};
+use crate::progress::dialect::report::{About, Report};
+use crate::progress::dialect::{Dialect, Fields};
+use crate::progress::event::{Disposition, Origin};
+use crate::progress::filter::Filter;
 use crate::progress::gate::notification;
-use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict, Payload};
-use crate::progress::policy::{Coalesce, Scale};
+use crate::progress::gate::stream::{Item, ItemKind, MessageVerdict};
+use crate::progress::ids::CallId;
+use crate::progress::payload::Payload;
+use crate::progress::policy::{Coalesce, Mode, Scale};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
-use crate::progress::{Disposition, Filter, Mode, Origin};
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
@@ -74,7 +78,11 @@ impl Filter {
             None => self.judge(now, origin, message, Repairs::default()),
         };
         self.at_work = None;
-        if self.policy.mode == Mode::Observe && !self.many { Disposition::Consumed } else { fate }
+        if self.policy.mode == Mode::Observe && !self.topology.has_many_streams() {
+            Disposition::Consumed
+        } else {
+            fate
+        }
     }
 
     pub(crate) fn judge(
@@ -113,7 +121,7 @@ impl Filter {
                 let about = self.sole_call_on(origin);
                 self.forward(placed, (number, about), ItemKind::Request, done);
             }
-            Kind::Opaque | Kind::Batch if self.policy.remap => {
+            Kind::Opaque | Kind::Batch if self.topology.has_strangers() => {
                 // Whose it is and what it says of others cannot be told.
                 self.record(number, None, Verdict::Withheld(Reason::Unknown));
             }
@@ -298,7 +306,7 @@ impl Filter {
             _ => None,
         };
         // Nobody gets what may be another client's.
-        let keep = keep && !self.policy.remap || passes.is_some();
+        let keep = keep && !self.topology.has_strangers() || passes.is_some();
         if keep {
             let about = passes.map(|(id, _)| id);
             let call = passes.and_then(|(id, about)| {
@@ -401,7 +409,7 @@ pub(crate) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
             Scale::Of(total) => total,
         };
         let text = crate::progress::gate::meter::spell(value);
-        figure.total = Some(crate::progress::gate::meter::Number { value, text });
+        figure.total = Some(crate::progress::value::Number { value, text });
         report.repairs.add(Repair::Total);
     }
 }

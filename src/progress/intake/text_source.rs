@@ -9,14 +9,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::server::{Arrived, apply_scale};
-use crate::progress::correlate::call::{Call, CallId, Counter};
+use crate::progress::correlate::call::{Call, Counter};
 use crate::progress::correlate::ladder::{only, sole};
 use crate::progress::correlate::place::GIVEN_UP;
-use crate::progress::dialect::{About, TextSource};
-use crate::progress::gate::meter::ProgressValue;
+use crate::progress::dialect::report::{About, TextSource};
+use crate::progress::dialect::text;
+use crate::progress::event::Origin;
+use crate::progress::filter::Filter;
+use crate::progress::ids::CallId;
+use crate::progress::intake::server::{Arrived, apply_scale};
+use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Reason;
-use crate::progress::{Filter, Origin, dialect};
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::terminal::Terminal;
 use crate::protocol::{json, mcp};
@@ -47,6 +50,11 @@ fn follows(counter: &mut Option<Counter>, heard: Instant, figure: &ProgressValue
 }
 
 impl Filter {
+    // Text names no request: a line is progress of the only active call, and of no call if there
+    // are two, or if one was cancelled a moment ago and the server may still work on it. Text in
+    // the pipe when a request arrives was written before the request, so it is read first. Only the
+    // newest lines of one read are searched: newer progress would replace older lines before anyone
+    // saw them.
     /// Takes a line that the server has written somewhere, as a terminal would show it.
     pub fn overheard(&mut self, now: Instant, source: TextSource, line: &str) {
         if self.policy.listens_to(source) {
@@ -163,8 +171,8 @@ impl Filter {
             return call.account.withheld(Reason::NoToken);
         }
         let read = match text {
-            Text::Line(line) => dialect::read_text(source, line, policy),
-            Text::Data(data) => dialect::read_json(source, data, policy),
+            Text::Line(line) => text::read(source, line, policy),
+            Text::Data(data) => text::read_json(source, data, policy),
         };
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
         report.from_text = true;

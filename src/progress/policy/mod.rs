@@ -1,19 +1,22 @@
-//! What a route wants: every rule that changes, delays or withholds, with its default.
+//! The policy of a route: every rule that changes, delays or withholds messages, with its default.
 
 pub mod ask;
 pub mod masks;
 pub(crate) mod policies;
+pub(crate) mod request_members;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dialect::{self, Dialect, TextSource};
-use super::durations::Learned;
-use super::extract::Extract;
-use crate::progress::gate::meter::ProgressValue;
+use crate::progress::dialect;
+use crate::progress::dialect::Dialect;
+use crate::progress::dialect::report::TextSource;
+use crate::progress::durations::Learned;
+use crate::progress::extract::Extract;
 use crate::progress::policy::ask::{Ask, LogLevel, Members};
 use crate::progress::policy::masks::Masks;
+use crate::progress::value::ProgressValue;
 
 /// How much the filter does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,6 +42,11 @@ pub struct Pacing {
 }
 
 impl Pacing {
+    // Hold and guard: the official TypeScript SDK handles notifications one microtask later than
+    // answers. If both are read together, the progress is lost and reported as an unknown token,
+    // and hosts drop the connection over this error. So on stdio a notification waits 30 ms for an
+    // answer that may follow, and an answer 50 ms after a notification. Clients that are known not
+    // to need this are exempt (`clients/table.rs`).
     /// For stdio and HTTP+SSE clients: the official TypeScript SDK loses a notification that it
     /// reads together with the answer, reports it as an unknown token, and hosts drop the
     /// connection on that.
@@ -296,6 +304,11 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// Whether nothing of it is changed.
+    pub fn observes(&self) -> bool {
+        self.mode == Mode::Observe
+    }
+
     /// The dialects that claim a method: whose progress it is, and so by which of them it is to be read,
     /// is known later.
     pub fn dialects_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Dialect> {

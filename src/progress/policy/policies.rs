@@ -3,27 +3,21 @@
 
 use std::sync::Arc;
 
-use crate::progress::Filter;
-use crate::progress::correlate::call::CallId;
 use crate::progress::correlate::ledger::Ledger;
-use crate::progress::correlate::session_split;
-use crate::progress::dialect::{Dialect, Fields, Report, TextSource};
-use crate::progress::policy::{CallPolicy, Mode, Policy};
+use crate::progress::dialect::report::{Report, TextSource};
+use crate::progress::dialect::{Dialect, Fields};
+use crate::progress::policy::{CallPolicy, Policy};
 use crate::protocol::jsonrpc::Message;
-
-/// Policies of open calls that are remembered besides the policy of new calls. Beyond the limit new
-/// calls use the newest remembered policy until an older one is no longer needed.
-const OLDER_MAX: usize = 64;
 
 /// The policies that hold in one filter. Whatever is said of `Policy` itself is said of the one for new
 /// calls; what is asked here, is asked of all: it is not known yet whose call a message is about.
 #[derive(Debug, Clone)]
 pub(crate) struct Policies {
-    now: Arc<Policy>,
+    pub(crate) now: Arc<Policy>,
     /// Those of calls that are open and began before; usually none.
-    older: Vec<Arc<Policy>>,
+    pub(crate) older: Vec<Arc<Policy>>,
     /// What was asked for last. `now` differs from it in what a connection keeps.
-    wanted: Arc<Policy>,
+    pub(crate) wanted: Arc<Policy>,
 }
 
 impl std::ops::Deref for Policies {
@@ -90,86 +84,9 @@ impl Policies {
     }
 
     /// Forgets those by which no open call goes.
-    fn forget(&mut self, ledger: &Ledger) {
+    pub(crate) fn forget(&mut self, ledger: &Ledger) {
         let is_needed =
             |policy: &Arc<Policy>| ledger.iter().any(|(_, call)| Arc::ptr_eq(&call.policy, policy));
         self.older.retain(is_needed);
-    }
-}
-
-impl Policy {
-    /// Whether nothing of it is changed.
-    pub fn observes(&self) -> bool {
-        self.mode == Mode::Observe
-    }
-}
-
-impl Filter {
-    /// Calls that open from now on go by `policy`. Those that are open go on as they began, also for what
-    /// the server says of them. What holds for a connection as a whole stays: whether the server is shared
-    /// (`remap`), the pacing of streams that are open, and what the server puts where tokens belong. To or
-    /// from [`Mode::Observe`] it changes with the first call that opens while no other is.
-    pub fn take(&mut self, policy: &Arc<Policy>) {
-        let policies = &mut self.policy;
-        let is_wanted = Arc::ptr_eq(&policies.wanted, policy);
-        if is_wanted && policies.now.observes() == policy.observes() {
-            return;
-        }
-        policies.forget(&self.ledger);
-        let is_full = policies.older.len() >= OLDER_MAX;
-        let observes = policies.now.observes();
-        let keeps_mode = observes != policy.observes() && !self.is_idle();
-        if is_full || is_wanted && keeps_mode {
-            return;
-        }
-        let policies = &mut self.policy;
-        let now = if keeps_mode || policies.now.remap != policy.remap {
-            let mode = if keeps_mode { policies.now.mode } else { policy.mode };
-            Arc::new(Policy { mode, remap: policies.now.remap, ..(**policy).clone() })
-        } else {
-            Arc::clone(policy)
-        };
-        policies.wanted = Arc::clone(policy);
-        policies.older.retain(|older| !Arc::ptr_eq(older, &now));
-        policies.older.push(std::mem::replace(&mut policies.now, now));
-        policies.forget(&self.ledger);
-        if self.policy.renames_tokens() {
-            self.ledger.rename();
-        }
-        self.gives_strings |= self.policy.gives_strings();
-    }
-
-    /// A call opens: what waited for the end of all others may hold now.
-    pub(crate) fn apply_pending_policy(&mut self) {
-        if self.policy.wanted.observes() != self.policy.now.observes() {
-            let wanted = Arc::clone(&self.policy.wanted);
-            self.take(&wanted);
-        }
-    }
-
-    /// The policy of calls that open from now on.
-    pub fn policy(&self) -> &Arc<Policy> {
-        self.policy.now()
-    }
-
-    /// Whether nothing is under way that goes by a policy. What the requests of a session share is never
-    /// idle: they go by the policies of filters of their own.
-    fn is_idle(&self) -> bool {
-        self.part == session_split::FilterRole::Whole
-            && self.ledger.iter().next().is_none()
-            && self.large_messages.is_empty()
-            && self.is_drained()
-    }
-
-    /// A call is over.
-    pub(crate) fn forget_policies(&mut self) {
-        if !self.policy.older.is_empty() {
-            self.policy.forget(&self.ledger);
-        }
-    }
-
-    /// The policy by which a call goes; that of new ones if it is not known.
-    pub(crate) fn policy_of(&self, call: CallId) -> &Policy {
-        self.ledger.get(call).map_or(&self.policy, |call| &call.policy)
     }
 }

@@ -1,4 +1,4 @@
-//! What one block of a stream says, and how blocks are written.
+//! The content of one event block, and the writing of blocks.
 
 use std::ops::Range;
 

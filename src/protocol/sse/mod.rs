@@ -11,6 +11,12 @@ use bytes::{Buf, Bytes};
 use self::event::Fields;
 pub use self::event::{COMMENT, Event, append, append_rewritten, rename, rewrite, write};
 
+// A reader of our own: ready-made readers return fields and drop the bytes. Of 14 small streams,
+// written again from the fields, sse-stream 0.3.0 preserved 5, sseer 0.3.1 and eventsource-stream
+// 0.2.3 one; invalid UTF-8 stops all three, and a byte order mark makes the last one panic. This
+// reader preserves all 14 and holds no more than its limit. An event of 200 B, 2 KB, 200 KB in 8
+// KiB chunks takes 50 ns, 67 ns, 6.3 µs here; 74, 122, 7,200 ns, then 180, 212, 9,300 ns, then 466,
+// 1,850 ns and 2.2 ms there.
 /// U+FEFF in UTF-8, which a reader ignores at the very start of a stream and nowhere else.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 

@@ -1,4 +1,4 @@
-//! Statuses that are no success: what the client is told of them, and what is done about them.
+//! HTTP error statuses: the error for the client, and the reaction to the status.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};

@@ -1,4 +1,4 @@
-//! One POST, and what is said in answer to it.
+//! One POST and its response.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};

@@ -1,4 +1,4 @@
-//! What a response says, message by message: events or JSON, unframed.
+//! The messages of a response, from events or JSON.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};

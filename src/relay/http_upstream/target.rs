@@ -1,4 +1,5 @@
-//! How a server is reached: its endpoints, the headers of requests, and who we say we are.
+//! The target: a server's endpoints, the headers of requests, and the name that Milepost gives
+//! itself.
 
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 use crate::transport::mcp_http::target::{Target, TargetError, targets};

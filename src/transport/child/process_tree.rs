@@ -1,5 +1,5 @@
-//! Who belongs to which server, read from the process table, and the adoption of orphans.
-//! All spawning and reaping happens here, under one lock.
+//! The process tree of each server, read from the process table, and the adoption of orphans. All
+//! spawning and reaping happens here, under one lock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,6 +26,9 @@ use nix::{
 
 use super::exit::Exit;
 
+// Every server has a variable in its environment that identifies it. A daemon has left its group,
+// its session and its parent, but its inherited environment still names its server. So among many
+// servers one is ended with all its descendants, and no descendant of another.
 /// The variable that says which of our servers a process comes from. Processes inherit it, also those
 /// that leave their group, their session and their parent. It holds a word for each Milepost above,
 /// as one may run below another: its process id and the number that it gave the server.

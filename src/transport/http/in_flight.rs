@@ -1,4 +1,4 @@
-//! How many calls are open: a proxy that is about to stop waits for them.
+//! The number of calls in flight: a proxy that shuts down waits for these calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,6 +2,7 @@
 pub(crate) mod authority;
 pub mod body;
 pub mod client;
+pub mod collector;
 pub mod cors;
 pub mod endpoints;
 pub mod headers;
@@ -10,5 +11,6 @@ pub(crate) mod inflate;
 pub mod refusal;
 pub(crate) mod request_body;
 pub(crate) mod shutdown;
+pub mod tls;
 pub mod via;
 pub mod write_state;

@@ -1,5 +1,4 @@
-//! The moment at which the proxy, or the server of a route, ends: told to everyone who waits for something
-//! else.
+//! The shutdown of the proxy, or of a route's server, signalled to every waiting task.
 
 use std::pin::Pin;
 use std::sync::Arc;

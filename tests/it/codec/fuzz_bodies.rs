@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use milepost::progress::ProgressValue;
 use milepost::progress::durations::{Durations, Sample};
 use milepost::progress::extract::Extract;
-use milepost::progress::gate::meter::ProgressValue;
 use milepost::progress::policy::masks::{MASK, Masks};
 use milepost::progress::{Coalesce, Fragment, Mode, OnFall, Pacing, Policy, Transmit};
 use milepost::protocol::json;

@@ -8,6 +8,7 @@ use milepost::progress::{
 };
 
 use crate::core::transcripts::{Player, settings};
+use crate::support::messages::notification;
 
 const CALL: &str = r#"> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#;
 const ANSWER: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#;
@@ -23,7 +24,7 @@ fn calling(how: &str) -> Player {
 }
 
 fn progress(params: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#)
+    notification("notifications/progress", format!("{{{params}}}"))
 }
 
 /// What the client is told of one message of the server.

@@ -12,6 +12,7 @@ use crate::core::checker::Checker;
 use crate::core::properties::{AGES, hear, play, policies};
 use crate::core::random_talk::{Talk, steps};
 use crate::core::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together};
+use crate::support::messages::{call_of, notification, result};
 
 /// Whoever opens a call now goes by `policy`.
 fn take(rig: &mut Rig, policy: &Arc<Policy>) {
@@ -92,21 +93,16 @@ fn with(change: impl FnOnce(&mut Policy)) -> Arc<Policy> {
 }
 
 fn open(rig: &mut Rig, id: u8) {
-    let call = format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"t","_meta":{{"progressToken":"t{id}"}}}}}}"#
-    );
-    rig.client(call.as_bytes());
+    rig.client(call_of("t", id, format!(r#""t{id}""#)).as_bytes());
 }
 
 fn answer(rig: &mut Rig, id: u8) {
-    rig.server(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#).as_bytes());
+    rig.server(result(id).as_bytes());
 }
 
 fn progress(rig: &mut Rig, id: u8, more: &str) {
-    let text = format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":"t{id}",{more}}}}}"#
-    );
-    rig.server(text.as_bytes());
+    let params = format!(r#"{{"progressToken":"t{id}",{more}}}"#);
+    rig.server(notification("notifications/progress", params).as_bytes());
 }
 
 /// What the client was told since the last time.

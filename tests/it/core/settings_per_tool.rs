@@ -6,6 +6,7 @@ use milepost::config::routes::{Environment, Routes};
 use milepost::progress::Policy;
 
 use crate::core::transcripts::Player;
+use crate::support::messages::call_of;
 
 const ROUTE: &str = r#"
     [[route]]
@@ -32,9 +33,7 @@ fn played(policy: Policy, lines: &[&str]) -> String {
 }
 
 fn call(id: u8, tool: &str) -> String {
-    format!(
-        r#"> {{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","_meta":{{"progressToken":{id}}}}}}}"#
-    )
+    format!("> {}", call_of(tool, id, id))
 }
 
 #[test]

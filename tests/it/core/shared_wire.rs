@@ -13,23 +13,12 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::core::checker::Checker;
+use crate::support::messages::{call_of, progress};
 
 const HOME: StreamId = StreamId(0);
 
 fn message(text: &str) -> Message {
     Message::parse(Bytes::copy_from_slice(text.as_bytes()))
-}
-
-fn call(id: &str, token: &str, name: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{name}","_meta":{{"progressToken":{token}}}}}}}"#
-    )
-}
-
-fn progress(token: &str, figure: u32) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{figure}}}}}"#
-    )
 }
 
 /// A filter with a home stream and HTTP requests on streams 1 to `requests`, and a clock.
@@ -95,7 +84,7 @@ fn calls_end_on_time_though_nobody_reads() {
     policy.call.call_timeout = Some(Duration::from_secs(4));
     let mut wire = Wire::new(policy, 1);
     assert_eq!(wire.filter.poll_expiry(), None);
-    wire.client(1, &call("1", "7", "a"));
+    wire.client(1, &call_of("a", "1", "7"));
     let at = wire.filter.poll_expiry().unwrap();
     assert_eq!(at, wire.now + Duration::from_secs(4));
     wire.now = at;
@@ -111,8 +100,8 @@ fn calls_end_on_time_though_nobody_reads() {
 fn one_call_fails_and_no_other() {
     for mode in [Mode::Full, Mode::Observe] {
         let mut wire = Wire::new(Policy { mode, ..quiet() }, 2);
-        wire.client(1, &call("1", "7", "a"));
-        wire.client(2, &call("\"1\"", "8", "a"));
+        wire.client(1, &call_of("a", "1", "7"));
+        wire.client(2, &call_of("a", "\"1\"", "8"));
         let error = own_error(b"\"1\"", "the connection broke", None);
         wire.server(std::str::from_utf8(&error).unwrap());
         assert_eq!(wire.told(2), [String::from_utf8(error.to_vec()).unwrap()]);
@@ -126,8 +115,8 @@ fn one_call_fails_and_no_other() {
 fn a_large_answer_passes_on_the_stream_of_its_call() {
     for mode in [Mode::Full, Mode::Observe] {
         let mut wire = Wire::new(Policy { mode, ..quiet() }, 2);
-        wire.client(1, &call("1", "7", "a"));
-        wire.client(2, &call("2", "8", "a"));
+        wire.client(1, &call_of("a", "1", "7"));
+        wire.client(2, &call_of("a", "2", "8"));
         let pieces = [r#"{"jsonrpc":"2.0","id":2,"result":{"te"#, r#"xt":"lo"#, "ng\"}}\n"];
         let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
         wire.filter.server_passing(wire.now, Origin::Shared, bytes(pieces[0]), 0..pieces[0].len());
@@ -145,8 +134,8 @@ fn a_large_answer_passes_on_the_stream_of_its_call() {
 #[test]
 fn a_large_answer_never_passes_with_an_id_of_ours() {
     let mut wire = Wire::new(Policy { remap: true, ..quiet() }, 2);
-    wire.client(1, &call("5", "7", "a"));
-    wire.client(2, &call("5", "7", "a"));
+    wire.client(1, &call_of("a", "5", "7"));
+    wire.client(2, &call_of("a", "5", "7"));
     let text = r#"{"jsonrpc":"2.0","id":1,"result":{"text":"lo"#;
     wire.filter.server_passing(
         wire.now,
@@ -164,7 +153,7 @@ fn a_large_answer_never_passes_with_an_id_of_ours() {
 #[test]
 fn an_answer_kept_apart_gets_the_id_of_its_client() {
     let mut wire = Wire::new(Policy { remap: true, ..quiet() }, 1);
-    wire.client(1, &call("\"mine\"", "7", "a"));
+    wire.client(1, &call_of("a", "\"mine\"", "7"));
     let answer = format!(r#"{{"result":{{"text":"{}","id":3}}, "id" : 1 }}"#, "-".repeat(5000));
     let mut scan = Scan::default();
     answer.as_bytes().chunks(1000).for_each(|chunk| scan.feed(chunk));
@@ -184,7 +173,7 @@ fn large_answers_of_two_upstream_streams_follow_each_other() {
     let mut wire = Wire::new(quiet(), 0);
     let (one, other) = (StreamId(70), StreamId(71));
     for (id, upstream) in [("1", one), ("2", other)] {
-        let text = call(id, id, "a");
+        let text = call_of("a", id, id);
         wire.client(0, &text);
         wire.filter.pair(HOME, &message(&text), upstream);
     }
@@ -223,7 +212,7 @@ fn large_answers_of_two_upstream_streams_follow_each_other() {
 fn a_large_answer_that_breaks_off_fails_its_call_only() {
     let mut wire = Wire::new(quiet(), 0);
     for (id, upstream) in [("1", 70), ("2", 71)] {
-        let text = call(id, id, "a");
+        let text = call_of("a", id, id);
         wire.client(0, &text);
         wire.filter.pair(HOME, &message(&text), StreamId(upstream));
     }
@@ -244,11 +233,11 @@ fn a_large_answer_that_breaks_off_fails_its_call_only() {
 fn names_of_long_ago_are_nobodys() {
     let mut wire = Wire::new(Policy { remap: true, ..quiet() }, 2);
     for _ in 0..3000 {
-        let sent: Value = serde_json::from_str(&wire.client(1, &call("1", "1", "a"))).unwrap();
+        let sent: Value = serde_json::from_str(&wire.client(1, &call_of("a", "1", "1"))).unwrap();
         wire.server(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, sent["id"]));
         wire.told(1);
     }
-    wire.client(2, &call("1", "1", "a"));
+    wire.client(2, &call_of("a", "1", "1"));
     wire.verdicts();
     wire.server(&progress("1", 5));
     wire.server(r#"{"jsonrpc":"2.0","method":"tools/progress","params":{"id":1,"content":[]}}"#);

@@ -1,7 +1,7 @@
 //! Figures in text: real lines with what they tell, others that tell none, and patterns of a route.
 
+use milepost::progress::ProgressValue;
 use milepost::progress::extract::{Extract, PATTERN_MAX, PATTERNS_MAX};
-use milepost::progress::gate::meter::ProgressValue;
 use proptest::prelude::*;
 
 /// The lines of a table, each with what stands before its first tab.

@@ -8,4 +8,3 @@ pub(crate) mod raw;
 mod recording;
 pub(crate) mod rig;
 pub(crate) mod serve;
-mod words;

@@ -24,6 +24,7 @@ use crate::core::checker::Checker;
 use crate::http::raw;
 use crate::http::raw::{Block, Spoken};
 use crate::http::recording::Records;
+use crate::support::messages::{INITIALIZED, agreement, initialize};
 
 /// Bytes that a connection holds between its ends.
 const ROOM: usize = 64 << 10;
@@ -242,25 +243,16 @@ impl Rig {
     /// A session that the server has begun, in this revision.
     pub(crate) async fn session(&mut self, id: &str, revision: &str) {
         let answer = self.post(&[], initialize(revision));
-        let result = format!(
-            r#"{{"jsonrpc":"2.0","id":"i","result":{{"protocolVersion":"{revision}","capabilities":{{}},"serverInfo":{{"name":"s","version":"1"}}}}}}"#
-        );
+        let result = agreement(revision);
         self.asked().await.json(&[&format!("Mcp-Session-Id: {id}")], &result);
         settle().await;
         assert_eq!(answer.text(), result);
         let header = format!("Mcp-Session-Id: {id}");
-        let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        let answer = self.post(&[&header], ready);
+        let answer = self.post(&[&header], INITIALIZED);
         self.asked().await.accept();
         settle().await;
         assert_eq!(answer.status(), 202);
     }
-}
-
-pub(crate) fn initialize(revision: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":"i","method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{{}},"clientInfo":{{"name":"c","version":"1"}}}}}}"#
-    )
 }
 
 /// A stdio server that says what a test tells it.

@@ -156,11 +156,12 @@ fn alone_under(launcher: &[&str], name: &str, test: impl FnOnce()) {
     let words: Vec<_> = words.collect();
     // To a file: a process that is left behind would keep a pipe open, and us waiting.
     let folder = Folder::new(name);
+    let here = module_path!().trim_start_matches("it::");
     let said = folder.file("said", "", 0o600);
     let open = || fs::File::options().append(true).open(&said).expect("a file");
     let mut test = Command::new(words[0])
         .args(&words[1..])
-        .args([&format!("child::{name}"), "--exact", "--nocapture"])
+        .args([&format!("{here}::{name}"), "--exact", "--nocapture"])
         .env(ALONE, "1")
         .stdout(open())
         .stderr(open())

@@ -1,6 +1,7 @@
 //! Servers that must be asked, for clients on stdio.
 
-use super::rig::{INITIALIZED, Rig, call, initialize, initialized, result};
+use super::rig::{Rig, initialize};
+use crate::support::messages::{INITIALIZED, agreement_to, call, result};
 
 const ASK: &str = r#"upstream.url = "http://up.example/base/mcp"
 ask = { token_type = "string", log_level = "debug", capabilities = { x = {} } }"#;
@@ -12,7 +13,7 @@ async fn the_server_is_asked_behind_what_the_client_says() {
     let asked = rig.asked().await;
     let with = |text: &str| text.replace(r#""capabilities":{"#, r#""capabilities":{"x":{},"#);
     assert_eq!(asked.text(), with(&initialize("2025-06-18")));
-    let answer = initialized("0", "2025-06-18");
+    let answer = agreement_to("0", "2025-06-18");
     let logs = answer.replace(r#""capabilities":{}"#, r#""capabilities":{"logging":{}}"#);
     asked.json(&["Mcp-Session-Id: s"], &logs);
     assert_eq!(rig.line().await, logs);

@@ -1,7 +1,8 @@
 //! HTTP+SSE: how it is found, and how it is spoken.
 
-use super::rig::{INITIALIZED, Rig, call, initialize, initialized, modern, progress, result};
+use super::rig::{Rig, initialize, modern};
 use crate::http::rig::{Asked, ms, pass, secs, settle};
+use crate::support::messages::{INITIALIZED, agreement_to, call, progress, result};
 
 async fn open(rig: &mut Rig, path: &str) -> Asked {
     let get = rig.asked().await;
@@ -21,8 +22,8 @@ async fn session() -> (Rig, Asked) {
     assert_eq!(post.what(), "POST /base/messages?id=a");
     assert_eq!(post.text(), initialize("2024-11-05"));
     post.accept();
-    get.say(initialized("0", "2024-11-05"));
-    assert_eq!(rig.line().await, initialized("0", "2024-11-05"));
+    get.say(agreement_to("0", "2024-11-05"));
+    assert_eq!(rig.line().await, agreement_to("0", "2024-11-05"));
     rig.say(INITIALIZED).await;
     rig.asked().await.accept();
     rig.not_asked().await;
@@ -76,7 +77,7 @@ async fn a_lost_stream_is_opened_again_in_a_new_session() {
     assert!(text.contains("\"method\":\"initialize\"") && text.contains("\"roots\""), "{text}");
     let id: serde_json::Value = serde_json::from_str(&text).unwrap();
     again.accept();
-    get.say(initialized(&id["id"].to_string(), "2024-11-05"));
+    get.say(agreement_to(&id["id"].to_string(), "2024-11-05"));
     let ready = rig.asked().await;
     assert_eq!(ready.text(), INITIALIZED);
     ready.accept();
@@ -133,8 +134,8 @@ async fn a_server_that_takes_no_post_may_speak_http_sse() {
         assert_eq!(post.what(), "POST /base/messages?id=a");
         assert_eq!(post.text(), initialize("2025-06-18"));
         post.accept();
-        get.say(initialized("0", "2024-11-05"));
-        assert_eq!(rig.line().await, initialized("0", "2024-11-05"));
+        get.say(agreement_to("0", "2024-11-05"));
+        assert_eq!(rig.line().await, agreement_to("0", "2024-11-05"));
     }
 }
 
@@ -174,8 +175,8 @@ async fn where_there_is_no_http_sse_either_the_first_status_is_told() {
     assert!(line.contains("names no endpoint"), "{line}");
     // The next attempt begins at the beginning.
     rig.say(initialize("2025-06-18").replace(":0,", ":2,")).await;
-    rig.asked().await.json(&[], &initialized("2", "2025-06-18"));
-    assert_eq!(rig.line().await, initialized("2", "2025-06-18"));
+    rig.asked().await.json(&[], &agreement_to("2", "2025-06-18"));
+    assert_eq!(rig.line().await, agreement_to("2", "2025-06-18"));
 }
 
 #[tokio::test(start_paused = true)]

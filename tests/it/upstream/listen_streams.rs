@@ -1,7 +1,8 @@
 //! Streams: whose progress comes on which, what is gone back to, and what the server asks.
 
-use super::rig::{Rig, call, error, progress, result};
+use super::rig::{Rig, error};
 use crate::http::rig::{ms, pass, secs, settle};
+use crate::support::messages::{call, progress, result};
 
 #[tokio::test(start_paused = true)]
 async fn a_cancel_reaches_the_server_and_a_stream_without_answer_is_closed() {

@@ -1,7 +1,8 @@
 //! Sessions that the server loses.
 
-use super::rig::{INITIALIZED, Rig, call, initialize, initialized, result};
+use super::rig::{Rig, initialize};
 use crate::http::rig::{pass, secs};
+use crate::support::messages::{INITIALIZED, agreement_to, call, result};
 
 /// The id of a request of ours.
 fn own_id(text: &str) -> String {
@@ -27,7 +28,7 @@ async fn a_lost_session_is_begun_again_as_the_client_began_it() {
     let id = own_id(&again.text());
     assert_eq!(again.text(), initialize("2025-06-18").replace("\"id\":0", &format!("\"id\":{id}")));
     assert_eq!(again.request.header("mcp-session-id"), None);
-    again.json(&["Mcp-Session-Id: new"], &initialized(&id, "2025-06-18"));
+    again.json(&["Mcp-Session-Id: new"], &agreement_to(&id, "2025-06-18"));
     let ready = rig.asked().await;
     assert_eq!(ready.text(), INITIALIZED);
     assert_eq!(ready.request.header("mcp-session-id"), Some("new"));
@@ -52,7 +53,7 @@ async fn what_is_refused_twice_is_an_error() {
     rig.asked().await.answer("404 Not Found", &[], "");
     let again = rig.asked().await;
     let id = own_id(&again.text());
-    again.json(&["Mcp-Session-Id: new"], &initialized(&id, "2025-06-18"));
+    again.json(&["Mcp-Session-Id: new"], &agreement_to(&id, "2025-06-18"));
     rig.asked().await.accept();
     loop {
         let asked = rig.asked().await;
@@ -80,7 +81,7 @@ async fn a_session_that_cannot_be_begun_again_is_tried_with_the_next_message() {
     rig.say(call("2", "2")).await;
     let again = rig.asked().await;
     let id = own_id(&again.text());
-    again.json(&["Mcp-Session-Id: new"], &initialized(&id, "2025-06-18"));
+    again.json(&["Mcp-Session-Id: new"], &agreement_to(&id, "2025-06-18"));
     let ready = rig.asked().await;
     ready.answer("400 Bad Request", &[], "");
     let line = rig.line().await;

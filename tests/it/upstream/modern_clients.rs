@@ -1,7 +1,8 @@
 //! Clients of 2026-07-28.
 
-use super::rig::{Rig, modern, progress, result};
+use super::rig::{Rig, modern};
 use crate::http::rig::{pass, secs, settle};
+use crate::support::messages::{progress, result};
 
 fn tool_call(id: &str, arguments: &str) -> String {
     modern(id, "tools/call", &format!(r#""name":"sql","arguments":{arguments}"#))

@@ -6,8 +6,9 @@ use std::io::Write;
 
 use milepost::relay::http_upstream::Bearer;
 
-use super::rig::{Rig, call, error, initialize, initialized, progress, result};
+use super::rig::{Rig, error, initialize};
 use crate::http::rig::{ms, pass, secs, settle};
+use crate::support::messages::{agreement_to, call, progress, result};
 
 #[tokio::test(start_paused = true)]
 async fn a_post_says_what_clients_of_streamable_http_say() {
@@ -79,7 +80,7 @@ async fn nothing_is_sent_before_initialize_is_answered() {
     let first = rig.asked().await;
     rig.say(call("1", "1")).await;
     rig.not_asked().await;
-    first.json(&["Mcp-Session-Id: s"], &initialized("0", "2025-06-18"));
+    first.json(&["Mcp-Session-Id: s"], &agreement_to("0", "2025-06-18"));
     let second = rig.asked().await;
     assert_eq!(second.request.header("mcp-session-id"), Some("s"));
 }

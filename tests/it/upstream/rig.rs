@@ -19,6 +19,9 @@ use tokio::task::JoinHandle;
 use crate::core::checker::Checker;
 use crate::http::rig;
 use crate::http::rig::{Asked, settle};
+use crate::support::messages::{
+    INITIALIZED, MODERN, agreement_to, initialize_with, own_error, request,
+};
 
 /// Room enough that nothing ever waits for a reader.
 const ROOM: usize = 64 << 20;
@@ -210,8 +213,8 @@ impl Rig {
         self.say(initialize(revision)).await;
         let header = id.map(|id| format!("Mcp-Session-Id: {id}"));
         let headers: Vec<&str> = header.iter().map(String::as_str).collect();
-        self.asked().await.json(&headers, &initialized("0", revision));
-        assert_eq!(self.line().await, initialized("0", revision));
+        self.asked().await.json(&headers, &agreement_to("0", revision));
+        assert_eq!(self.line().await, agreement_to("0", revision));
         self.say(INITIALIZED).await;
         let ready = self.asked().await;
         assert_eq!(ready.text(), INITIALIZED);
@@ -222,49 +225,20 @@ impl Rig {
     }
 }
 
-pub(crate) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-
 pub(crate) fn initialize(revision: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{{"roots":{{}}}},"clientInfo":{{"name":"c","version":"1"}}}}}}"#
-    )
+    initialize_with(0, r#"{"roots":{}}"#, revision)
 }
 
-pub(crate) fn initialized(id: &str, revision: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"{revision}","capabilities":{{}},"serverInfo":{{"name":"s","version":"1"}}}}}}"#
-    )
-}
-
-/// A call of a tool with a token.
-pub(crate) fn call(id: &str, token: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"work","arguments":{{}},"_meta":{{"progressToken":{token}}}}}}}"#
-    )
-}
-
-/// The same of 2026-07-28.
+/// A request of 2026-07-28 whose token is its id; `params` are members.
 pub(crate) fn modern(id: &str, method: &str, params: &str) -> String {
     let comma = if params.is_empty() { "" } else { "," };
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}{comma}"_meta":{{"progressToken":{id},"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{{"name":"c","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
-    )
+    let client = r#""io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"}"#;
+    let meta = format!(r#""_meta":{{"progressToken":{id},{client},{MODERN}}}"#);
+    request(id, method, format!("{{{params}{comma}{meta}}}"))
 }
 
-pub(crate) fn result(id: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#)
-}
-
-pub(crate) fn progress(token: &str, figure: u32) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{figure}}}}}"#
-    )
-}
-
+/// The error of the proxy for a request that the server has refused with a status.
 pub(crate) fn error(id: &str, why: &str, status: Option<u16>) -> String {
     let status = status.map(|status| format!(r#","httpStatus":{status}"#)).unwrap_or_default();
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32603,"message":{},"data":{{"proxy":"milepost"{status}}}}}}}"#,
-        serde_json::to_string(why).unwrap()
-    )
+    own_error(id, why, &status)
 }

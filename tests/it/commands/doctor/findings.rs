@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::support::messages::notification;
 use bytes::Bytes;
 use milepost::commands::doctor::cure::{Behind, cure};
 use milepost::commands::doctor::examine::examine;
@@ -56,7 +57,7 @@ const BARE_CALL: &str = r#"> {"jsonrpc":"2.0","id":2,"method":"tools/call","para
 const RESULT: &str = r#"< {"jsonrpc":"2.0","id":2,"result":{"content":[]}}"#;
 
 fn progress(params: &str) -> String {
-    format!(r#"< {{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#)
+    format!("< {}", notification("notifications/progress", format!("{{{params}}}")))
 }
 
 fn terms(wire: Wire) -> Terms {

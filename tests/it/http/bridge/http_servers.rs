@@ -1,7 +1,7 @@
 //! Clients of one HTTP transport before servers of the other.
 
-use crate::http::bridge::sessions::{agreed, call, progress, result};
-use crate::http::rig::{Rig, check, initialize, ms, pass, secs, settle};
+use crate::http::rig::{Rig, check, ms, pass, secs, settle};
+use crate::support::messages::{agreement, call, initialize, progress, result};
 
 const STREAMABLE: &str = "upstream.url = \"http://up.example/mcp\"";
 const SSE: &str = "upstream.sse = \"http://up.example/sse\"";
@@ -26,7 +26,7 @@ async fn a_client_of_sse_reaches_a_server_of_streamable_http() {
     let asked = rig.asked().await;
     assert_eq!(asked.what(), "POST /mcp");
     assert_eq!(asked.request.header("authorization"), Some("Bearer theirs"));
-    asked.json(&["Mcp-Session-Id: theirs"], &agreed("2025-06-18"));
+    asked.json(&["Mcp-Session-Id: theirs"], &agreement("2025-06-18"));
     settle().await;
     let mut call_asked = None;
     for _ in 0..3 {
@@ -46,7 +46,7 @@ async fn a_client_of_sse_reaches_a_server_of_streamable_http() {
     asked.say(result("1"));
     asked.end();
     pass(secs(1)).await;
-    assert_eq!(stream.messages(), [agreed("2025-06-18"), progress("1", 1), result("1")]);
+    assert_eq!(stream.messages(), [agreement("2025-06-18"), progress("1", 1), result("1")]);
     check([&first, &second, &third, &stream]);
 }
 
@@ -62,9 +62,9 @@ async fn a_client_of_streamable_http_reaches_a_server_of_sse() {
     assert_eq!(asked.what(), "POST /messages?id=7");
     assert_eq!(asked.text(), initialize("2025-06-18"));
     asked.answer("202 Accepted", &[], "Accepted");
-    wire.say(agreed("2024-11-05"));
+    wire.say(agreement("2024-11-05"));
     settle().await;
-    assert_eq!(first.text(), agreed("2024-11-05"));
+    assert_eq!(first.text(), agreement("2024-11-05"));
     let session = format!("Mcp-Session-Id: {}", first.header("mcp-session-id").unwrap());
     let calls = ["1", "2"].map(|id| rig.post(&[&session], call(id, id)));
     for _ in 0..2 {

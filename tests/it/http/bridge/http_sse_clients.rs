@@ -1,7 +1,7 @@
 //! Clients of HTTP+SSE before a stdio server.
 
-use crate::http::bridge::sessions::{LOG, agreed, call, progress, result};
-use crate::http::rig::{Answer, Lines, Rig, check, initialize, ms, pass, secs, settle};
+use crate::http::rig::{Answer, Lines, Rig, check, ms, pass, secs, settle};
+use crate::support::messages::{LOG, agreement, call, initialize, progress, result};
 
 struct Wire {
     rig: Rig,
@@ -54,7 +54,7 @@ async fn the_endpoint_comes_first_and_lies_under_the_route() {
 async fn a_post_is_accepted_at_once_and_answered_on_the_stream() {
     let mut wire = open("").await;
     wire.say(initialize("2024-11-05")).await;
-    wire.server.say(agreed("2024-11-05"));
+    wire.server.say(agreement("2024-11-05"));
     settle().await;
     wire.say(call("1", "1")).await;
     wire.server.say(LOG);
@@ -62,7 +62,7 @@ async fn a_post_is_accepted_at_once_and_answered_on_the_stream() {
     pass(secs(1)).await;
     wire.server.say(result("1"));
     pass(secs(1)).await;
-    let told = [agreed("2024-11-05"), LOG.to_owned(), progress("1", 1), result("1")];
+    let told = [agreement("2024-11-05"), LOG.to_owned(), progress("1", 1), result("1")];
     assert_eq!(wire.stream.messages(), told);
     assert!(!wire.stream.text().contains("id: "), "nobody comes back to such a stream");
     wire.check();

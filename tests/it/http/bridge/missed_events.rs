@@ -1,8 +1,9 @@
 //! Streams of sessions that are ours: event ids, what is missed and found again, and where messages go
 //! that belong to no request.
 
-use crate::http::bridge::sessions::{LOG, begun, call, progress, result};
+use crate::http::bridge::sessions::begun;
 use crate::http::rig::{Answer, check, pass, secs, settle};
+use crate::support::messages::{LOG, call, progress, result};
 
 /// The last event id that came.
 fn last_id(answer: &Answer) -> String {

@@ -2,7 +2,8 @@
 
 use tokio::sync::mpsc;
 
-use crate::http::rig::{Answer, Lines, Rig, check, initialize, ms, pass, secs, settle};
+use crate::http::rig::{Answer, Lines, Rig, check, ms, pass, secs, settle};
+use crate::support::messages::{LOG, agreement, call, initialize, progress, result};
 
 /// A rig, its first session and the server behind that.
 pub(crate) struct Begun {
@@ -11,31 +12,6 @@ pub(crate) struct Begun {
     _servers: mpsc::UnboundedReceiver<Lines>,
     /// The header that names the session.
     pub(crate) session: String,
-}
-
-pub(crate) fn result(id: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#)
-}
-
-pub(crate) fn call(id: &str, token: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"t","arguments":{{}},"_meta":{{"progressToken":{token}}}}}}}"#
-    )
-}
-
-pub(crate) fn progress(token: &str, value: u32) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{value}}}}}"#
-    )
-}
-
-pub(crate) const LOG: &str =
-    r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"m"}}"#;
-
-pub(crate) fn agreed(revision: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":"i","result":{{"protocolVersion":"{revision}","capabilities":{{}},"serverInfo":{{"name":"s","version":"1"}}}}}}"#
-    )
 }
 
 /// Begins a session.
@@ -48,9 +24,9 @@ pub(crate) async fn begin(
     settle().await;
     let mut server = servers.try_recv().expect("no server was started");
     assert_eq!(server.line().await, initialize(revision));
-    server.say(agreed(revision));
+    server.say(agreement(revision));
     settle().await;
-    assert_eq!(answer.text(), agreed(revision));
+    assert_eq!(answer.text(), agreement(revision));
     let id = answer.header("mcp-session-id").unwrap();
     (server, format!("Mcp-Session-Id: {id}"))
 }
@@ -528,9 +504,9 @@ async fn what_is_said_before_the_answer_to_initialize_is_told_with_it() {
     settle().await;
     let server = servers.try_recv().unwrap();
     server.say(LOG);
-    server.say(agreed("2025-06-18"));
+    server.say(agreement("2025-06-18"));
     settle().await;
-    assert_eq!(answer.messages(), [LOG, &agreed("2025-06-18")]);
+    assert_eq!(answer.messages(), [LOG, &agreement("2025-06-18")]);
     assert!(answer.is_over() && answer.header("mcp-session-id").is_some());
 }
 

@@ -3,22 +3,8 @@
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::http::bridge::sessions::{LOG, progress, result};
 use crate::http::rig::{Answer, Lines, Rig, ms, pass, secs, settle};
-
-const META: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
-
-fn request(id: &str, method: &str, params: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}"_meta":{{{META}}}}}}}"#
-    )
-}
-
-fn call(id: &str, token: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"t","_meta":{{{META},"progressToken":{token}}}}}}}"#
-    )
-}
+use crate::support::messages::{LOG, modern, modern_call, progress, result};
 
 struct Shared {
     rig: Rig,
@@ -59,7 +45,7 @@ fn token(line: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn notifications_are_accepted_and_cannot_harm_others() {
     let mut shared = Shared::new("");
-    let open = shared.post(&call("1", "1"));
+    let open = shared.post(&modern_call("1", "1"));
     settle().await;
     let mut server = shared.server();
     server.told().await;
@@ -91,7 +77,7 @@ async fn there_is_nothing_to_get_and_nothing_to_delete() {
 #[tokio::test(start_paused = true)]
 async fn headers_must_say_what_the_body_says() {
     let mut shared = Shared::new("");
-    let answer = shared.rig.post(&["Mcp-Method: tools/list"], call("1", "1"));
+    let answer = shared.rig.post(&["Mcp-Method: tools/list"], modern_call("1", "1"));
     settle().await;
     assert_eq!(answer.status(), 400);
     assert!(answer.text().contains("-32020"));
@@ -101,7 +87,7 @@ async fn headers_must_say_what_the_body_says() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_keeps_no_other_waiting() {
     let mut shared = Shared::new("heartbeat = { enabled = false }");
-    let slow = shared.post(&call("1", "1"));
+    let slow = shared.post(&modern_call("1", "1"));
     settle().await;
     let mut server = shared.server();
     let line = server.line().await;
@@ -113,7 +99,7 @@ async fn a_client_that_reads_nothing_keeps_no_other_waiting() {
         let words = format!(r#""message":"{text}","progress":"#);
         server.say(progress(&token(&line), value).replace(r#""progress":"#, &words));
     }
-    let other = shared.post(&call("1", "1"));
+    let other = shared.post(&modern_call("1", "1"));
     pass(secs(1)).await;
     let line = server.told().await.pop().unwrap();
     server.say(result(&id(&line)));
@@ -124,7 +110,7 @@ async fn a_client_that_reads_nothing_keeps_no_other_waiting() {
 #[tokio::test(start_paused = true)]
 async fn a_subscription_is_a_stream_of_its_own() {
     let mut shared = Shared::new("");
-    let listens = [0; 2].map(|_| shared.post(&request("3", "subscriptions/listen", "")));
+    let listens = [0; 2].map(|_| shared.post(&modern("3", "subscriptions/listen", "")));
     settle().await;
     let mut server = shared.server();
     let lines = server.told().await;
@@ -143,7 +129,7 @@ async fn a_subscription_is_a_stream_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn a_shared_server_that_nobody_uses_is_ended_and_started_anew() {
     let mut shared = Shared::new("upstream.idle_timeout = \"60s\"");
-    let answer = shared.post(&call("1", "1"));
+    let answer = shared.post(&modern_call("1", "1"));
     settle().await;
     let mut server = shared.server();
     pass(secs(120)).await;
@@ -154,7 +140,7 @@ async fn a_shared_server_that_nobody_uses_is_ended_and_started_anew() {
     assert!(answer.is_over());
     pass(secs(70)).await;
     assert!(server.is_closed());
-    let answer = shared.post(&call("2", "2"));
+    let answer = shared.post(&modern_call("2", "2"));
     settle().await;
     let mut server = shared.server();
     let line = server.line().await;
@@ -166,7 +152,7 @@ async fn a_shared_server_that_nobody_uses_is_ended_and_started_anew() {
 #[tokio::test(start_paused = true)]
 async fn at_the_end_requests_of_shared_servers_get_an_error() {
     let mut shared = Shared::new("");
-    let answers = [0; 2].map(|_| shared.post(&call("1", "1")));
+    let answers = [0; 2].map(|_| shared.post(&modern_call("1", "1")));
     settle().await;
     let server = shared.server();
     shared.rig.end_streams();

@@ -2,26 +2,24 @@
 
 use serde_json::Value;
 
-use crate::http::bridge::sessions::{agreed, progress};
-use crate::http::rig::{Answer, Lines, Rig, initialize, ms, pass, secs, settle};
+use crate::http::rig::{Answer, Lines, Rig, ms, pass, secs, settle};
+use crate::support::messages::{agreement, answer, initialize, modern_call, modern_with, progress};
 
-/// A request of 2026-07-28.
+/// A request of 2026-07-28 whose token is its id.
 fn request(id: &str, method: &str, params: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}},"progressToken":{id}}}}}}}"#
-    )
+    modern_with(id, id, method, params)
 }
 
 fn call(id: &str) -> String {
-    request(id, "tools/call", r#""name":"t","arguments":{},"#)
+    modern_call(id, id)
+}
+
+fn result(id: &str) -> String {
+    answer(id, r#"{"resultType":"complete","content":[]}"#)
 }
 
 fn discover() -> String {
     request(r#""d""#, "server/discover", "")
-}
-
-fn result(id: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","content":[]}}}}"#)
 }
 
 fn error(id: &str, code: i32) -> String {
@@ -199,7 +197,7 @@ async fn only_the_first_client_waits_for_a_server_that_is_too_old() {
     settle().await;
     let mut server = servers.try_recv().expect("no server was started");
     assert_eq!(server.line().await, initialize("2025-11-25"));
-    server.say(agreed("2025-11-25"));
+    server.say(agreement("2025-11-25"));
     settle().await;
     assert!(session.header("mcp-session-id").is_some());
 }

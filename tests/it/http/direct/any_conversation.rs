@@ -8,7 +8,7 @@ use proptest::test_runner::TestCaseResult;
 use crate::core::random_talk::{Said, Step, Talk, steps};
 use crate::http::raw;
 use crate::http::rig::{Answer, Asked, Rig, check, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
@@ -122,7 +122,7 @@ proptest! {
                 rest = more;
             }
             if listened.is_none() {
-                speaks.say(ok("1"));
+                speaks.say(result("1"));
             }
             speaks.end();
             settle().await;
@@ -137,7 +137,7 @@ proptest! {
                 let others = blocks.iter().filter(|block| !ours(block));
                 others.map(|block| String::from_utf8_lossy(&block.raw).into_owned()).collect()
             };
-            let answered = if listened.is_none() { event(&ok("1")) } else { String::new() };
+            let answered = if listened.is_none() { event(&result("1")) } else { String::new() };
             let wanted = text + &answered;
             assert_eq!(kept(&answer.body()), kept(wanted.as_bytes()));
             check([answer, &posted].into_iter().take(if listens { 2 } else { 1 }));

@@ -2,8 +2,8 @@
 //! besides.
 
 use crate::http::direct::transcripts_over_http::Wire;
-use crate::http::rig::{Answer, Asked, Rig, check, initialize, ms, pass, secs, settle};
-use crate::http::words::*;
+use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
+use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
@@ -27,10 +27,8 @@ async fn called(rig: &mut Rig, message: &str, wanted: &str) -> (Answer, Asked) {
 
 /// The same call with a token of another type, and a copy in its arguments.
 fn copied(id: &str, token: &str, copy: &str) -> String {
-    call(id, token).replace(
-        r#""params":{"#,
-        &format!(r#""params":{{"arguments":{{"_meta":{{"progressToken":{copy}}}}},"#),
-    )
+    let arguments = format!(r#""arguments":{{"_meta":{{"progressToken":{copy}}}}}"#);
+    call(id, token).replace(r#""arguments":{}"#, &arguments)
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +52,7 @@ async fn a_server_gets_tokens_of_its_type_and_the_client_its_own() {
     assert_eq!(second.messages(), [progress("7", "1"), progress("7", "2")]);
     assert_eq!(third.messages(), [progress("\"a\"", "1")]);
     for (server, id) in [(&one, "1"), (&two, "2"), (&three, "3")] {
-        server.say(ok(id));
+        server.say(result(id));
         server.end();
     }
     // Too late.
@@ -79,9 +77,9 @@ async fn a_stream_that_breaks_off_is_gone_on_with_under_the_same_token() {
     let resumed = rig.asked().await;
     resumed.events(&[]);
     resumed.chunk(event_with("e2", &progress(given, "2")));
-    resumed.chunk(event_with("e3", &ok("1")));
+    resumed.chunk(event_with("e3", &result("1")));
     settle().await;
-    assert_eq!(again.messages(), [progress("0", "2"), ok("1")]);
+    assert_eq!(again.messages(), [progress("0", "2"), result("1")]);
     check([&answer, &again]);
 }
 
@@ -91,18 +89,18 @@ async fn thousands_of_lines_are_ten_a_second_and_the_newest_comes_before_the_ans
     rig.session("s", "2025-06-18").await;
     let (answer, server) = called(&mut rig, &call("1", "5"), &copied("1", "5", "\"5\"")).await;
     for line in 1..=5000 {
-        server.say(told("\"5\"", &line.to_string(), &format!("line {line}")));
+        server.say(report("\"5\"", &line.to_string(), &format!("line {line}")));
         if line % 1000 == 0 {
             pass(ms(500)).await;
         }
     }
-    server.say(told("\"5\"", "5001", "the last"));
-    server.say(ok("1"));
+    server.say(report("\"5\"", "5001", "the last"));
+    server.say(result("1"));
     server.end();
     settle().await;
     let messages = answer.messages();
     let [.., newest, last] = &messages[..] else { panic!("{messages:?}") };
-    assert_eq!((newest, last), (&told("5", "5001", "the last"), &ok("1")));
+    assert_eq!((newest, last), (&report("5", "5001", "the last"), &result("1")));
     assert!((10..=30).contains(&messages.len()), "{} in 2.5 s", messages.len());
     check([&answer]);
 }
@@ -114,15 +112,15 @@ async fn the_newest_line_is_dropped_on_a_wire() {
     wire.post_as(call("1", "5").as_bytes(), wanted.as_bytes()).await;
     pass(secs(1)).await;
     for line in 1..=500 {
-        wire.server.say(told("\"5\"", &line.to_string(), "m"));
+        wire.server.say(report("\"5\"", &line.to_string(), "m"));
     }
     pass(secs(1)).await;
-    wire.server.say(told("\"5\"", "501", "the last"));
-    wire.server.say(ok("1"));
-    wire.server.say(told("\"5\"", "502", "late"));
+    wire.server.say(report("\"5\"", "501", "the last"));
+    wire.server.say(result("1"));
+    wire.server.say(report("\"5\"", "502", "late"));
     pass(secs(1)).await;
     let messages = wire.stream.messages();
-    assert_eq!(messages.last(), Some(&ok("1")));
+    assert_eq!(messages.last(), Some(&result("1")));
     assert!(messages.iter().all(|message| !message.contains("late")), "{messages:?}");
     assert!(!messages.iter().any(|message| message.contains("the last")), "{messages:?}");
     check(wire.posted.iter().chain([&wire.stream]));
@@ -132,15 +130,15 @@ async fn the_newest_line_is_dropped_on_a_wire() {
 async fn requests_of_2026_say_more_of_their_client() {
     let keys = "ask.capabilities = { experimental = { progressNotifications = {} } }";
     let mut rig = Rig::new(keys);
-    let own = r#","io.modelcontextprotocol/clientCapabilities":{"#;
-    let said = modern("1", "7").replace("}}}", &format!("{own}}}}}}}}}"));
+    let own = r#""io.modelcontextprotocol/clientCapabilities":{"#;
+    let said = modern_call("1", "7");
     let more = format!(r#"{own}"experimental":{{"progressNotifications":{{}}}}"#);
     let answer = rig.post(&["Mcp-Method: tools/call", "Mcp-Name: work"], &said);
     let asked = rig.asked().await;
     assert_eq!(asked.text(), said.replace(own, &more));
-    asked.json(&[], &ok("1"));
+    asked.json(&[], &result("1"));
     settle().await;
-    assert_eq!(answer.text(), ok("1"));
+    assert_eq!(answer.text(), result("1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,27 +184,27 @@ async fn a_server_is_asked_for_its_log_messages_once() {
         assert_eq!(asked.request.header("authorization"), Some("Bearer t"));
         assert_eq!(asked.request.header("x-own"), Some("1"));
         assert!(asked.request.header("accept").unwrap().contains("text/event-stream"));
-        let result = r#"{"jsonrpc":"2.0","id":"milepost:logging/setLevel","result":{}}"#;
+        let set = r#"{"jsonrpc":"2.0","id":"milepost:logging/setLevel","result":{}}"#;
         if event {
             asked.events(&[]);
             pass(secs(1)).await;
             assert!(asked.left().is_none(), "it is read to its end");
-            asked.say(result);
+            asked.say(set);
             asked.end();
         } else {
-            asked.json(&[], result);
+            asked.json(&[], set);
         }
         // Should it come elsewhere, it is for nobody there either.
         let listens = rig.get(&[S]);
         let listened = rig.asked().await;
         listened.events(&[]);
-        listened.say(result);
+        listened.say(set);
         listened.say(log("m"));
         settle().await;
         assert_eq!(listens.messages(), [log("m")]);
         // The client's own wish passes, and nothing is asked again.
-        let _answer = rig.post(&[S], ask("5", "logging/setLevel"));
-        rig.asked().await.json(&[], &ok("5"));
+        let _answer = rig.post(&[S], request("5", "logging/setLevel", "{}"));
+        rig.asked().await.json(&[], &result("5"));
         let _answer = rig.post(&[S], READY);
         rig.asked().await.accept();
         assert!(rig.try_asked().await.is_none());
@@ -238,8 +236,7 @@ async fn a_child_of_a_session_is_asked_as_well() {
     let mut server = servers.try_recv().unwrap();
     let with = |text: String| text.replace(r#""capabilities":{}"#, r#""capabilities":{"x":{}}"#);
     assert_eq!(server.line().await, with(initialize("2025-06-18")));
-    let logs =
-        crate::http::bridge::sessions::agreed("2025-06-18").replace(":{},", r#":{"logging":{}},"#);
+    let logs = agreement("2025-06-18").replace(":{},", r#":{"logging":{}},"#);
     server.say(&logs);
     settle().await;
     assert_eq!(answer.text(), logs);
@@ -253,9 +250,9 @@ async fn a_child_of_a_session_is_asked_as_well() {
     let called = rig.post(&[&session], call("1", "7"));
     assert_eq!(server.line().await, call("1", "\"7\""));
     server.say(progress("\"7\"", "1"));
-    server.say(ok("1"));
+    server.say(result("1"));
     settle().await;
-    assert_eq!(called.messages(), [progress("7", "1"), ok("1")]);
+    assert_eq!(called.messages(), [progress("7", "1"), result("1")]);
     check([&called]);
 }
 
@@ -266,7 +263,7 @@ async fn clients_that_share_a_child_have_their_own_tokens_back() {
     let headers = ["MCP-Protocol-Version: 2026-07-28"];
     let call = |token: &str| {
         let meta = r#""_meta":{"io.modelcontextprotocol/clientCapabilities":{},"#;
-        modern("5", token).replace(r#""_meta":{"#, meta)
+        modern_call("5", token).replace(r#""_meta":{"#, meta)
     };
     let one = rig.post(&headers, call("0"));
     settle().await;
@@ -284,11 +281,11 @@ async fn clients_that_share_a_child_have_their_own_tokens_back() {
     });
     server.say(progress(&format!("\"{second}\""), "1"));
     server.say(progress(&format!("\"{first}\""), "2"));
-    server.say(ok(&first));
+    server.say(result(&first));
     server.say(progress(&format!("\"{first}\""), "3"));
-    server.say(ok(&second));
+    server.say(result(&second));
     settle().await;
-    assert_eq!(one.messages(), [progress("0", "2"), ok("5")]);
-    assert_eq!(two.messages(), [progress("\"a\"", "1"), ok("5")]);
+    assert_eq!(one.messages(), [progress("0", "2"), result("5")]);
+    assert_eq!(two.messages(), [progress("\"a\"", "1"), result("5")]);
     assert!(server.told().await.is_empty());
 }

@@ -2,7 +2,7 @@
 //! a client is told when its server dies.
 
 use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
@@ -44,32 +44,36 @@ fn fine() -> Vec<Vec<u8>> {
             "data:{}\n\ndata:  {}\nDATA: x\ndata : x\n: c\nfoo\n\ndata\n\ndata\ndata\n\ndata:{}\n\n",
             progress("7", "1"),
             progress("7", "2"),
-            ok("1")
+            result("1")
         ),
         // EC-99: text of several bytes.
-        format!("data: {}\n\ndata: {}\n\n", told("7", "1", "€ é 漢 𝄞"), ok("1")),
+        format!("data: {}\n\ndata: {}\n\n", report("7", "1", "€ é 漢 𝄞"), result("1")),
         // EC-100: every line end.
         format!(
             ":\r\r\ndata: {}\r\n\r\n\r\n\n\rdata: {}\r\rid: 1\rdata: {}\r\n\r",
             progress("7", "1"),
             progress("7", "2"),
-            ok("1")
+            result("1")
         ),
         // EC-101: comments of the server.
-        format!(": ping\n\n: a\n:b\n\ndata: {}\n: within\n\n", ok("1")),
+        format!(": ping\n\n: a\n:b\n\ndata: {}\n: within\n\n", result("1")),
         // EC-105: an event that only has an id, as of 2025-11-25.
-        format!("id: p0\ndata: \n\nretry: 500\n\nid: p1\n\ndata: {}\n\n", ok("1")),
+        format!("id: p0\ndata: \n\nretry: 500\n\nid: p1\n\ndata: {}\n\n", result("1")),
         // EC-109: odd ids.
-        format!("id:\ndata: {}\n\nid: a\0b\nid: c\nid: d\ndata: {}\n\n", log("m"), ok("1")),
+        format!("id:\ndata: {}\n\nid: a\0b\nid: c\nid: d\ndata: {}\n\n", log("m"), result("1")),
         // EC-110: names of their own for what is no message.
         format!(
             "event: ping\ndata: 2026-01-01\n\nevent: x\ndata: {{}}\n\nevent:\ndata: {}\n\n",
-            ok("1")
+            result("1")
         ),
         // EC-112: no line ends, though some call them so.
-        format!("data: {}\n\ndata: {}\n\n", told("7", "1", "a\u{2028}b\u{2029}c\u{85}d"), ok("1")),
+        format!(
+            "data: {}\n\ndata: {}\n\n",
+            report("7", "1", "a\u{2028}b\u{2029}c\u{85}d"),
+            result("1")
+        ),
         // A byte order mark.
-        format!("\u{feff}data: {}\n\n", ok("1")),
+        format!("\u{feff}data: {}\n\n", result("1")),
         // EC-81, EC-82: whatever JSON may be.
         "data: { \"result\":{\"x\":1.50,\"y\":1E400,\"z\":NaN}\t, \"id\" :1}\n\n".to_owned(),
     ];
@@ -179,7 +183,7 @@ async fn a3_comments_come_after_fifteen_seconds_of_silence_with_and_without_a_to
         assert_eq!(answer.blocks().len(), 2, "what passes breaks the silence as well");
         pass(secs(2)).await;
         assert_eq!(answer.blocks().len(), 3);
-        server.say(ok("1"));
+        server.say(result("1"));
         server.end();
         settle().await;
         assert!(answer.is_over());
@@ -201,12 +205,12 @@ async fn a_call_may_take_an_hour() {
     let (says_nothing, server) = (rig.asked().await, rig.asked().await);
     server.events(&[]);
     pass(secs(3600)).await;
-    says_nothing.json(&[], &ok("1"));
-    server.say(ok("2"));
+    says_nothing.json(&[], &result("1"));
+    server.say(result("2"));
     server.end();
     settle().await;
-    assert_eq!(silent.messages(), [ok("1")]);
-    assert_eq!(answers.messages(), [ok("2")]);
+    assert_eq!(silent.messages(), [result("1")]);
+    assert_eq!(answers.messages(), [result("2")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,14 +221,15 @@ async fn a1_heartbeats_come_after_two_seconds_and_then_every_five() {
     let at: Vec<_> = answer.told().iter().map(|told| told.at - begin).collect();
     assert_eq!(at, [secs(2), secs(7), secs(12)]);
     let beats = [("0.000001", 2), ("0.000002", 7), ("0.000003", 12)];
-    let beats: String = beats.iter().map(|(figure, s)| event(&beat("7", figure, *s))).collect();
+    let beats: String =
+        beats.iter().map(|(figure, s)| event(&heartbeat("7", figure, *s))).collect();
     assert_eq!(answer.text(), beats);
     // A figure of the server keeps its scale.
     server.chunk(event(&progress("7", "1")));
-    server.chunk(event(&ok("1")));
+    server.chunk(event(&result("1")));
     server.end();
     settle().await;
-    assert_eq!(answer.text(), beats + &event(&progress("7", "1")) + &event(&ok("1")));
+    assert_eq!(answer.text(), beats + &event(&progress("7", "1")) + &event(&result("1")));
     check([&answer]);
 }
 
@@ -255,9 +260,9 @@ async fn ec_102_a_dropped_event_is_dropped_with_its_id() {
         let (resumed, resumes) = listens(&mut rig, &[S, "Last-Event-ID: e6"]).await;
         resumes.chunk(event_with("e7", &progress("7", "1")));
         resumes.chunk(event_with("e8", &log("m")));
-        resumes.chunk(event_with("e9", &ok("1")));
+        resumes.chunk(event_with("e9", &result("1")));
         settle().await;
-        let kept = [event_with("e8", &log("m")), event_with("e9", &ok("1"))];
+        let kept = [event_with("e8", &log("m")), event_with("e9", &result("1"))];
         assert_eq!(resumed.text(), kept.concat(), "{revision}");
         check([&answer, &resumed]);
     }
@@ -270,16 +275,20 @@ async fn ec_102_the_first_id_of_a_stream_is_kept_where_clients_can_take_it() {
         let mut rig = Rig::new(QUIET);
         rig.session("s", revision).await;
         let first = rig.post(&[S], call("1", "6"));
-        rig.asked().await.json(&[], &ok("1"));
+        rig.asked().await.json(&[], &result("1"));
         settle().await;
         let answer = rig.post(&[S], call("2", "7"));
         let server = rig.asked().await;
         server.events(&[]);
         server.chunk(event_with("e7", &progress("6", "1")));
         server.chunk(event_with("e8", &progress("6", "2")));
-        server.chunk(event_with("e9", &ok("2")));
+        server.chunk(event_with("e9", &result("2")));
         settle().await;
-        assert_eq!(answer.text(), format!("{kept}{}", event_with("e9", &ok("2"))), "{revision}");
+        assert_eq!(
+            answer.text(),
+            format!("{kept}{}", event_with("e9", &result("2"))),
+            "{revision}"
+        );
         check([&first, &answer]);
     }
 }
@@ -288,9 +297,9 @@ async fn ec_102_the_first_id_of_a_stream_is_kept_where_clients_can_take_it() {
 async fn ec_103_a_rewritten_event_keeps_its_id_and_everything_else() {
     let (_rig, answer, server) = called(QUIET, "2025-11-25").await;
     server.chunk(event_with("e7", &progress("7", "5")));
-    server.chunk(format!("id:e8\r\n: c\r\nretry: 9\r\ndata:{}\r\n\r\n", told("7", "4", "x")));
+    server.chunk(format!("id:e8\r\n: c\r\nretry: 9\r\ndata:{}\r\n\r\n", report("7", "4", "x")));
     settle().await;
-    let lifted = told("7", "5.000001", "x");
+    let lifted = report("7", "5.000001", "x");
     let wanted = format!("id:e8\r\n: c\r\nretry: 9\r\ndata: {lifted}\r\n\r\n");
     let body = answer.text();
     assert_eq!(body, event_with("e7", &progress("7", "5")) + &wanted);
@@ -330,7 +339,7 @@ async fn ec_106_a_stream_that_is_closed_for_polling_goes_on_where_the_client_res
     resumes.chunk(event_with("p1", &progress("7", "10")));
     resumes.chunk(event_with("p2", &progress("7", "20")));
     settle().await;
-    let beat = event(&told("7", "10.000001", "work: running 2m00s"));
+    let beat = event(&report("7", "10.000001", "work: running 2m00s"));
     assert_eq!(resumed.text(), beat + &event_with("p2", &progress("7", "20")));
     // The request goes on here, heartbeats and all.
     let begin = rig.now();
@@ -338,11 +347,11 @@ async fn ec_106_a_stream_that_is_closed_for_polling_goes_on_where_the_client_res
     let told = resumed.told();
     assert_eq!(told.len(), 3, "{told:?}");
     assert_eq!(told[2].at - begin, secs(10));
-    resumes.chunk(event_with("p3", &ok("1")));
+    resumes.chunk(event_with("p3", &result("1")));
     resumes.chunk(event_with("p4", &progress("7", "30")));
     pass(secs(60)).await;
     let texts = resumed.messages();
-    assert_eq!(texts.last(), Some(&ok("1")), "{texts:?}");
+    assert_eq!(texts.last(), Some(&result("1")), "{texts:?}");
     check([&answer, &resumed, &other]);
 }
 
@@ -364,18 +373,18 @@ async fn ec_107_what_is_repeated_for_a_client_is_dropped_only_if_it_is_progress(
         ("e5", progress("7", "30")),
         ("e6", asks.to_owned()),
         ("e7", progress("7", "40")),
-        ("e8", told("7", "35", "fell")),
-        ("e9", ok("1")),
+        ("e8", report("7", "35", "fell")),
+        ("e9", result("1")),
     ] {
         resumes.chunk(event_with(id, &message));
     }
     settle().await;
-    let lifted = told("7", "40.000003814697266", "fell");
+    let lifted = report("7", "40.000003814697266", "fell");
     let kept = [
         event_with("e6", asks),
         event_with("e7", &progress("7", "40")),
         event_with("e8", &lifted),
-        event_with("e9", &ok("1")),
+        event_with("e9", &result("1")),
     ];
     assert_eq!(resumed.text(), kept.concat());
     check([&answer, &resumed]);
@@ -386,10 +395,13 @@ async fn ec_108_the_time_to_retry_of_a_dropped_event_counts() {
     let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
     server.chunk(event_with("e1", &progress("7", "1")));
     server.chunk(format!("retry: 2000\n{}", event_with("e2", &progress("7", "1"))));
-    server.chunk(event_with("e3", &ok("1")));
+    server.chunk(event_with("e3", &result("1")));
     settle().await;
-    let kept =
-        [&event_with("e1", &progress("7", "1")), "retry: 2000\n\n", &event_with("e3", &ok("1"))];
+    let kept = [
+        &event_with("e1", &progress("7", "1")),
+        "retry: 2000\n\n",
+        &event_with("e3", &result("1")),
+    ];
     assert_eq!(answer.text(), kept.concat());
     // On a listening stream too.
     let (listening, listened) = listens(&mut rig, &[S]).await;
@@ -428,7 +440,7 @@ async fn ec_110_messages_under_another_name_get_the_name_that_clients_look_for()
     let dialect = r#"{"jsonrpc":"2.0","method":"tools/progress","params":{"id":1,"content":[{"type":"text","text":"{\"status\":\"in_progress\",\"message\":\"m\"}"}],"isFinal":false}}"#;
     server.chunk(format!("event: mcpNotification\ndata: {dialect}\n\n"));
     server.chunk(format!("event: mcpNotification\nid: 4\ndata: {}\n\n", log("m")));
-    server.chunk(format!("id: 5\nevent:mcpResponse\ndata:{}\n\n", ok("1")));
+    server.chunk(format!("id: 5\nevent:mcpResponse\ndata:{}\n\n", result("1")));
     server.chunk(format!("event: mcpNotification\ndata: {dialect}\n\n"));
     server.end();
     settle().await;
@@ -441,7 +453,7 @@ async fn ec_110_messages_under_another_name_get_the_name_that_clients_look_for()
     assert!(
         messages[0].contains(r#""progressToken":7"#) && messages[0].contains(r#""message":"m""#)
     );
-    assert_eq!(messages[1..], [log("m"), ok("1")]);
+    assert_eq!(messages[1..], [log("m"), result("1")]);
     check([&answer]);
 }
 
@@ -477,7 +489,7 @@ async fn ec_113_a_stream_that_ends_without_an_answer_says_so_unless_it_can_be_re
 
         // From 2026-07-28 on nothing can be resumed.
         let mut rig = Rig::new("");
-        let answer = rig.post(&[], modern("1", "7"));
+        let answer = rig.post(&[], modern_call("1", "7"));
         let server = rig.asked().await;
         server.events(&[]);
         server.chunk(event_with("e1", &progress("7", "1")));
@@ -499,10 +511,10 @@ async fn ec_111_the_end_of_a_stream_within_an_event_spoils_nothing() {
     // With an id the client comes back; what it has of the event is not counted by anyone.
     let (_rig, answer, server) = called("", "2025-06-18").await;
     server.chunk(event_with("e1", &progress("7", "1")));
-    server.chunk(format!("id: e2\ndata: {}\n", ok("1")));
+    server.chunk(format!("id: e2\ndata: {}\n", result("1")));
     server.end();
     settle().await;
-    let half = format!("id: e2\ndata: {}\n", ok("1"));
+    let half = format!("id: e2\ndata: {}\n", result("1"));
     assert_eq!(answer.text(), event_with("e1", &progress("7", "1")) + &half);
     assert_eq!(answer.messages(), [progress("7", "1")]);
     // Without one the error stands for itself.
@@ -561,12 +573,14 @@ async fn a_listening_stream_ends_when_the_servers_does() {
 
 #[tokio::test(start_paused = true)]
 async fn ec_39_to_42_nothing_is_told_behind_the_answer() {
-    for end in
-        [ok("1"), err("1"), r#"{"jsonrpc":"2.0","id":1,"result":{"isError":true}}"#.to_owned()]
-    {
+    for end in [
+        result("1"),
+        error("1"),
+        r#"{"jsonrpc":"2.0","id":1,"result":{"isError":true}}"#.to_owned(),
+    ] {
         let (mut rig, answer, server) = called("", "2025-06-18").await;
         let (listening, listened) = listens(&mut rig, &[S]).await;
-        server.chunk([event(&end), event(&progress("7", "9")), event(&ok("1"))].concat());
+        server.chunk([event(&end), event(&progress("7", "9")), event(&result("1"))].concat());
         settle().await;
         server.say(progress("7", "10"));
         listened.say(progress("7", "11"));
@@ -585,9 +599,9 @@ async fn an_answer_on_another_stream_ends_its_request_there() {
     let (listening, listened) = listens(&mut rig, &[S]).await;
     server.say(progress("7", "1"));
     settle().await;
-    listened.say(ok("1"));
+    listened.say(result("1"));
     settle().await;
-    assert_eq!(listening.messages(), [ok("1")]);
+    assert_eq!(listening.messages(), [result("1")]);
     server.say(progress("7", "2"));
     pass(secs(60)).await;
     server.end();
@@ -603,12 +617,12 @@ async fn a_client_that_reads_slowly_gets_the_newest_progress_and_every_other_mes
     answer.pause(true);
     let words = "w".repeat(1000);
     for number in 1..=2000 {
-        server.say(told("7", &number.to_string(), &words));
+        server.say(report("7", &number.to_string(), &words));
         if number % 100 == 0 {
             server.say(log(&number.to_string()));
         }
     }
-    server.say(ok("1"));
+    server.say(result("1"));
     server.end();
     pass(secs(10)).await;
     // Both connections are full, and what the proxy has taken is bounded.
@@ -620,7 +634,7 @@ async fn a_client_that_reads_slowly_gets_the_newest_progress_and_every_other_mes
     let logs: Vec<_> =
         messages.iter().filter(|text| text.contains("notifications/message")).collect();
     assert_eq!(logs.len(), 20);
-    assert_eq!(messages.last(), Some(&ok("1")));
+    assert_eq!(messages.last(), Some(&result("1")));
     assert!(messages.len() < 2021, "{}", messages.len());
     assert!(answer.is_over());
     check([&answer]);

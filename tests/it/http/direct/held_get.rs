@@ -1,7 +1,7 @@
 //! The GET stream that the proxy holds for a session whose client opens none (`own_get`).
 
 use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
@@ -36,17 +36,17 @@ async fn progress_on_a_stream_that_is_held_goes_to_its_request() {
     let (mut rig, listened) = held().await;
     let (answer, server) = called(&mut rig, "1", "7").await;
     listened.chunk(event_with("g1", &progress("7", "1")));
-    listened.chunk(event_with("g2", &told("\"u\"", "2", "m")));
+    listened.chunk(event_with("g2", &report("\"u\"", "2", "m")));
     settle().await;
-    assert_eq!(answer.messages(), [progress("7", "1"), told("7", "2", "m")]);
+    assert_eq!(answer.messages(), [progress("7", "1"), report("7", "2", "m")]);
     // What else it says finds an open response.
     listened.chunk(event_with("g3", &log("m")));
     settle().await;
     assert_eq!(answer.messages().last(), Some(&log("m")));
-    server.say(ok("1"));
+    server.say(result("1"));
     server.end();
     settle().await;
-    assert_eq!(answer.messages().last(), Some(&ok("1")));
+    assert_eq!(answer.messages().last(), Some(&result("1")));
     check([&answer]);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::http::direct::transcripts_over_http::Wire;
 use crate::http::rig::{Rig, check, ms, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const EVENTS: [&str; 1] = ["Accept: text/event-stream"];
 
@@ -65,11 +65,11 @@ async fn endpoints_that_are_the_same_for_all_are_told_apart() {
     }
     pass(secs(1)).await;
     for (_, server, _) in &clients {
-        server.say(ok("1"));
+        server.say(result("1"));
     }
     pass(secs(1)).await;
     for (number, (stream, ..)) in clients.iter().enumerate() {
-        assert_eq!(stream.messages(), [progress("1", &number.to_string()), ok("1")]);
+        assert_eq!(stream.messages(), [progress("1", &number.to_string()), result("1")]);
     }
 }
 
@@ -132,14 +132,14 @@ async fn ec_134_an_answer_may_come_before_its_post_is_accepted() {
     let mut wire = Wire::open(Rig::new("")).await;
     let posted = wire.rig.send(&format!("POST {}", wire.path), &[], call("1", "7").as_bytes());
     let asked = wire.rig.asked().await;
-    wire.server.say(ok("1"));
+    wire.server.say(result("1"));
     settle().await;
-    assert_eq!(wire.stream.messages(), [ok("1")]);
+    assert_eq!(wire.stream.messages(), [result("1")]);
     assert!(posted.is_silent());
     asked.accept();
     pass(secs(30)).await;
     assert_eq!(posted.status(), 202);
-    assert_eq!(wire.stream.messages(), [ok("1")], "and no heartbeats");
+    assert_eq!(wire.stream.messages(), [result("1")], "and no heartbeats");
     check([&wire.stream, &posted]);
 }
 
@@ -197,7 +197,7 @@ async fn g3_progress_keeps_its_distance_from_answers() {
     pass(ms(200)).await;
     wire.server.say(progress("7", "2"));
     pass(ms(40)).await;
-    wire.server.say(ok("1"));
+    wire.server.say(result("1"));
     pass(secs(1)).await;
     let told = wire.stream.told();
     let times: Vec<_> = told.iter().map(|told| told.at - begin).collect();

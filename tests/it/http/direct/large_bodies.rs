@@ -6,7 +6,7 @@ use milepost::protocol::lines::INSPECT_MAX;
 
 use crate::http::direct::transcripts_over_http::Wire;
 use crate::http::rig::{Rig, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
@@ -122,11 +122,11 @@ async fn nothing_comes_into_a_large_event_that_is_no_message() {
         let text = answer.text();
         let at = text.find(&block).unwrap_or_else(|| panic!("in {}", &block[..20]));
         assert!(text[at + block.len()..].contains("running"), "heartbeats go on behind it");
-        server.say(ok("1"));
+        server.say(result("1"));
         server.end();
         settle().await;
         assert!(answer.is_over());
-        assert_eq!(answer.messages().last(), Some(&ok("1")));
+        assert_eq!(answer.messages().last(), Some(&result("1")));
     }
 }
 
@@ -161,9 +161,9 @@ async fn a_large_request_reaches_the_server_byte_for_byte() {
     pass(Duration::from_secs(1)).await;
     let asked = rig.asked().await;
     assert!(asked.request.body == body.as_bytes(), "other bytes");
-    asked.json(&[], &ok("1"));
+    asked.json(&[], &result("1"));
     settle().await;
-    assert_eq!(answer.text(), ok("1"));
+    assert_eq!(answer.text(), result("1"));
     // What a route does not take is refused before the server hears of it.
     let mut rig = Rig::new("max_request_bytes = 1000");
     let answer = rig.post(&[], call("1", &format!("\"{}\"", "t".repeat(1000))));

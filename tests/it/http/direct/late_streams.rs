@@ -2,7 +2,7 @@
 //! the end becomes an event.
 
 use crate::http::rig::{Answer, Asked, BOTH, Rig, check, ms, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
@@ -25,9 +25,9 @@ async fn is_upgraded(rig: &mut Rig, headers: &[&str], message: &str) -> bool {
     let server = rig.asked().await;
     pass(secs(6)).await;
     let upgraded = !answer.is_silent();
-    server.json(&[], &ok("1"));
+    server.json(&[], &result("1"));
     settle().await;
-    assert_eq!(answer.messages().last(), Some(&ok("1")));
+    assert_eq!(answer.messages().last(), Some(&result("1")));
     upgraded
 }
 
@@ -42,7 +42,7 @@ async fn ec_114_an_answer_in_json_that_takes_long_becomes_an_event() {
     // A comment at once, and the heartbeat that was due after two seconds.
     let blocks = answer.blocks();
     assert_eq!(blocks[0].raw, b": keep-alive\n\n");
-    assert_eq!(answer.messages(), [beat("7", "0.000001", 5)]);
+    assert_eq!(answer.messages(), [heartbeat("7", "0.000001", 5)]);
     assert_eq!(blocks.len(), 2);
     pass(secs(6)).await;
     let pretty = "{\r\n  \"jsonrpc\": \"2.0\",\n  \"id\": 1,\n  \"result\": {\"a\": 1.50}\r}\n";
@@ -53,7 +53,7 @@ async fn ec_114_an_answer_in_json_that_takes_long_becomes_an_event() {
     assert!(text.ends_with(&format!("event: message\ndata: {one_line}\n\n")), "{text}");
     assert!(answer.blocks().iter().all(|block| block.id.is_none()));
     assert!(answer.is_over());
-    assert_eq!(answer.messages()[1], beat("7", "0.000002", 10));
+    assert_eq!(answer.messages()[1], heartbeat("7", "0.000002", 10));
     check([&answer]);
 }
 
@@ -75,10 +75,10 @@ async fn ec_114_a_stream_of_the_server_goes_on_where_ours_began() {
     let begin = rig.now();
     pass(secs(11)).await;
     assert_eq!(answer.told().last().unwrap().at - begin, secs(10), "the server has spoken");
-    server.say(ok("1"));
+    server.say(result("1"));
     server.end();
     settle().await;
-    assert_eq!(answer.messages().last(), Some(&ok("1")));
+    assert_eq!(answer.messages().last(), Some(&result("1")));
     assert!(answer.is_over());
     check([&answer]);
 }
@@ -89,7 +89,7 @@ async fn ec_114_json_that_has_begun_but_takes_long_becomes_an_event_too() {
     rig.session("s", "2025-06-18").await;
     let answer = rig.post(&[S], call("1", "7"));
     let server = rig.asked().await;
-    let body = ok("1");
+    let body = result("1");
     let length = format!("Content-Length: {}", body.len());
     server.head("200 OK", &["Content-Type: application/json", &length]);
     let (head, tail) = body.split_at(20);
@@ -185,9 +185,9 @@ async fn ec_114_without_a_token_only_who_names_a_revision_gets_a_stream() {
     let server = rig.asked().await;
     pass(secs(36)).await;
     assert_eq!(answer.text(), ": keep-alive\n\n".repeat(3));
-    server.json(&[], &ok("1"));
+    server.json(&[], &result("1"));
     settle().await;
-    assert_eq!(answer.messages(), [ok("1")]);
+    assert_eq!(answer.messages(), [result("1")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,10 +239,10 @@ async fn ec_117_browsers_get_a_stream_only_where_their_cors_headers_are_known() 
     assert!(!is_upgraded(&mut rig, &[BOTH, S, ORIGIN], &call("1", "7")).await);
     // Now the server has said it.
     let allowed = ["Access-Control-Allow-Origin: http://localhost:6274", "Vary: Origin"];
-    let answer = rig.post(&[S, ORIGIN], ask("1", "ping"));
+    let answer = rig.post(&[S, ORIGIN], request("1", "ping", "{}"));
     let mut headers = allowed.to_vec();
     headers.push("Access-Control-Expose-Headers: Mcp-Session-Id");
-    rig.asked().await.json(&headers, &ok("1"));
+    rig.asked().await.json(&headers, &result("1"));
     settle().await;
     assert_eq!(answer.status(), 200);
     let answer = rig.post(&[S, ORIGIN], call("1", "7"));
@@ -250,7 +250,7 @@ async fn ec_117_browsers_get_a_stream_only_where_their_cors_headers_are_known() 
     pass(secs(6)).await;
     let origin = answer.header("access-control-allow-origin");
     assert_eq!(origin.as_deref(), Some("http://localhost:6274"));
-    server.json(&[], &ok("1"));
+    server.json(&[], &result("1"));
     settle().await;
     // Another origin is another matter.
     let other = "Origin: http://127.0.0.1:1";
@@ -271,14 +271,14 @@ async fn ec_118_and_119_a_status_that_comes_too_late_is_one_error() {
         ("302 Found", 302),
         ("200 OK", 200),
     ] {
-        for body in ["", "<html>\r\n\r\ndata: x\n\n</html>", &ok("99"), &log("m"), "{"] {
+        for body in ["", "<html>\r\n\r\ndata: x\n\n</html>", &result("99"), &log("m"), "{"] {
             let (mut rig, answer, server) = upgraded("").await;
             server.answer(status, &["Content-Type: text/html"], body);
             settle().await;
             let messages = answer.messages();
             let more = format!(r#","httpStatus":{number}"#);
             let why = format!("the server answered with HTTP status {status}");
-            let wanted = [beat("7", "0.000001", 5), own_error("1", &why, &more)];
+            let wanted = [heartbeat("7", "0.000001", 5), own_error("1", &why, &more)];
             assert_eq!(messages, wanted, "{status}: {body}");
             assert!(answer.is_over());
             assert!(rig.try_asked().await.is_none());
@@ -291,14 +291,14 @@ async fn ec_118_and_119_a_status_that_comes_too_late_is_one_error() {
 async fn ec_118_the_servers_own_error_passes_if_it_is_for_this_request() {
     for (status, number) in [("404 Not Found", "1"), ("400 Bad Request", "1")] {
         let (_rig, answer, server) = upgraded("").await;
-        server.answer(status, &["Content-Type: application/json"], err(number));
+        server.answer(status, &["Content-Type: application/json"], error(number));
         settle().await;
-        assert_eq!(answer.messages(), [beat("7", "0.000001", 5), err("1")]);
+        assert_eq!(answer.messages(), [heartbeat("7", "0.000001", 5), error("1")]);
         assert!(answer.is_over());
         check([&answer]);
     }
     let (_rig, answer, server) = upgraded("").await;
-    server.answer("400 Bad Request", &["Content-Type: application/json"], err("null"));
+    server.answer("400 Bad Request", &["Content-Type: application/json"], error("null"));
     settle().await;
     let messages = answer.messages();
     assert!(messages[1].contains(r#""httpStatus":400"#), "{messages:?}");
@@ -347,9 +347,9 @@ async fn ec_140_an_array_becomes_one_event() {
     let answer = rig.post(&[S], call("1", "7"));
     let server = rig.asked().await;
     pass(secs(6)).await;
-    server.json(&[], &format!("[{},{}]", ok("1"), log("m")));
+    server.json(&[], &format!("[{},{}]", result("1"), log("m")));
     settle().await;
-    assert_eq!(answer.messages()[1..], [format!("[{},{}]", ok("1"), log("m"))]);
+    assert_eq!(answer.messages()[1..], [format!("[{},{}]", result("1"), log("m"))]);
     assert!(answer.is_over());
 }
 

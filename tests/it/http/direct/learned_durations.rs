@@ -1,8 +1,7 @@
 //! What is learned from one call of a route holds for the next, whichever connection has it.
 
-use crate::http::bridge::sessions;
 use crate::http::rig::{Answer, Rig, check, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 const MODERN: &str = "MCP-Protocol-Version: 2026-07-28";
@@ -23,14 +22,14 @@ async fn calls_of_a_session_and_those_without_one_learn_from_each_other() {
     let server = rig.asked().await;
     server.events(&[]);
     pass(secs(10)).await;
-    server.say(ok("1"));
+    server.say(result("1"));
     server.end();
     settle().await;
     assert!(answer.is_over() && !answer.text().contains("about"));
     let answer = rig.post(&["MCP-Protocol-Version: 2025-06-18"], call("2", "7"));
     let server = rig.asked().await;
     pass(secs(10)).await;
-    server.json(&[], &ok("2"));
+    server.json(&[], &result("2"));
     settle().await;
     assert!(answer.is_over() && !answer.text().contains("about"));
     // A stream that is left to the session, where the server goes on about it elsewhere, does not count
@@ -47,7 +46,7 @@ async fn calls_of_a_session_and_those_without_one_learn_from_each_other() {
     server.events(&[]);
     pass(secs(6)).await;
     assert!(half(&answer), "{:?}", answer.messages());
-    server.say(ok("4"));
+    server.say(result("4"));
     server.end();
     settle().await;
     check([&answer]);
@@ -79,7 +78,7 @@ async fn clients_that_share_a_child_learn_from_each_other() {
             assert!(half(&answer), "{:?}", answer.messages());
         }
         pass(secs(10)).await;
-        server.say(sessions::result(&id));
+        server.say(result(&id));
         settle().await;
         answers.push(answer);
     }

@@ -2,22 +2,16 @@
 //! what becomes of what it says.
 
 use crate::http::rig::{Answer, Asked, BOTH, Rig, check, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const LIFECYCLE: &str = "upstream.lifecycle = { tools = \"/tools/list\" }\nmin_interval = \"0s\"";
 
 const ALL: &str =
     "upstream.lifecycle = { tools = \"../list?all=1\", initialize = \"/initialize\" }";
 
-fn initialize(revision: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{{}},"clientInfo":{{"name":"c","version":"1"}}}}}}"#
-    )
-}
-
 fn began(revision: &str, server: &str) -> String {
     format!(
-        r#"{{"jsonrpc":"2.0","id":0,"result":{{"protocolVersion":"{revision}","capabilities":{{"tools":{{}}}},"serverInfo":{server}}}}}"#
+        r#"{{"jsonrpc":"2.0","id":"i","result":{{"protocolVersion":"{revision}","capabilities":{{"tools":{{}}}},"serverInfo":{server}}}}}"#
     )
 }
 
@@ -92,19 +86,22 @@ async fn a_client_begins_without_the_server() {
         assert_eq!(answer.header("mcp-session-id"), None);
         check([&answer]);
     }
-    let none = r#"{"jsonrpc":"2.0","id":0,"method":"initialize"}"#;
+    let none = r#"{"jsonrpc":"2.0","id":"i","method":"initialize"}"#;
     assert_eq!(own(&mut rig, &[], none).await.1, began("2025-11-25", server));
     let version = "MCP-Protocol-Version: 2025-06-18";
     let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
     assert_eq!(own(&mut rig, &[version], initialized).await, (202, String::new()));
     assert_eq!(own(&mut rig, &[version], &cancelled("1")).await, (202, String::new()));
-    assert_eq!(own(&mut rig, &[version], &ok("1")).await, (202, String::new()));
+    assert_eq!(own(&mut rig, &[version], &result("1")).await, (202, String::new()));
     let pong = r#"{"jsonrpc":"2.0","id":"p","result":{}}"#;
-    assert_eq!(own(&mut rig, &[version], &ask("\"p\"", "ping")).await, (200, pong.to_owned()));
+    assert_eq!(
+        own(&mut rig, &[version], &request("\"p\"", "ping", "{}")).await,
+        (200, pong.to_owned())
+    );
     for method in ["resources/list", "prompts/list", "logging/setLevel", "tasks/list"] {
         let why = format!("Method not found: {method}");
         let expected = (200, refused("3", "-32601", &why, ""));
-        assert_eq!(own(&mut rig, &[version], &ask("3", method)).await, expected);
+        assert_eq!(own(&mut rig, &[version], &request("3", method, "{}")).await, expected);
     }
     for method in ["GET", "DELETE"] {
         let answer = rig.send(&format!("{method} /r"), &["Accept: text/event-stream"], b"");
@@ -116,20 +113,20 @@ async fn a_client_begins_without_the_server() {
 #[tokio::test(start_paused = true)]
 async fn a_client_of_a_revision_without_beginning_is_told_to_begin() {
     let mut rig = Rig::new(LIFECYCLE);
-    let discover = modern("1", "1").replace("tools/call", "server/discover");
+    let discover = modern_call("1", "1").replace("tools/call", "server/discover");
     let header = "MCP-Protocol-Version: 2026-07-28";
     let expected = refused("1", "-32601", "Method not found: server/discover", "");
     assert_eq!(own(&mut rig, &[header], &discover).await, (404, expected));
     let more = r#","supported":["2024-11-05","2025-03-26","2025-06-18","2025-11-25"],"requested":"2026-07-28""#;
     let expected = refused("1", "-32022", "Unsupported protocol version", more);
-    assert_eq!(own(&mut rig, &[], &modern("1", "1")).await, (400, expected.clone()));
+    assert_eq!(own(&mut rig, &[], &modern_call("1", "1")).await, (400, expected.clone()));
     assert_eq!(own(&mut rig, &[header], &call("1", "1")).await, (400, expected));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_list_of_tools_is_read_where_the_route_says() {
     let mut rig = Rig::new(LIFECYCLE);
-    let list = || ask("\"l\"", "tools/list");
+    let list = || request("\"l\"", "tools/list", "{}");
     let answer = rig.post(&["Authorization: Bearer t", "Cookie: a=b"], list());
     let server = rig.asked().await;
     assert_eq!(server.what(), "GET /tools/list");
@@ -150,7 +147,7 @@ async fn the_list_of_tools_is_read_where_the_route_says() {
         ("<html>", "what there is in the place of the server's list of tools is none"),
         (
             r#"{"error":"database closed"}"#,
-            r#"the server's list of tools is an error: \"database closed\""#,
+            r#"the server's list of tools is an error: "database closed""#,
         ),
     ] {
         let answer = rig.post(&[], list());
@@ -182,7 +179,7 @@ async fn the_list_of_tools_is_read_where_the_route_says() {
 #[tokio::test(start_paused = true)]
 async fn a_list_of_tools_that_never_ends_is_given_up() {
     let mut rig = Rig::new(LIFECYCLE);
-    let answer = rig.post(&[], ask("1", "tools/list"));
+    let answer = rig.post(&[], request("1", "tools/list", "{}"));
     let server = rig.asked().await;
     server.head("200 OK", &["Transfer-Encoding: chunked"]);
     for _ in 0..65 {
@@ -201,7 +198,7 @@ async fn a_server_is_told_of_clients_where_it_wants_to_be() {
     let server = rig.asked().await;
     assert_eq!(server.what(), "POST /initialize");
     assert_eq!(server.request.header("content-type"), Some("application/json"));
-    let told = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","protocolVersion":"2025-06-18","params":{"protocolVersion":"2025-06-18","#;
+    let told = r#"{"jsonrpc":"2.0","id":"i","method":"initialize","protocolVersion":"2025-06-18","params":{"protocolVersion":"2025-06-18","#;
     assert!(server.text().starts_with(told), "{}", server.text());
     let info = r#"{"name":"Kuzu","version":"1.0.0","title":"K"}"#;
     let theirs = format!(
@@ -215,11 +212,11 @@ async fn a_server_is_told_of_clients_where_it_wants_to_be() {
     let answer = rig.post(&[], initialize("2025-06-18"));
     rig.asked().await.json(&[], r#"{"jsonrpc":"2.0","id":null,"error":{"error":"full"}}"#);
     settle().await;
-    let expected = r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32603,"message":"full","data":{"error":"full"}}}"#;
+    let expected = r#"{"jsonrpc":"2.0","id":"i","error":{"code":-32603,"message":"full","data":{"error":"full"}}}"#;
     assert_eq!(answer.text(), expected);
 
     // The URL is relative to that of the endpoint, /base/mcp.
-    let _answer = rig.post(&[], ask("1", "tools/list"));
+    let _answer = rig.post(&[], request("1", "tools/list", "{}"));
     assert_eq!(rig.asked().await.what(), "GET /list?all=1");
 
     let named = "upstream.lifecycle = { initialize = \"/hello\", server = { name = \"a\\\"b\", version = \"2\" } }";
@@ -229,7 +226,7 @@ async fn a_server_is_told_of_clients_where_it_wants_to_be() {
     settle().await;
     assert_eq!(answer.text(), began("2025-06-18", r#"{"name":"a\"b","version":"2"}"#));
     // Nobody has said that the list is elsewhere.
-    let _answer = rig.post(&[], ask("1", "tools/list"));
+    let _answer = rig.post(&[], request("1", "tools/list", "{}"));
     assert_eq!(rig.asked().await.what(), "POST /base/mcp");
 }
 
@@ -260,7 +257,7 @@ async fn an_answer_needs_no_progress_before_it_to_be_mended() {
     let cases = [
         (bare("\"invented\"", RESULT), wrapped("0", RESULT)),
         (bare("0", "[]"), wrapped("0", "[]")),
-        (ok("0"), ok("0")),
+        (result("0"), result("0")),
         (
             r#"{"jsonrpc":"2.0","id":"invented","error":{"error":"no such tool"}}"#.to_owned(),
             r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32603,"message":"no such tool","data":{"error":"no such tool"}}}"#.to_owned(),
@@ -306,7 +303,12 @@ async fn every_call_of_a_batch_is_answered_before_the_end() {
     assert_eq!(answer.messages(), expected);
     assert!(answer.is_over());
 
-    let ours = format!("[{},{},{}]", ask("1", "ping"), cancelled("9"), ask("2", "prompts/list"));
+    let ours = format!(
+        "[{},{},{}]",
+        request("1", "ping", "{}"),
+        cancelled("9"),
+        request("2", "prompts/list", "{}")
+    );
     let pong = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
     let not_found = refused("2", "-32601", "Method not found: prompts/list", "");
     assert_eq!(own(&mut rig, &[], &ours).await, (200, format!("[{pong},{not_found}]")));

@@ -1,14 +1,12 @@
 //! Logs as progress over Streamable HTTP: those on the stream of a call are about it.
 
 use crate::http::rig::{Rig, check, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
 fn log(data: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info","data":{data}}}}}"#
-    )
+    notification("notifications/message", format!(r#"{{"level":"info","data":{data}}}"#))
 }
 
 #[tokio::test(start_paused = true)]
@@ -27,8 +25,8 @@ async fn a_log_on_the_stream_of_a_call_is_progress_of_that_call_whatever_else_is
     two.say(log(r#"{"msg":"shard 1","current":1,"total":4}"#));
     settle().await;
     pass(secs(1)).await;
-    one.say(ok("1"));
-    two.say(ok("2"));
+    one.say(result("1"));
+    two.say(result("2"));
     one.end();
     two.end();
     settle().await;
@@ -38,11 +36,11 @@ async fn a_log_on_the_stream_of_a_call_is_progress_of_that_call_whatever_else_is
         )
     };
     let row = told("7", "3", "9", "row 3 of 9");
-    assert_eq!(first.messages(), [log("\"row 3 of 9\""), row, ok("1")]);
+    assert_eq!(first.messages(), [log("\"row 3 of 9\""), row, result("1")]);
     let shard = told("8", "1", "4", "shard 1");
     assert_eq!(
         second.messages(),
-        [log(r#"{"msg":"shard 1","current":1,"total":4}"#), shard, ok("2")]
+        [log(r#"{"msg":"shard 1","current":1,"total":4}"#), shard, result("2")]
     );
     check([&first, &second]);
 }
@@ -61,9 +59,9 @@ async fn a_log_on_the_get_stream_is_nobodys_progress() {
     listened.say(log("\"row 3 of 9\""));
     settle().await;
     pass(secs(1)).await;
-    server.say(ok("1"));
+    server.say(result("1"));
     server.end();
     settle().await;
     assert_eq!(listens.messages(), [log("\"row 3 of 9\"")]);
-    assert_eq!(answer.messages(), [ok("1")]);
+    assert_eq!(answer.messages(), [result("1")]);
 }

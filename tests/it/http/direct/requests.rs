@@ -2,7 +2,7 @@
 //! what becomes of a request whose client or server leaves.
 
 use crate::http::rig::{Answer, Asked, BOTH, Rig, check, ms, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
@@ -28,13 +28,13 @@ async fn ec_37_exchanges_without_a_session_may_have_the_same_names() {
         server.say(progress("\"invented\"", "10"));
     }
     for (_, server) in &all {
-        server.say(ok("1"));
+        server.say(result("1"));
         server.end();
     }
     settle().await;
     for (number, (answer, _)) in all.iter().enumerate() {
         let own = progress("1", &number.to_string());
-        assert_eq!(answer.messages(), [own, told("1", "10", "work: running"), ok("1")]);
+        assert_eq!(answer.messages(), [own, report("1", "10", "work: running"), result("1")]);
         assert!(answer.is_over());
         check([answer]);
     }
@@ -47,27 +47,27 @@ async fn ec_25_tokens_that_a_server_invents_belong_to_the_stream_they_come_on() 
     let (first, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
     let (second, two) = streamed(&mut rig, &[S], &call("2", "8")).await;
     for figure in ["1", "2"] {
-        one.say(told("\"u-1\"", figure, "a"));
-        two.say(told("\"u-2\"", figure, "b"));
+        one.say(report("\"u-1\"", figure, "a"));
+        two.say(report("\"u-2\"", figure, "b"));
     }
     let listens = rig.get(&[S]);
     let listened = rig.asked().await;
     listened.events(&[]);
     // The names hold on every stream of the session.
-    listened.say(told("\"u-1\"", "3", "a"));
-    listened.say(told("\"u-2\"", "3", "b"));
+    listened.say(report("\"u-1\"", "3", "a"));
+    listened.say(report("\"u-2\"", "3", "b"));
     settle().await;
-    one.say(ok("1"));
+    one.say(result("1"));
     settle().await;
     // EC-28: when its request is over, an invented name means nothing more.
-    listened.say(told("\"u-1\"", "9", "late"));
+    listened.say(report("\"u-1\"", "9", "late"));
     settle().await;
-    two.say(ok("2"));
+    two.say(result("2"));
     settle().await;
     assert!(listens.messages().is_empty());
-    let wanted = |token, words| ["1", "2", "3"].map(|figure| told(token, figure, words));
-    assert_eq!(first.messages(), [&wanted("7", "a")[..], &[ok("1")]].concat());
-    assert_eq!(second.messages(), [&wanted("8", "b")[..], &[ok("2")]].concat());
+    let wanted = |token, words| ["1", "2", "3"].map(|figure| report(token, figure, words));
+    assert_eq!(first.messages(), [&wanted("7", "a")[..], &[result("1")]].concat());
+    assert_eq!(second.messages(), [&wanted("8", "b")[..], &[result("2")]].concat());
     check([&first, &second]);
 }
 
@@ -79,17 +79,17 @@ async fn ec_24_a_token_that_two_requests_have_rises_on_one_stream() {
     let (second, two) = streamed(&mut rig, &[S], &call("2", "7")).await;
     one.say(progress("7", "10"));
     settle().await;
-    two.say(told("7", "5", "x"));
+    two.say(report("7", "5", "x"));
     settle().await;
-    assert_eq!(first.messages(), [progress("7", "10"), told("7", "10.000001", "x")]);
+    assert_eq!(first.messages(), [progress("7", "10"), report("7", "10.000001", "x")]);
     pass(secs(30)).await;
     assert!(second.messages().is_empty(), "one beat is enough");
-    one.say(ok("1"));
+    one.say(result("1"));
     settle().await;
     two.say(progress("7", "1"));
-    two.say(ok("2"));
+    two.say(result("2"));
     settle().await;
-    assert_eq!(second.messages().last(), Some(&ok("2")));
+    assert_eq!(second.messages().last(), Some(&result("2")));
     check([&first, &second]);
 }
 
@@ -133,9 +133,9 @@ async fn ec_36_progress_of_a_session_that_is_not_known_is_dropped() {
     listened.say(progress("7", "5"));
     listened.say(log("m"));
     // It may be answered for all we know.
-    listened.say(ok("1"));
+    listened.say(result("1"));
     settle().await;
-    assert_eq!(listens.messages(), [log("m"), ok("1")]);
+    assert_eq!(listens.messages(), [log("m"), result("1")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,16 +145,16 @@ async fn ec_38_a_session_that_a_server_names_anew_in_each_answer_is_the_same() {
     let answer = rig.post(&[S], call("1", "7"));
     let server = rig.asked().await;
     server.events(&["Mcp-Session-Id: s-1"]);
-    server.say(told("\"u\"", "1", "a"));
+    server.say(report("\"u\"", "1", "a"));
     settle().await;
     assert_eq!(answer.header("mcp-session-id").as_deref(), Some("s-1"));
-    assert_eq!(answer.messages(), [told("7", "1", "a")]);
+    assert_eq!(answer.messages(), [report("7", "1", "a")]);
     let cancels = rig.post(&["Mcp-Session-Id: s-1"], cancelled("1"));
     rig.asked().await.accept();
     settle().await;
-    server.say(told("\"u\"", "2", "b"));
+    server.say(report("\"u\"", "2", "b"));
     pass(secs(1)).await;
-    assert_eq!(answer.messages(), [told("7", "1", "a")]);
+    assert_eq!(answer.messages(), [report("7", "1", "a")]);
     check([&answer, &cancels]);
 }
 
@@ -232,9 +232,9 @@ async fn ec_55_a_server_that_cannot_be_reached_is_an_error_of_the_request() {
     rig.refuse_connections(false);
     let (answer, server) = streamed(&mut rig, &[S], &call("2", "7")).await;
     server.say(progress("7", "0"));
-    server.say(ok("2"));
+    server.say(result("2"));
     settle().await;
-    assert_eq!(answer.messages(), [progress("7", "0"), ok("2")]);
+    assert_eq!(answer.messages(), [progress("7", "0"), result("2")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,9 +255,10 @@ async fn ec_56_a_client_of_2025_that_leaves_comes_back_for_the_rest() {
         assert_eq!(resumes.request.header("last-event-id"), Some("e5"));
         resumes.events(&[]);
         resumes.chunk(event_with("e6", &progress("7", "60")));
-        resumes.chunk(event_with("e7", &ok("1")));
+        resumes.chunk(event_with("e7", &result("1")));
         settle().await;
-        let wanted = [event_with("e6", &progress("7", "60")), event_with("e7", &ok("1"))].concat();
+        let wanted =
+            [event_with("e6", &progress("7", "60")), event_with("e7", &result("1"))].concat();
         assert_eq!(resumed.text(), wanted, "{revision}");
         resumes.chunk(event_with("e8", &progress("7", "70")));
         settle().await;
@@ -272,7 +273,7 @@ async fn ec_57_a_client_of_2026_that_leaves_cancels() {
         ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: work"];
     for begun in ["nothing", "head", "events", "part of JSON"] {
         let mut rig = Rig::new("");
-        let answer = rig.post(&HEADERS, modern("1", "7"));
+        let answer = rig.post(&HEADERS, modern_call("1", "7"));
         let server = rig.asked().await;
         match begun {
             "head" => server.events(&[]),
@@ -294,11 +295,11 @@ async fn ec_57_a_client_of_2026_that_leaves_cancels() {
     }
     // The same once the client has been given a stream in place of JSON.
     let mut rig = Rig::new("");
-    let first = rig.post(&HEADERS, modern("1", "7"));
-    rig.asked().await.json(&[], &ok("1"));
+    let first = rig.post(&HEADERS, modern_call("1", "7"));
+    rig.asked().await.json(&[], &result("1"));
     settle().await;
     assert_eq!(first.status(), 200);
-    let answer = rig.post(&HEADERS, modern("1", "7"));
+    let answer = rig.post(&HEADERS, modern_call("1", "7"));
     let server = rig.asked().await;
     pass(secs(6)).await;
     assert_eq!(answer.header("content-type").as_deref(), Some("text/event-stream"));
@@ -328,11 +329,11 @@ async fn ec_43_a_cancelled_request_says_nothing_more_on_its_stream() {
     assert_eq!(answer.messages(), [progress("7", "1")], "no progress and no heartbeats");
     assert!(other.messages().len() > 3, "heartbeats of the other");
     // EC-44: an answer that comes all the same. Its client has forgotten it.
-    server.say(ok("1"));
-    second.say(ok("2"));
+    server.say(result("1"));
+    second.say(result("2"));
     settle().await;
     assert_eq!(answer.messages(), [progress("7", "1")]);
-    assert_eq!(other.messages().last(), Some(&ok("2")));
+    assert_eq!(other.messages().last(), Some(&result("2")));
     check([&answer, &cancels, &other]);
 }
 
@@ -349,17 +350,17 @@ async fn ec_58_what_a_server_asks_passes_on_the_stream_it_came_on() {
     let asked = rig.asked().await;
     assert_eq!(asked.text(), progress("0", "1"));
     asked.accept();
-    let answers = rig.post(&[S], ok("0"));
+    let answers = rig.post(&[S], result("0"));
     let asked = rig.asked().await;
-    assert_eq!(asked.text(), ok("0"));
+    assert_eq!(asked.text(), result("0"));
     asked.accept();
     settle().await;
     assert_eq!((own.status(), answers.status()), (202, 202));
     server.say(progress("0", "1"));
-    server.say(ok("0"));
+    server.say(result("0"));
     server.end();
     settle().await;
-    assert_eq!(answer.messages(), [sampling, &progress("0", "1"), &ok("0")]);
+    assert_eq!(answer.messages(), [sampling, &progress("0", "1"), &result("0")]);
     assert!(answer.is_over());
 }
 
@@ -378,7 +379,7 @@ async fn ec_63_to_66_a_task_is_told_of_on_any_stream_of_its_session_until_it_end
     assert_eq!(answer.text(), created);
     let related = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":30,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"T"}}}}"#;
     listened.say(related);
-    listened.say(told("7", "20", "fell"));
+    listened.say(report("7", "20", "fell"));
     settle().await;
     let messages = listens.messages();
     assert_eq!(messages.len(), 2, "{messages:?}");
@@ -420,12 +421,12 @@ async fn ec_65_a_task_ends_on_whatever_stream_its_end_is_told() {
     server.say(progress("7", "10"));
     server.say(ended);
     server.say(progress("7", "99"));
-    server.say(ok("2"));
+    server.say(result("2"));
     settle().await;
     let messages = other.messages();
     assert!(messages.contains(&ended.to_owned()));
     assert!(!messages.contains(&progress("7", "99")), "{messages:?}");
-    assert_eq!(messages.last(), Some(&ok("2")));
+    assert_eq!(messages.last(), Some(&result("2")));
     check([&answer, &other]);
 }
 
@@ -443,10 +444,10 @@ async fn ec_72_a_subscription_has_nothing_but_comments_of_ours() {
     let comments: Vec<_> = answer.blocks()[1..].iter().map(|block| block.raw.clone()).collect();
     assert_eq!(comments, vec![b": keep-alive\n\n".to_vec(); 3600 / 15]);
     // EC-48: the server ends it with an answer.
-    server.say(ok("4"));
+    server.say(result("4"));
     server.end();
     settle().await;
-    assert_eq!(answer.messages(), [known, &ok("4")]);
+    assert_eq!(answer.messages(), [known, &result("4")]);
     assert!(answer.is_over());
 }
 
@@ -460,28 +461,28 @@ async fn progress_on_a_get_stream_goes_to_the_stream_of_its_request() {
     let (first, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
     listened.chunk(event_with("g1", &progress("7", "1")));
     // A name that nobody knows, with one request that it can mean.
-    listened.chunk(event_with("g2", &told("\"u\"", "2", "m")));
+    listened.chunk(event_with("g2", &report("\"u\"", "2", "m")));
     settle().await;
-    let moved = [event(&progress("7", "1")), event(&told("7", "2", "m"))].concat();
+    let moved = [event(&progress("7", "1")), event(&report("7", "2", "m"))].concat();
     assert_eq!(first.text(), moved, "without the id");
     // With two requests it may mean either.
     let (second, two) = streamed(&mut rig, &[S], &call("2", "8")).await;
-    listened.chunk(event_with("g3", &told("\"v\"", "3", "m")));
+    listened.chunk(event_with("g3", &report("\"v\"", "3", "m")));
     listened.chunk(event_with("g4", &progress("8", "3")));
     settle().await;
     assert_eq!(first.text(), moved);
     assert_eq!(second.text(), event(&progress("8", "3")));
     // After its answer it is for nobody, though another request is open.
-    one.say(ok("1"));
+    one.say(result("1"));
     one.end();
     settle().await;
     listened.chunk(event_with("g5", &progress("7", "4")));
-    listened.chunk(event_with("g6", &told("\"u\"", "5", "m")));
+    listened.chunk(event_with("g6", &report("\"u\"", "5", "m")));
     listened.chunk(event_with("g7", &log("m")));
     settle().await;
     assert_eq!(second.text(), event(&progress("8", "3")));
     assert_eq!(listens.text(), event_with("g7", &log("m")));
-    two.say(ok("2"));
+    two.say(result("2"));
     two.end();
     settle().await;
     assert!(first.is_over() && second.is_over());
@@ -502,9 +503,9 @@ async fn progress_on_a_get_stream_does_not_wait_for_the_head_of_the_answer() {
     settle().await;
     assert!(answer.is_silent());
     assert_eq!(listens.messages(), [log("m")]);
-    server.json(&[], &ok("1"));
+    server.json(&[], &result("1"));
     settle().await;
-    assert_eq!(answer.text(), ok("1"));
+    assert_eq!(answer.text(), result("1"));
     // A stream that begins in place of JSON has it first.
     let answer = rig.post(&[S], call("2", "7"));
     let server = rig.asked().await;
@@ -512,9 +513,9 @@ async fn progress_on_a_get_stream_does_not_wait_for_the_head_of_the_answer() {
     pass(ms(5500)).await;
     listened.say(progress("7", "2"));
     settle().await;
-    server.json(&[], &ok("2"));
+    server.json(&[], &result("2"));
     settle().await;
-    assert_eq!(answer.messages(), [progress("7", "1"), progress("7", "2"), ok("2")]);
+    assert_eq!(answer.messages(), [progress("7", "1"), progress("7", "2"), result("2")]);
     check([&answer, &listens]);
 }
 
@@ -529,7 +530,7 @@ async fn ec_120_notifications_and_answers_are_accepted_as_the_server_accepts_the
     spoken.headers.sort();
     assert_eq!(spoken.headers, ["content-length: 0", "via: 1.1 milepost-00000007"]);
     // However long it takes.
-    let answer = rig.post(&[S], ok("5"));
+    let answer = rig.post(&[S], result("5"));
     let server = rig.asked().await;
     pass(secs(60)).await;
     assert!(answer.is_silent());
@@ -566,16 +567,16 @@ async fn ec_121_a_server_without_get_or_delete_says_so_itself() {
         assert!(listens.messages().is_empty());
         assert_eq!(answer.messages().len(), 1, "{known}");
     }
-    server.say(ok("1"));
+    server.say(result("1"));
     settle().await;
-    assert_eq!(answer.messages(), [progress("7", "1"), ok("1")]);
+    assert_eq!(answer.messages(), [progress("7", "1"), result("1")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn ec_122_headers_that_contradict_the_body_are_refused_before_the_server() {
     let mut rig = Rig::new("");
     let answer =
-        rig.post(&["MCP-Protocol-Version: 2026-07-28", "Mcp-Name: foo"], modern("\"x\"", "7"));
+        rig.post(&["MCP-Protocol-Version: 2026-07-28", "Mcp-Name: foo"], modern_call("\"x\"", "7"));
     settle().await;
     assert!(rig.try_asked().await.is_none());
     assert_eq!(answer.status(), 400);
@@ -587,14 +588,14 @@ async fn ec_122_headers_that_contradict_the_body_are_refused_before_the_server()
         &["Mcp-Name: =?base64?d29yaw==?="],
         &["Mcp-Name: work", "Mcp-Param-Region: =?base64?x?=", "Mcp-Param-X: "],
     ] {
-        let answer = rig.post(headers, modern("1", "7"));
-        rig.asked().await.json(&[], &ok("1"));
+        let answer = rig.post(headers, modern_call("1", "7"));
+        rig.asked().await.json(&[], &result("1"));
         settle().await;
-        assert_eq!(answer.text(), ok("1"), "{headers:?}");
+        assert_eq!(answer.text(), result("1"), "{headers:?}");
     }
     // Other revisions have no such rule.
     let answer = rig.post(&["MCP-Protocol-Version: 2025-11-25", "Mcp-Name: foo"], call("1", "7"));
-    rig.asked().await.json(&[], &ok("1"));
+    rig.asked().await.json(&[], &result("1"));
     settle().await;
     assert_eq!(answer.status(), 200);
 }
@@ -627,8 +628,10 @@ async fn ec_123_headers_pass_as_they_are_and_in_their_order() {
     assert_eq!(asked.request.header("via"), Some("1.1 milepost-00000007"));
     assert_eq!(asked.request.header("content-length"), Some(&*call("1", "7").len().to_string()));
     assert!(!found.iter().any(|line| line.starts_with("x-hop") || line.starts_with("connection")));
-    asked
-        .json(&["Set-Cookie: a=1", "Set-Cookie: b=2", "Connection: X-Mine", "X-Mine: 1"], &ok("1"));
+    asked.json(
+        &["Set-Cookie: a=1", "Set-Cookie: b=2", "Connection: X-Mine", "X-Mine: 1"],
+        &result("1"),
+    );
     settle().await;
     assert_eq!(answer.all("set-cookie"), ["a=1", "b=2"]);
     assert_eq!(answer.header("x-mine"), None);
@@ -656,7 +659,7 @@ async fn ec_125_a_session_that_the_server_has_lost_is_forgotten() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
-    let lost = rig.post(&[S], ask("2", "tools/list"));
+    let lost = rig.post(&[S], request("2", "tools/list", "{}"));
     let error =
         r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}"#;
     rig.asked().await.answer("404 Not Found", &["Content-Type: application/json"], error);
@@ -669,9 +672,9 @@ async fn ec_125_a_session_that_the_server_has_lost_is_forgotten() {
     settle().await;
     assert!(listens.messages().is_empty() && answer.messages().is_empty());
     // The stream that is open goes on.
-    server.say(ok("1"));
+    server.say(result("1"));
     settle().await;
-    assert_eq!(answer.messages(), [ok("1")]);
+    assert_eq!(answer.messages(), [result("1")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -706,9 +709,9 @@ async fn ec_129_an_answer_in_json_keeps_its_bytes_and_length_unless_it_is_mended
     let mut rig = Rig::new("");
     // Whatever it is, even if it answers nothing.
     for body in [
-        ok("1"),
+        result("1"),
         " {\n\t\"result\" : {\"x\": 1.50, \"x\":1e400, \"\\u00e9\":\"\u{2028}\"} ,\r\n \"id\":1 , \"jsonrpc\":\"2.0\"}\n".to_owned(),
-        err("1"),
+        error("1"),
         "not JSON at all".to_owned(),
         String::new(),
         progress("7", "1"),
@@ -723,12 +726,12 @@ async fn ec_129_an_answer_in_json_keeps_its_bytes_and_length_unless_it_is_mended
         assert!(answer.is_over());
     }
     // The id of the request in the client's spelling: nothing else can be meant.
-    for broken in [ok("\"1\""), ok("99")] {
+    for broken in [result("\"1\""), result("99")] {
         let answer = rig.post(&[], call("1", "7"));
         rig.asked().await.json(&["Content-Digest: sha-256=:x:"], &broken);
         settle().await;
-        assert_eq!(answer.text(), ok("1"));
-        assert_eq!(answer.header("content-length"), Some(ok("1").len().to_string()));
+        assert_eq!(answer.text(), result("1"));
+        assert_eq!(answer.header("content-length"), Some(result("1").len().to_string()));
         assert_eq!(answer.header("content-digest"), None);
     }
 }
@@ -743,12 +746,13 @@ async fn ec_136_to_138_arrays_pass_without_progress_that_means_nothing() {
         let said = [progress("7", "1"), progress("9", "1"), progress("8", "1")];
         server.say(format!("[{}]", said.join(",")));
         server.say(format!("[{},{}]", progress("9", "2"), progress("9", "3")));
-        server.say(format!("[{},{},{}]", ok("1"), progress("7", "2"), progress("8", "3")));
-        server.say(ok("2"));
+        server.say(format!("[{},{},{}]", result("1"), progress("7", "2"), progress("8", "3")));
+        server.say(result("2"));
         server.end();
         settle().await;
         let told: String = answer.messages().join("\n");
-        let texts = [progress("7", "1"), progress("8", "1"), ok("1"), progress("8", "3"), ok("2")];
+        let texts =
+            [progress("7", "1"), progress("8", "1"), result("1"), progress("8", "3"), result("2")];
         let wanted = if whole {
             format!("[{},{}]\n[{},{}]\n{}", texts[0], texts[1], texts[2], texts[3], texts[4])
         } else {

@@ -2,7 +2,7 @@
 
 use crate::http::bridge::sessions::begin;
 use crate::http::rig::{Rig, check, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
@@ -65,8 +65,8 @@ async fn calls_of_one_session_go_by_the_settings_that_they_began_with() {
     settle().await;
     starts(one.messages().last(), &of_total("1", "2", 10));
     starts(two.messages().last(), &of_total("2", "2", 20));
-    first.say(ok("1"));
-    second.say(ok("2"));
+    first.say(result("1"));
+    second.say(result("2"));
     settle().await;
     check([&one, &two]);
 }
@@ -93,10 +93,10 @@ async fn a_wire_goes_on_and_what_is_asked_on_it_goes_by_what_holds() {
     let told = stream.messages();
     starts(told.first(), &of_total("1", "1", 10));
     starts(told.get(1), &of_total("2", "1", 20));
-    server.say(ok("1"));
-    server.say(ok("2"));
+    server.say(result("1"));
+    server.say(result("2"));
     pass(secs(1)).await;
-    assert_eq!(stream.messages()[2..], [ok("1"), ok("2")]);
+    assert_eq!(stream.messages()[2..], [result("1"), result("2")]);
     assert!(!stream.is_over());
 }
 
@@ -125,9 +125,9 @@ async fn a_wire_to_another_server_ends_with_its_last_call() {
     server.say(progress("1", "1"));
     pass(secs(1)).await;
     assert!(!stream.is_over());
-    server.say(ok("1"));
+    server.say(result("1"));
     pass(secs(1)).await;
-    assert_eq!(stream.messages(), [progress("1", "1"), ok("1")]);
+    assert_eq!(stream.messages(), [progress("1", "1"), result("1")]);
     assert!(stream.is_over());
     let refused = rig.send(&post, &[], call("3", "3").as_bytes());
     settle().await;
@@ -151,10 +151,10 @@ async fn a_stream_that_is_held_ends_with_the_last_call_to_its_server() {
     settle().await;
     assert_eq!(answer.messages(), [progress("1", "1")]);
     assert_eq!(listened.left(), None);
-    server.say(ok("1"));
+    server.say(result("1"));
     server.end();
     pass(secs(1)).await;
-    assert_eq!(answer.messages().last(), Some(&ok("1")));
+    assert_eq!(answer.messages().last(), Some(&result("1")));
     assert!(listened.left().is_some());
 }
 
@@ -173,13 +173,13 @@ async fn observing_begins_with_the_next_request() {
         let token = if server.text() == call("1", "1") { "1" } else { "2" };
         server.say(progress(token, "5"));
         server.say(progress(token, "4"));
-        server.say(ok(token));
+        server.say(result(token));
         server.end();
     }
     settle().await;
     assert_eq!(one.messages().len(), 3);
     assert_ne!(one.messages()[1], progress("1", "4"), "lifted");
-    assert_eq!(two.messages(), [progress("2", "5"), progress("2", "4"), ok("2")]);
+    assert_eq!(two.messages(), [progress("2", "5"), progress("2", "4"), result("2")]);
     // And ends so.
     assert_eq!(rig.take(&route(QUIET)), 0);
     let three = rig.post(&[S], call("3", "3"));
@@ -204,7 +204,7 @@ async fn a_session_of_ours_observes_when_it_has_no_call() {
     for token in ["1", "2"] {
         server.say(progress(token, "5"));
         server.say(progress(token, "4"));
-        server.say(ok(token));
+        server.say(result(token));
     }
     settle().await;
     for (answer, token) in [(&one, "1"), (&two, "2")] {
@@ -214,9 +214,9 @@ async fn a_session_of_ours_observes_when_it_has_no_call() {
     server.line().await;
     server.say(progress("3", "5"));
     server.say(progress("3", "4"));
-    server.say(ok("3"));
+    server.say(result("3"));
     settle().await;
-    assert_eq!(three.messages(), [progress("3", "5"), progress("3", "4"), ok("3")]);
+    assert_eq!(three.messages(), [progress("3", "5"), progress("3", "4"), result("3")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,14 +234,9 @@ async fn a_session_of_ours_is_idle_for_as_long_as_holds_now() {
 
 #[tokio::test(start_paused = true)]
 async fn what_clients_share_ends_with_its_last_call_and_the_next_is_asked_of_the_new_one() {
-    let modern = |id: &str| {
-        format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"t","arguments":{{}},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}},"progressToken":{id}}}}}}}"#
-        )
-    };
     let headers = ["MCP-Protocol-Version: 2026-07-28"];
     let (mut rig, mut servers) = Rig::of_lines(&scaled(10));
-    let one = rig.post(&headers, modern("1"));
+    let one = rig.post(&headers, modern_call("1", "1"));
     settle().await;
     let mut old = servers.try_recv().unwrap();
     let given =
@@ -249,7 +244,7 @@ async fn what_clients_share_ends_with_its_last_call_and_the_next_is_asked_of_the
     let first = given(&old.line().await);
     // Other settings: the same server.
     assert_eq!(rig.take(&lines("server", &scaled(20))), 0);
-    let two = rig.post(&headers, modern("2"));
+    let two = rig.post(&headers, modern_call("2", "2"));
     let second = given(&old.line().await);
     old.say(progress(&first, "1"));
     old.say(progress(&second, "1"));
@@ -258,17 +253,17 @@ async fn what_clients_share_ends_with_its_last_call_and_the_next_is_asked_of_the
     starts(two.messages().last(), &of_total("2", "1", 20));
     // Another server.
     assert_eq!(rig.take(&lines("another", &scaled(30))), 1);
-    let _three = rig.post(&headers, modern("3"));
+    let _three = rig.post(&headers, modern_call("3", "3"));
     settle().await;
     assert!(servers.try_recv().is_ok() && old.told().await.is_empty());
-    old.say(ok(&first));
+    old.say(result(&first));
     pass(secs(1)).await;
     assert!(!old.is_closed(), "a call is open");
-    old.say(ok(&second));
+    old.say(result(&second));
     pass(secs(1)).await;
     assert!(old.is_closed());
     assert_eq!(
         [one, two].map(|answer| answer.messages().last().cloned().unwrap()),
-        [ok("1"), ok("2")]
+        [result("1"), result("2")]
     );
 }

@@ -2,7 +2,7 @@
 
 use crate::http::direct::transcripts_over_http::Wire;
 use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
-use crate::http::words::*;
+use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
@@ -28,12 +28,12 @@ async fn ec_150_two_proxies_say_what_one_says() {
         server.events(&[]);
         pass(secs(8)).await;
         server.chunk(event_with("e1", &progress("7", "1")));
-        server.chunk(event_with("e2", &told("\"u\"", "1", "again")));
+        server.chunk(event_with("e2", &report("\"u\"", "1", "again")));
         pass(secs(30)).await;
         server.chunk("retry: 5\n\n: c\n\n");
         server.chunk(event(&log("m")));
         pass(secs(30)).await;
-        server.chunk(format!("event: mcpResponse\ndata: {}\n\n", ok("\"1\"")));
+        server.chunk(format!("event: mcpResponse\ndata: {}\n\n", result("\"1\"")));
         server.end();
         settle().await;
         assert!(answer.is_over());
@@ -55,7 +55,7 @@ async fn ec_150_an_answer_that_takes_long_becomes_a_stream_once() {
         pass(ms(5100)).await;
         assert_eq!(answer.status(), 200);
         pass(secs(20)).await;
-        server.json(&[], &ok("1"));
+        server.json(&[], &result("1"));
         settle().await;
         assert!(answer.is_over());
         check([&answer]);
@@ -121,7 +121,7 @@ async fn a_chain_of_wires_says_what_one_says() {
         wire.server.say(progress("7", "1"));
         wire.server.say(log("m"));
         pass(secs(1)).await;
-        wire.server.say(ok("1"));
+        wire.server.say(result("1"));
         pass(secs(1)).await;
         check(wire.posted.iter().chain([&wire.stream]));
         let mut messages = wire.stream.messages();

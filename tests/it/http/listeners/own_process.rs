@@ -24,7 +24,8 @@ fn again(name: &str, prepare: &str, stdin: Stdio) -> Child {
     let script = format!("{prepare}; exec \"$0\" --exact \"$1\" --nocapture");
     let mut shell = Command::new("sh");
     shell.args(["-c", &script]).arg(std::env::current_exe().unwrap());
-    shell.arg(format!("listen::process::{name}")).env(INNER, "1");
+    let here = module_path!().trim_start_matches("it::");
+    shell.arg(format!("{here}::{name}")).env(INNER, "1");
     shell.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 

@@ -57,7 +57,7 @@ fn numbers_are_served_and_count_the_bytes_of_both_sides() {
     assert_eq!(asked.header("content-type").as_deref(), Some(kind));
     let before = Page::read(&asked.rest());
     assert_eq!(before.sum("milepost_client_received_bytes_total", &[]), 0.0);
-    let mut client = post(&proxy, &call("1", Some("7")));
+    let mut client = post(&proxy, &call("1", "7"));
     let mut server = upstream.asked();
     server.json(&result("1"));
     assert_eq!(client.status(), 200);

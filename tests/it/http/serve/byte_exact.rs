@@ -20,11 +20,11 @@ fn text(bytes: usize) -> String {
 fn passes_in_little_memory(kind: &str, body: &str) {
     let upstream = Upstream::start();
     let proxy = Proxy::before(&upstream.url());
-    let mut before = post(&proxy, &call("1", Some("1")));
+    let mut before = post(&proxy, &call("1", "1"));
     upstream.asked().json(&result("1"));
     assert_eq!(before.rest(), result("1"));
     let memory = proxy.memory("VmRSS");
-    let mut asked = post(&proxy, &call("7", Some("1")));
+    let mut asked = post(&proxy, &call("7", "1"));
     let (mut server, owned) = (upstream.asked(), body.to_owned());
     let head = format!("content-type: {kind}\r\n");
     let told = thread::spawn(move || server.answer("200 OK", &head, owned));
@@ -90,7 +90,7 @@ fn an_opaque_route_changes_nothing_not_even_wrong_progress() {
         legacy_progress("7", "after the answer"),
         "data: half an event".to_owned(),
     ];
-    let body = format!(" {} \n", call("7", Some("1")));
+    let body = format!(" {} \n", call("7", "1"));
     let headers = [POST[0], POST[1], ("accept-encoding", "gzip"), ("x-own", "1")];
     let mut asked = Exchange::send(proxy.address(), "POST", "/a?x=%20y", &headers, &body);
     let mut server = upstream.asked();
@@ -111,7 +111,7 @@ fn an_opaque_route_changes_nothing_not_even_wrong_progress() {
 
     // Answers that would be mended elsewhere.
     let wrong = r#"{"jsonrpc":"2.0","id":"7","result":{}}"#;
-    let mut asked = post(&proxy, &call("7", Some("1")));
+    let mut asked = post(&proxy, &call("7", "1"));
     upstream.asked().json(wrong);
     assert_eq!(asked.rest(), wrong);
     // No message at all, in either direction.

@@ -37,7 +37,7 @@ fn check(open: impl Fn(&Proxy, &Upstream) -> (Exchange, scripted_server::Asked))
 #[test]
 fn a_call_whose_client_leaves_before_the_answer_begins_is_given_up() {
     check(|proxy, upstream| {
-        let asked = post(proxy, &call("7", Some("1")));
+        let asked = post(proxy, &call("7", "1"));
         (asked, upstream.asked())
     });
 }
@@ -45,7 +45,7 @@ fn a_call_whose_client_leaves_before_the_answer_begins_is_given_up() {
 #[test]
 fn a_call_whose_client_leaves_in_a_silent_stream_is_given_up() {
     check(|proxy, upstream| {
-        let mut asked = post(proxy, &call("7", Some("1")));
+        let mut asked = post(proxy, &call("7", "1"));
         let mut server = upstream.asked();
         server.events();
         assert_eq!(asked.status(), 200);
@@ -57,8 +57,7 @@ fn a_call_whose_client_leaves_in_a_silent_stream_is_given_up() {
 fn a_call_of_a_session_whose_client_leaves_is_given_up() {
     check(|proxy, upstream| {
         let headers = [POST[0], POST[1], ("mcp-session-id", "s")];
-        let mut asked =
-            Exchange::send(proxy.address(), "POST", "/a", &headers, &call("7", Some("1")));
+        let mut asked = Exchange::send(proxy.address(), "POST", "/a", &headers, &call("7", "1"));
         let mut server = upstream.asked();
         server.events().say(legacy_progress("7", "begun"));
         assert_eq!(json(&asked.event().unwrap())["params"]["message"], "begun");
@@ -81,7 +80,7 @@ fn a_stream_whose_listener_leaves_is_closed() {
 #[test]
 fn an_answer_of_json_whose_client_leaves_within_it_is_given_up() {
     check(|proxy, upstream| {
-        let asked = post(proxy, &call("7", None));
+        let asked = post(proxy, &call("7", ""));
         let mut server = upstream.asked();
         server.raw(
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{",

@@ -244,7 +244,7 @@ fn who_looks_on_is_told_of_changes_until_the_proxy_stops() {
     assert_eq!(stream.header("cache-control").as_deref(), Some("no-store"));
     let first: Vec<String> = (0..3).map(|_| news(&mut stream).unwrap().0).collect();
     assert_eq!(first, ["routes", "calls", "now"]);
-    let mut client = post(&proxy, &call("1", Some("7")));
+    let mut client = post(&proxy, &call("1", "7"));
     let mut server = upstream.asked();
     let mut until_call = |is: &dyn Fn(&Value) -> bool| {
         loop {
@@ -283,7 +283,7 @@ fn who_looks_on_and_does_not_read_harms_nobody() {
     // Those who only ask are answered.
     assert_eq!(proxy.probe("/livez").0, 200);
     assert_eq!(proxy.probe("/calls").0, 200);
-    let answer = post(&proxy, &call("1", Some("7")));
+    let answer = post(&proxy, &call("1", "7"));
     let reader = thread::spawn(move || {
         let mut answer = answer;
         answer.rest().matches("notifications/progress").count()

@@ -25,28 +25,16 @@ use std::net::TcpStream;
 use crate::http::serve::scripted_server::Upstream;
 use crate::support::STUCK;
 use crate::support::exchange::Exchange;
+use crate::support::messages::{call, result};
 use proxy::Proxy;
 
 /// What clients of Streamable HTTP send with every POST.
 const POST: [(&str, &str); 2] =
     [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
 
-/// A call of the tool `work`.
-fn call(id: &str, token: Option<&str>) -> String {
-    let meta = token.map(|token| format!(r#","_meta":{{"progressToken":{token}}}"#));
-    let meta = meta.unwrap_or_default();
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"work","arguments":{{}}{meta}}}}}"#
-    )
-}
-
 /// A result, as an event.
 fn result_event(id: &str) -> String {
     format!("data: {}\n\n", result(id))
-}
-
-fn result(id: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#)
 }
 
 /// Progress as a legacy server reports it, as an event.

@@ -32,7 +32,7 @@ fn what_is_no_http_is_refused_and_the_next_client_is_served() {
                 content-length: 6\r\n\r\nhello";
     assert!(say(proxy.address(), both).starts_with("HTTP/1.1 400 "));
     proxy.logged(&["connection over", "ended=\"malformed\"", "from=127.0.0.1"]);
-    let mut asked = post(&proxy, &call("1", None));
+    let mut asked = post(&proxy, &call("1", ""));
     upstream.asked().json(&result("1"));
     assert_eq!(asked.rest(), result("1"));
 }
@@ -41,7 +41,7 @@ fn what_is_no_http_is_refused_and_the_next_client_is_served() {
 fn a_wrong_host_or_origin_is_refused_and_the_reason_is_logged() {
     let upstream = Upstream::start();
     let proxy = Proxy::before(&upstream.url());
-    let body = call("1", None);
+    let body = call("1", "");
     for (headers, status, reason, also) in [
         ("host: evil.example\r\n", 403, "host", "host=\"evil.example\""),
         ("host: localhost:1\r\n", 403, "host", "host=\"localhost:1\""),
@@ -98,7 +98,7 @@ fn a_token_of_the_listener_is_asked_for() {
     }
     proxy.logged(&["refused", "reason=\"unauthorized\"", "status=401"]);
     let headers = [POST[0], POST[1], ("authorization", "Bearer open-sesame")];
-    let mut asked = Exchange::send(proxy.address(), "POST", "/a", &headers, &call("1", None));
+    let mut asked = Exchange::send(proxy.address(), "POST", "/a", &headers, &call("1", ""));
     let mut request = upstream.asked();
     assert!(!request.head.to_ascii_lowercase().contains("authorization"), "{}", request.head);
     request.json(&result("1"));
@@ -122,7 +122,7 @@ fn what_the_server_says_of_missing_sessions_and_streams_passes() {
     let mut asked = Exchange::send(proxy.address(), "DELETE", "/a", &get[1..], "");
     upstream.asked().answer("404 Not Found", "", "gone");
     assert_eq!((asked.status(), asked.rest().as_str()), (404, "gone"));
-    let mut asked = post(&proxy, &call("7", Some("1")));
+    let mut asked = post(&proxy, &call("7", "1"));
     upstream.asked().answer("400 Bad Request", "content-type: application/json\r\n", text);
     assert_eq!((asked.status(), asked.rest().as_str()), (400, text));
 }
@@ -156,7 +156,7 @@ fn a_request_that_is_too_large_is_413() {
     );
     assert!(say(proxy.address(), chunked).starts_with("HTTP/1.1 413 "));
     assert!(upstream.is_idle());
-    let just = call("1", None);
+    let just = call("1", "");
     let just = format!("{just}{}", " ".repeat(1000 - just.len()));
     let mut asked = post(&proxy, &just);
     let mut request = upstream.asked();
@@ -170,7 +170,7 @@ fn more_streams_than_the_limit_are_503_until_one_ends() {
     let upstream = Upstream::start();
     let route = format!("upstream.url = \"{}\"\nmax_streams = 2", upstream.url());
     let proxy = Proxy::with(&Start::default(), &route);
-    let mut first = post(&proxy, &call("1", None));
+    let mut first = post(&proxy, &call("1", ""));
     let mut one = upstream.asked();
     one.events();
     assert_eq!(first.status(), 200);
@@ -180,7 +180,7 @@ fn more_streams_than_the_limit_are_503_until_one_ends() {
     two.events();
     assert_eq!(second.status(), 200);
     for mut third in
-        [post(&proxy, &call("3", None)), Exchange::send(proxy.address(), "GET", "/a", &listen, "")]
+        [post(&proxy, &call("3", "")), Exchange::send(proxy.address(), "GET", "/a", &listen, "")]
     {
         assert_eq!(third.status(), 503);
         assert_eq!(third.rest(), "too many streams are open on this route\n");
@@ -189,7 +189,7 @@ fn more_streams_than_the_limit_are_503_until_one_ends() {
     assert!(upstream.is_idle());
     one.say(result_event("1")).end();
     assert_eq!(first.events().len(), 1);
-    let mut third = post(&proxy, &call("3", None));
+    let mut third = post(&proxy, &call("3", ""));
     upstream.asked().json(&result("3"));
     assert_eq!(third.rest(), result("3"));
     two.say(": still there\n\n");

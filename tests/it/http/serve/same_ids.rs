@@ -9,7 +9,7 @@ use crate::http::serve::legacy_server::Legacy;
 const CLIENTS: usize = 200;
 
 fn own_call(name: &str) -> String {
-    call("1", Some("1")).replace("{}", &format!(r#"{{"client":"{name}"}}"#))
+    call("1", "1").replace("{}", &format!(r#"{{"client":"{name}"}}"#))
 }
 
 /// What a client may hear: progress of its own and its answer.

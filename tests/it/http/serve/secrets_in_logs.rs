@@ -34,7 +34,7 @@ fn no_secret_is_logged_at_any_level() {
             upstream.url()
         );
         let mut proxy = Proxy::serving(&Start { options, log, ..Start::default() }, &routes);
-        let body = call("7", Some("1")).replace("{}", r#"{"password":"c4n4ry"}"#);
+        let body = call("7", "1").replace("{}", r#"{"password":"c4n4ry"}"#);
         let own = "content-type: application/json\r\nmcp-session-id: c4n4ry\r\n\
                    set-cookie: session=c4n4ry\r\n";
         let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;

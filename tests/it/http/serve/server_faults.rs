@@ -17,7 +17,7 @@ fn check_error(text: &str, id: i64) -> String {
 fn a_server_that_refuses_connections_is_502_with_an_error_for_the_request() {
     let (_socket, address) = dead();
     let proxy = Proxy::before(&format!("http://{address}/mcp"));
-    let mut asked = post(&proxy, &call("7", Some("1")));
+    let mut asked = post(&proxy, &call("7", "1"));
     assert_eq!(asked.status(), 502);
     assert_eq!(asked.header("content-type").as_deref(), Some("application/json"));
     let why = check_error(&asked.rest(), 7);
@@ -40,7 +40,7 @@ fn a_server_that_takes_too_long_to_connect_is_504() {
     let address = silent.local_addr().unwrap();
     let route = format!("upstream.url = \"https://{address}/mcp\"\nconnect_timeout = \"200ms\"");
     let proxy = Proxy::with(&Start::default(), &route);
-    let mut asked = post(&proxy, &call("7", None));
+    let mut asked = post(&proxy, &call("7", ""));
     assert_eq!(asked.status(), 504);
     let expected = format!("cannot connect to {address} within 200ms");
     assert!(check_error(&asked.rest(), 7).contains(&expected));
@@ -52,7 +52,7 @@ fn an_answer_that_is_no_http_is_502() {
     let upstream = Upstream::start();
     let proxy = Proxy::before(&upstream.url());
     for nonsense in ["SSH-2.0-OpenSSH_9.6\r\n", "HTTP/1.1 abc OK\r\n\r\n", "\0\0\0\0\r\n\r\n"] {
-        let mut asked = post(&proxy, &call("7", Some("1")));
+        let mut asked = post(&proxy, &call("7", "1"));
         upstream.asked().raw(nonsense);
         assert_eq!(asked.status(), 502, "{nonsense:?}");
         let why = check_error(&asked.rest(), 7);
@@ -71,13 +71,13 @@ fn answers_that_are_no_messages_pass_as_they_are() {
         ("application/json", "{\"half\":"),
         ("application/json", ""),
     ] {
-        let mut asked = post(&proxy, &call("7", Some("1")));
+        let mut asked = post(&proxy, &call("7", "1"));
         upstream.asked().answer("200 OK", &format!("content-type: {kind}\r\n"), body);
         assert_eq!(asked.status(), 200, "{body}");
         assert_eq!(asked.header("content-type").as_deref(), Some(kind));
         assert_eq!(asked.rest(), body);
     }
-    let mut asked = post(&proxy, &call("7", Some("1")));
+    let mut asked = post(&proxy, &call("7", "1"));
     let events = ["data: no JSON\n\n", ": comment\n\n", "what: ever\n\n", "data: 3\ndata: 4\n\n"];
     let mut server = upstream.asked();
     server.events();
@@ -107,7 +107,7 @@ fn a_server_that_dies_before_its_answer_is_502_with_an_error_for_the_request() {
     for (how, die) in &deaths()[..2] {
         let upstream = Upstream::start();
         let proxy = Proxy::before(&upstream.url());
-        let mut asked = post(&proxy, &call("7", Some("1")));
+        let mut asked = post(&proxy, &call("7", "1"));
         die(upstream.asked());
         assert_eq!(asked.status(), 502, "{how}");
         let why = check_error(&asked.rest(), 7);
@@ -127,7 +127,7 @@ fn a_server_that_dies_in_a_head_or_in_json_is_502_with_an_error_for_the_request(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"id\":7",
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n3\r\n{\"i\r\n",
     ] {
-        let mut asked = post(&proxy, &call("7", None));
+        let mut asked = post(&proxy, &call("7", ""));
         upstream.asked().raw(beginning);
         assert_eq!(asked.status(), 502, "{beginning:?}");
         check_error(&asked.rest(), 7);
@@ -139,12 +139,12 @@ fn a_server_that_dies_within_a_stream_leaves_an_error_and_other_streams_unharmed
     for (how, die) in deaths() {
         let upstream = Upstream::start();
         let proxy = Proxy::before(&upstream.url());
-        let mut other = post(&proxy, &call("1", Some("1")));
+        let mut other = post(&proxy, &call("1", "1"));
         let mut others = upstream.asked();
         others.events().say(legacy_progress("1", "begun"));
         assert_eq!(json(&other.event().unwrap())["params"]["message"], "begun");
 
-        let mut asked = post(&proxy, &call("1", Some("1")));
+        let mut asked = post(&proxy, &call("1", "1"));
         let mut server = upstream.asked();
         server.events().say(legacy_progress("1", "half way"));
         assert_eq!(json(&asked.event().unwrap())["params"]["message"], "half way");
@@ -171,7 +171,7 @@ fn a_server_that_dies_within_a_stream_leaves_an_error_and_other_streams_unharmed
 fn a_stream_that_ends_without_an_answer_is_an_error_too() {
     let upstream = Upstream::start();
     let proxy = Proxy::before(&upstream.url());
-    let mut asked = post(&proxy, &call("7", Some("1")));
+    let mut asked = post(&proxy, &call("7", "1"));
     upstream.asked().events().say(": nothing more\n\n").end();
     let events = asked.events();
     assert_eq!(events[0], ": nothing more\n\n");
@@ -185,7 +185,7 @@ fn a_stream_that_can_be_resumed_just_ends_when_its_server_dies() {
     for (how, die) in deaths() {
         let upstream = Upstream::start();
         let proxy = Proxy::before(&upstream.url());
-        let mut asked = post(&proxy, &call("7", Some("1")));
+        let mut asked = post(&proxy, &call("7", "1"));
         let mut server = upstream.asked();
         let first = "id: 1\ndata:\n\n";
         server.events().say(first);
@@ -210,7 +210,7 @@ fn a_server_that_falls_silent_is_given_up_after_the_idle_timeout() {
     let upstream = Upstream::start();
     let route = format!("upstream.url = \"{}\"\nidle_timeout = \"300ms\"", upstream.url());
     let proxy = Proxy::with(&Start::default(), &route);
-    let mut asked = post(&proxy, &call("7", Some("1")));
+    let mut asked = post(&proxy, &call("7", "1"));
     let mut server = upstream.asked();
     server.events();
     let events = asked.events();

@@ -18,11 +18,11 @@ fn open_calls_go_on_with_their_heartbeats_and_finish() {
     let upstream = Upstream::start();
     let mut proxy = Proxy::with(&Start { defaults: BEATS, ..Start::default() }, &route(&upstream));
     assert_eq!(proxy.probe("/readyz"), (200, "ready\n".to_owned()));
-    let mut asked = post(&proxy, &call("7", Some("\"t\"")));
+    let mut asked = post(&proxy, &call("7", "\"t\""));
     let mut server = upstream.asked();
     server.events();
     assert_eq!(json(&asked.event().unwrap())["params"]["progressToken"], "t");
-    let mut silent = post(&proxy, &call("8", None));
+    let mut silent = post(&proxy, &call("8", ""));
     let mut not_begun = upstream.asked();
     let line = proxy.stop();
     assert!(line.contains("open=2 drain_s=30"), "{line}");
@@ -48,11 +48,11 @@ fn calls_that_do_not_finish_in_time_are_answered_with_an_error() {
     let upstream = Upstream::start();
     let start = Start { server: r#"drain = "300ms""#, ..Start::default() };
     let mut proxy = Proxy::with(&start, &route(&upstream));
-    let mut begun = post(&proxy, &call("7", Some("1")));
+    let mut begun = post(&proxy, &call("7", "1"));
     let mut server = upstream.asked();
     server.events().say(legacy_progress("7", "half way"));
     assert_eq!(json(&begun.event().unwrap())["params"]["message"], "half way");
-    let mut not_begun = post(&proxy, &call("8", Some("1")));
+    let mut not_begun = post(&proxy, &call("8", "1"));
     let mut other = upstream.asked();
     let stopped = Instant::now();
     proxy.terminate();
@@ -98,7 +98,7 @@ fn streams_that_only_listen_end_at_once() {
 fn a_second_signal_ends_it_at_once() {
     let upstream = Upstream::start();
     let mut proxy = Proxy::with(&Start::default(), &route(&upstream));
-    let mut asked = post(&proxy, &call("7", Some("1")));
+    let mut asked = post(&proxy, &call("7", "1"));
     let mut server = upstream.asked();
     server.events();
     assert_eq!(asked.status(), 200);
@@ -117,7 +117,7 @@ fn a_second_signal_ends_it_at_once() {
 fn without_calls_it_ends_at_once() {
     let upstream = Upstream::start();
     let mut proxy = Proxy::with(&Start::default(), &route(&upstream));
-    let mut asked = post(&proxy, &call("7", None));
+    let mut asked = post(&proxy, &call("7", ""));
     upstream.asked().json(&result("7"));
     assert_eq!(asked.rest(), result("7"));
     // The connection of this client stays open, and is closed.
@@ -136,7 +136,7 @@ fn what_is_only_piped_may_finish_too() {
         let upstream = Upstream::start();
         let route = format!("{}\nopaque = {opaque}", route(&upstream));
         let mut proxy = Proxy::with(&Start::default(), &route);
-        let mut asked = post(&proxy, &call("7", Some("1")));
+        let mut asked = post(&proxy, &call("7", "1"));
         let mut server = upstream.asked();
         let length = body.len();
         server.raw(format!(

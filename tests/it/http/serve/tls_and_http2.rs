@@ -95,11 +95,11 @@ impl Pki {
 }
 
 fn own_call() -> String {
-    call("1", Some("\"t\"")).replace("{}", r#"{"client":"x"}"#)
+    call("1", "\"t\"").replace("{}", r#"{"client":"x"}"#)
 }
 
 fn hanging_call() -> String {
-    call("1", Some("\"t\"")).replace("work", "hang")
+    call("1", "\"t\"").replace("work", "hang")
 }
 
 /// Waits until so many calls hang.

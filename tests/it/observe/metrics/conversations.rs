@@ -2,24 +2,7 @@
 
 use super::page::Page;
 use crate::http::rig::{Rig, ms, pass, secs, settle};
-
-fn call(id: u32, tool: &str, token: Option<u32>) -> String {
-    let meta = token.map(|token| format!(r#","_meta":{{"progressToken":{token}}}"#));
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{}}{}}}}}"#,
-        meta.unwrap_or_default()
-    )
-}
-
-fn progress(token: u32, figure: u32) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{figure}}}}}"#
-    )
-}
-
-fn result(id: u32) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#)
-}
+use crate::support::messages::{call_of, initialize, progress, result};
 
 fn page(rig: &Rig) -> Page {
     Page::read(&rig.metrics())
@@ -30,7 +13,7 @@ const R: (&str, &str) = ("route", "/r");
 #[tokio::test(start_paused = true)]
 async fn a_call_is_counted_with_all_that_was_said_of_it() {
     let mut rig = Rig::new("upgrade_after = \"5s\"");
-    let answer = rig.post(&[], call(1, "t", Some(7)));
+    let answer = rig.post(&[], call_of("t", 1, 7));
     let server = rig.asked().await;
     assert_eq!(page(&rig).sum("milepost_calls_in_flight", &[R]), 1.0);
     assert_eq!(page(&rig).sum("milepost_streams", &[R]), 1.0);
@@ -84,7 +67,7 @@ async fn a_late_answer_and_a_server_that_is_away_are_counted() {
     let mut rig = Rig::new("upgrade_after = \"5s\"");
     // A server that has answered before is trusted to answer late.
     rig.session("s", "2025-06-18").await;
-    let answer = rig.post(&["Mcp-Session-Id: s"], call(1, "t", Some(7)));
+    let answer = rig.post(&["Mcp-Session-Id: s"], call_of("t", 1, 7));
     let server = rig.asked().await;
     pass(secs(6)).await;
     server.json(&[], &result(1));
@@ -97,7 +80,7 @@ async fn a_late_answer_and_a_server_that_is_away_are_counted() {
     rig.refuse_connections(true);
     // What has been used before is not used again after a while.
     pass(secs(10)).await;
-    let answer = rig.post(&[], call(2, "t", None));
+    let answer = rig.post(&[], call_of("t", 2, ""));
     settle().await;
     assert_eq!(answer.status(), 502);
     let now = page(&rig);
@@ -119,7 +102,7 @@ async fn sessions_are_counted_while_they_are_known() {
     assert_eq!(now.sum("milepost_calls_total", &[R, ("method", "other")]), 1.0);
     assert_eq!(now.sum("milepost_call_duration_seconds_count", &[R]), 0.0);
     // A client that leaves its request is waited for no longer.
-    let answer = rig.post(&["Mcp-Session-Id: s"], call(1, "t", Some(1)));
+    let answer = rig.post(&["Mcp-Session-Id: s"], call_of("t", 1, 1));
     let server = rig.asked().await;
     server.events(&[]);
     settle().await;
@@ -132,7 +115,7 @@ async fn sessions_are_counted_while_they_are_known() {
 #[tokio::test(start_paused = true)]
 async fn sessions_of_ours_keep_what_their_clients_have_not_taken() {
     let (rig, mut servers) = Rig::of_lines("");
-    let begun = rig.post(&[], crate::http::rig::initialize("2025-06-18"));
+    let begun = rig.post(&[], initialize("2025-06-18"));
     settle().await;
     let mut server = servers.try_recv().unwrap();
     server.line().await;
@@ -158,7 +141,7 @@ async fn what_is_scraped_does_not_grow_with_what_is_called() {
             let id = round * 100 + number;
             // Other tools, other ids, other tokens, other sessions, progress that nobody knows.
             let session = format!("Mcp-Session-Id: s{id}");
-            let answer = rig.post(&[&session], call(id, &format!("tool-{id}"), Some(id)));
+            let answer = rig.post(&[&session], call_of(&format!("tool-{id}"), id, id));
             let server = rig.asked().await;
             server.events(&[]);
             server.say(progress(id, 1));
@@ -189,7 +172,7 @@ async fn it_is_scraped_while_200_calls_run() {
     let mut rig = Rig::new("max_streams = 1000");
     let mut open = Vec::new();
     for id in 0..CALLS {
-        let answer = rig.post(&[], call(id, "t", Some(id)));
+        let answer = rig.post(&[], call_of("t", id, id));
         let server = rig.asked().await;
         server.events(&[]);
         open.push((id, answer, server));

@@ -52,7 +52,7 @@ fn with_another_command_a_call_ends_at_the_old_one_and_its_session_with_it() {
     assert_eq!(name, "old");
     let (idle, _) = begin(&proxy);
     let named = [("mcp-session-id", session.as_str())];
-    let mut stream = post_to(&proxy, "/a", &named, &call("1", Some("1")));
+    let mut stream = post_to(&proxy, "/a", &named, &call("1", "1"));
     assert!(std::iter::from_fn(|| stream.event()).any(|event| event.contains("roots/list")));
     let line = reload(&proxy, &file("", &stdio("new")));
     assert!(line.contains("changed=1") && line.contains("moved=1"), "{line}");
@@ -75,7 +75,7 @@ fn a_route_that_is_gone_ends_its_calls_in_peace() {
     let proxy = Proxy::of_file(&Start::default(), &file("", &both));
     let (session, _) = begin(&proxy);
     let named = [("mcp-session-id", session.as_str())];
-    let mut stream = post_to(&proxy, "/a", &named, &call("1", Some("1")));
+    let mut stream = post_to(&proxy, "/a", &named, &call("1", "1"));
     assert!(std::iter::from_fn(|| stream.event()).any(|event| event.contains("roots/list")));
     let line = reload(&proxy, &file("", &demo("/b")));
     assert!(line.contains("removed=1") && line.contains("unchanged=1"), "{line}");
@@ -104,7 +104,7 @@ fn sessions_live_on_where_only_settings_change() {
     let named = [("mcp-session-id", session.as_str())];
     let keys = "scale = \"9\"\nupstream.max_children = 1\nmax_streams = 1\n";
     reload(&proxy, &file("", &(stdio("only") + keys)));
-    let mut stream = post_to(&proxy, "/a", &named, &call("1", Some("1")));
+    let mut stream = post_to(&proxy, "/a", &named, &call("1", "1"));
     let told = std::iter::from_fn(|| stream.event()).find(|event| event.contains("progress"));
     assert_eq!(json(&told.unwrap())["params"]["total"], 9);
     // Limits hold at once.
@@ -129,7 +129,7 @@ fn over_http_new_requests_go_to_the_new_server_and_who_only_listens_to_the_old_i
     assert_eq!(listening.status(), 200);
     reload(&proxy, &file("", &route(&new)));
     // A request of the same session is the new server's, who does not know it.
-    let mut refused = post_to(&proxy, "/a", &named[..1], &call("2", None));
+    let mut refused = post_to(&proxy, "/a", &named[..1], &call("2", ""));
     new.asked().answer("404 Not Found", "", "");
     assert_eq!(refused.status(), 404);
     // An answer to the old one is the old one's.
@@ -149,7 +149,7 @@ fn over_http_new_requests_go_to_the_new_server_and_who_only_listens_to_the_old_i
 
 /// A call in a session that the server knows, and how it is answered.
 fn old_call(proxy: &Proxy, old: &Upstream) -> (Exchange, scripted_server::Asked) {
-    let stream = post_to(proxy, "/a", &[("mcp-session-id", "s1")], &call("1", None));
+    let stream = post_to(proxy, "/a", &[("mcp-session-id", "s1")], &call("1", ""));
     let mut asked = old.asked();
     asked.events();
     (stream, asked)

@@ -1,0 +1,40 @@
+//! The names of streams, calls, requests and tokens.
+
+use bytes::Bytes;
+
+use crate::protocol::jsonrpc::Key;
+
+/// Names a client stream of one filter, or an upstream stream that pairs with requests
+/// ([`crate::progress::filter::Filter::pair`]). The shell chooses the numbers; no number may mean both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+impl StreamId {
+    /// Where a client says what belongs to no stream.
+    pub const NOWHERE: Self = Self(u64::MAX);
+}
+
+/// Names one call of a filter; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub(crate) u64);
+
+/// An id or a token: the client's own text, and what the server knows it by.
+#[derive(Debug, Clone)]
+pub(crate) struct MappedId {
+    pub(crate) client: Bytes,
+    pub(crate) server: Key,
+    /// The two are not the same.
+    pub(crate) translated: bool,
+}
+
+impl MappedId {
+    /// What client and server know it by.
+    pub(crate) fn same(client: Bytes, server: Key) -> Self {
+        Self { client, server, translated: false }
+    }
+
+    /// Whether `text` means it to both.
+    pub(crate) fn is_just(&self, text: &[u8]) -> bool {
+        !self.translated && *self.client == *text
+    }
+}

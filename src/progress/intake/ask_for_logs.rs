@@ -1,0 +1,65 @@
+//! Asks a server for log messages where its client does not ask (rule M-07).
+
+use bytes::Bytes;
+
+use crate::progress::filter::Filter;
+use crate::progress::log_level::Level;
+use crate::progress::payload::Payload;
+use crate::progress::policy::Mode;
+use crate::protocol::jsonrpc::Key;
+use crate::protocol::mcp::Revision;
+use crate::protocol::{json, mcp};
+
+/// The id of our only request. No client has it by chance.
+const SET_LEVEL_ID: &[u8] = b"milepost:logging/setLevel";
+
+impl Filter {
+    /// What a server says of itself in its answer to `initialize`.
+    pub(crate) fn meet_server(&mut self, result: &Bytes) {
+        let capabilities = json::member(result, "capabilities").unwrap_or_default();
+        let logs = json::member(&capabilities, "logging").is_some_and(|one| one.starts_with(b"{"));
+        if logs && self.level == Level::Unknown {
+            self.level = Level::Free;
+        }
+    }
+
+    /// The client asks for log messages itself: what it says holds.
+    pub(crate) fn client_sets_level(&mut self) {
+        if self.level != Level::Asked {
+            self.level = Level::Settled;
+        }
+    }
+
+    /// The client has begun: a server of an earlier revision than 2026-07-28 is asked for log messages
+    /// of the route's level, once. From that one on each request says so for itself, and the client
+    /// gets what it has asked for (rule M-07).
+    pub(crate) fn ask_for_logs(&mut self) {
+        let Some(level) = self.policy.log_level.filter(|_| self.policy.mode != Mode::Observe)
+        else {
+            return;
+        };
+        let is_old = self.revision.is_some_and(|revision| revision < Revision::V2026_07_28);
+        if self.level != Level::Free || !is_old {
+            return;
+        }
+        self.level = Level::Asked;
+        let id = json::quote(&String::from_utf8_lossy(SET_LEVEL_ID));
+        let head = br#"{"jsonrpc":"2.0","id":"#;
+        let method = mcp::SET_LEVEL.as_bytes();
+        let level = level.name().as_bytes();
+        let parts: [&[u8]; 7] =
+            [head, &id, br#","method":""#, method, br#"","params":{"level":""#, level, br#""}}"#];
+        self.to_server.push_back(Payload::from(Bytes::from(parts.concat())));
+    }
+
+    /// Whether an answer with this id is to a request of ours, which it ends.
+    pub(crate) fn is_answer_to_us(&mut self, id: &Key) -> bool {
+        let ours = self.level == Level::Asked
+            && matches!(id, Key::Text(text) if **text == *SET_LEVEL_ID)
+            && self.ledger.by_id(id).is_none();
+        if ours {
+            self.level = Level::Settled;
+        }
+        ours
+    }
+}

@@ -1,0 +1,81 @@
+//! Another policy for the calls that open from now on.
+
+use std::sync::Arc;
+
+use crate::progress::filter::Filter;
+use crate::progress::ids::CallId;
+use crate::progress::policy::Policy;
+
+/// Policies of open calls that are remembered besides the policy of new calls. Beyond the limit new
+/// calls use the newest remembered policy until an older one is no longer needed.
+const OLDER_MAX: usize = 64;
+
+impl Filter {
+    /// Calls that open from now on go by `policy`. Those that are open go on as they began, also for what
+    /// the server says of them. What holds for a connection as a whole stays: whether the server is shared
+    /// (`remap`), the pacing of streams that are open, and what the server puts where tokens belong. To or
+    /// from [`Mode::Observe`] it changes with the first call that opens while no other is.
+    pub fn take(&mut self, policy: &Arc<Policy>) {
+        let policies = &mut self.policy;
+        let is_wanted = Arc::ptr_eq(&policies.wanted, policy);
+        if is_wanted && policies.now.observes() == policy.observes() {
+            return;
+        }
+        policies.forget(&self.ledger);
+        let is_full = policies.older.len() >= OLDER_MAX;
+        let observes = policies.now.observes();
+        let keeps_mode = observes != policy.observes() && !self.is_idle();
+        if is_full || is_wanted && keeps_mode {
+            return;
+        }
+        let policies = &mut self.policy;
+        let now = if keeps_mode || policies.now.remap != policy.remap {
+            let mode = if keeps_mode { policies.now.mode } else { policy.mode };
+            Arc::new(Policy { mode, remap: policies.now.remap, ..(**policy).clone() })
+        } else {
+            Arc::clone(policy)
+        };
+        policies.wanted = Arc::clone(policy);
+        policies.older.retain(|older| !Arc::ptr_eq(older, &now));
+        policies.older.push(std::mem::replace(&mut policies.now, now));
+        policies.forget(&self.ledger);
+        if self.policy.renames_tokens() {
+            self.ledger.rename();
+        }
+        self.gives_strings |= self.policy.gives_strings();
+    }
+
+    /// A call opens: what waited for the end of all others may hold now.
+    pub(crate) fn apply_pending_policy(&mut self) {
+        if self.policy.wanted.observes() != self.policy.now.observes() {
+            let wanted = Arc::clone(&self.policy.wanted);
+            self.take(&wanted);
+        }
+    }
+
+    /// The policy of calls that open from now on.
+    pub fn policy(&self) -> &Arc<Policy> {
+        self.policy.now()
+    }
+
+    /// Whether nothing is under way that goes by a policy. What the requests of a session share is never
+    /// idle: they go by the policies of filters of their own.
+    fn is_idle(&self) -> bool {
+        self.topology.is_whole()
+            && self.ledger.iter().next().is_none()
+            && self.large_messages.is_empty()
+            && self.is_drained()
+    }
+
+    /// A call is over.
+    pub(crate) fn forget_policies(&mut self) {
+        if !self.policy.older.is_empty() {
+            self.policy.forget(&self.ledger);
+        }
+    }
+
+    /// The policy by which a call goes; that of new ones if it is not known.
+    pub(crate) fn policy_of(&self, call: CallId) -> &Policy {
+        self.ledger.get(call).map_or(&self.policy, |call| &call.policy)
+    }
+}

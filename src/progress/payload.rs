@@ -1,0 +1,149 @@
+//! Bytes to be written: pieces of a message as it came, and pieces of our own in their places.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::protocol::jsonrpc::{Framing, Message};
+
+/// How bytes to be written relate to what arrived.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Form {
+    /// They are what arrived, with the frame it came in.
+    #[default]
+    AsCame,
+    /// They are one message without a frame; it takes the place of what came in this one, if it does.
+    Own(Option<Bytes>),
+}
+
+/// Bytes to be written, in pieces of what arrived and of our own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Payload {
+    first: Bytes,
+    rest: Vec<Bytes>,
+    form: Form,
+}
+
+impl Payload {
+    /// A message as it came.
+    pub fn of(message: &Message) -> Self {
+        match message.framing() {
+            Framing::Itself => message.raw().clone().into(),
+            Framing::Within(frame) => frame.clone().into(),
+            Framing::Apart(frame) => {
+                Self { form: Form::Own(frame.clone()), ..message.raw().clone().into() }
+            }
+        }
+    }
+
+    /// A message of our own.
+    pub fn own(message: Bytes) -> Self {
+        Self { form: Form::Own(None), ..message.into() }
+    }
+
+    /// The same as a message that takes the place of what came in `frame`.
+    #[must_use]
+    pub fn in_place_of(mut self, framing: &Framing) -> Self {
+        self.form = Form::Own(match framing {
+            Framing::Itself => None,
+            Framing::Within(frame) => Some(frame.clone()),
+            Framing::Apart(frame) => frame.clone(),
+        });
+        self
+    }
+
+    /// Puts `new` in the place of a range of `raw`.
+    pub fn splice(raw: &Bytes, range: Range<usize>, new: Bytes) -> Self {
+        let rest = vec![new, raw.slice(range.end..)];
+        Self { first: raw.slice(..range.start), rest, form: Form::AsCame }
+    }
+
+    /// The pieces one after the other.
+    pub fn from_pieces(pieces: Vec<Bytes>) -> Self {
+        Self { first: Bytes::new(), rest: pieces, form: Form::AsCame }
+    }
+
+    /// How it relates to what arrived.
+    pub fn form(&self) -> &Form {
+        &self.form
+    }
+
+    /// The pieces in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.pieces().map(Bytes::len).sum()
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of it in one piece.
+    pub fn to_bytes(&self) -> Bytes {
+        if self.rest.is_empty() {
+            self.first.clone()
+        } else {
+            self.pieces().flatten().copied().collect()
+        }
+    }
+}
+
+impl From<Bytes> for Payload {
+    fn from(first: Bytes) -> Self {
+        Self { first, rest: Vec::new(), form: Form::AsCame }
+    }
+}
+
+/// Which part of a message a [`Transmit`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fragment {
+    /// All of it.
+    Whole,
+    /// A piece of a message that is too large to be held; more follow.
+    Piece,
+    /// The last piece.
+    End,
+}
+
+/// Something to be written on a client stream now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transmit {
+    /// The bytes, and whether they have a frame.
+    pub payload: Payload,
+    /// Which part of a message they are.
+    pub part: Fragment,
+}
+
+/// Where `part`, which was cut out of `raw`, stands in it; `None` if it was not.
+pub(crate) fn within(raw: &Bytes, part: &Bytes) -> Option<Range<usize>> {
+    let start = (part.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
+    let end = start.checked_add(part.len()).filter(|end| *end <= raw.len())?;
+    Some(start..end)
+}
+
+/// A message with other text in some places; as it is if there are none.
+pub(crate) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>) -> Payload {
+    if splices.is_empty() {
+        return Payload::of(message);
+    }
+    let raw = message.raw();
+    splices.sort_by_key(|(range, _)| range.start);
+    let mut pieces = Vec::with_capacity(2 * splices.len() + 1);
+    let mut from = 0;
+    for (range, new) in splices.into_iter() {
+        // Two names may be read from one place.
+        if range.start < from {
+            continue;
+        }
+        pieces.push(raw.slice(from..range.start));
+        pieces.push(new);
+        from = range.end;
+    }
+    pieces.push(raw.slice(from..));
+    Payload::from_pieces(pieces).in_place_of(message.framing())
+}

@@ -1,0 +1,212 @@
+//! Puts the members that a route wants into the requests of clients.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::progress::ids::MappedId;
+use crate::progress::payload::{spliced, within};
+use crate::progress::policy::ask::{Ask, Members, TokenType};
+use crate::progress::policy::{Mode, Policy};
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::{json, mcp};
+
+/// The member of an object, if it is there just once.
+fn sole_member(object: &Bytes, name: &str) -> Option<Bytes> {
+    let mut found =
+        json::Members::new(object).filter(|member| json::key_is(&object[member.key.clone()], name));
+    let first = found.next()?;
+    found.next().is_none().then(|| object.slice(first.value))
+}
+
+/// The tool that a request calls.
+pub(crate) fn tool_of(method: &str, params: &Bytes) -> Option<String> {
+    let name = (method == mcp::TOOLS_CALL).then(|| json::member(params, "name")).flatten()?;
+    Some(json::words(&name)?.into_owned())
+}
+
+impl Policy {
+    /// What is put into the requests for a tool; `None` if nothing is put into any.
+    fn ask_of(&self, tool: Option<&str>) -> Option<&Ask> {
+        let none = Ask::default();
+        let asks = self.mode != Mode::Observe
+            && (!self.capabilities.is_empty() || self.everywhere().any(|call| call.ask != none));
+        asks.then(|| &self.of(tool).ask)
+    }
+
+    /// The token of a request, whose text is `client`: as its client knows it, and as its server will.
+    pub(crate) fn token_in(
+        &self,
+        request: &Message,
+        params: &Bytes,
+        tool: Option<&str>,
+        client: Bytes,
+    ) -> Option<MappedId> {
+        let key = Key::read(&client)?;
+        // One that stands there twice stays: we could change the one that is not read.
+        let sole = || sole_member(&sole_member(params, "_meta")?, "progressToken");
+        let ask = self.ask_of(tool).filter(|_| !request.repeats_a_key() && sole().is_some());
+        Some(match ask.and_then(|ask| ask.token(&key)) {
+            Some(server) => MappedId { client, server, translated: true },
+            None => MappedId::same(client, key),
+        })
+    }
+
+    /// A token of our own, as the server of a tool is to know it.
+    pub(crate) fn own_token(&self, tool: Option<&str>, token: Key) -> Key {
+        self.ask_of(tool).and_then(|ask| ask.token(&token)).unwrap_or(token)
+    }
+
+    /// What the server finds of the token in the arguments of a call; `None` if nothing is put there.
+    pub(crate) fn copy_of(
+        &self,
+        method: &str,
+        tool: Option<&str>,
+        token: Option<&MappedId>,
+    ) -> Option<Key> {
+        let copies = method == mcp::TOOLS_CALL && self.ask_of(tool)?.token_in_arguments;
+        Some(match &token.filter(|_| copies)?.server {
+            Key::Text(text) => Key::Text(text.clone()),
+            number => Key::Text(number.to_string().into()),
+        })
+    }
+
+    /// Whether some tool's server is given tokens of another type.
+    pub(crate) fn renames_tokens(&self) -> bool {
+        self.everywhere().any(|call| call.ask.token_type != TokenType::Same)
+    }
+
+    /// Whether some server is given tokens that are strings.
+    pub(crate) fn gives_strings(&self) -> bool {
+        self.everywhere().any(|call| call.ask.token_type == TokenType::String)
+    }
+
+    /// A client's message as its server is to get it; `None`: as it came. Not for servers that several
+    /// clients share, whose filter says it.
+    pub fn asked(&self, message: &Message) -> Option<Bytes> {
+        self.ask_of(None)?;
+        let splices = match message.kind() {
+            Kind::Request => self.splices(message),
+            Kind::Batch => {
+                let elements = message.elements().filter(|one| one.kind() == Kind::Request);
+                elements.flat_map(|one| self.splices_within(message, &one)).collect()
+            }
+            _ => Vec::new(),
+        };
+        (!splices.is_empty()).then(|| spliced(message, splices).to_bytes())
+    }
+
+    /// What is put into an element of an array, by its places there.
+    fn splices_within(&self, array: &Message, element: &Message) -> Vec<(Range<usize>, Bytes)> {
+        let Some(Range { start, .. }) = within(array.raw(), element.raw()) else {
+            return Vec::new();
+        };
+        let moved = |(place, new): (Range<usize>, _)| (place.start + start..place.end + start, new);
+        self.splices(element).into_iter().map(moved).collect()
+    }
+
+    fn splices(&self, request: &Message) -> Vec<(Range<usize>, Bytes)> {
+        if request.repeats_a_key() || request.id_key().is_none() {
+            return Vec::new();
+        }
+        let method = request.method().unwrap_or_default();
+        let params = request.params().unwrap_or_default();
+        let tool = tool_of(&method, &params);
+        let meta = json::member(&params, "_meta").unwrap_or_default();
+        let text = json::member(&meta, "progressToken");
+        let token = text.and_then(|text| self.token_in(request, &params, tool.as_deref(), text));
+        let mut splices = self.members_for(request, tool.as_deref(), token.as_ref());
+        let renamed = token.filter(|token| token.translated);
+        splices.extend(renamed.and_then(|token| {
+            Some((within(request.raw(), &token.client)?, token.server.to_json()))
+        }));
+        splices
+    }
+
+    /// What is put into a request besides its token.
+    pub(crate) fn members_for(
+        &self,
+        request: &Message,
+        tool: Option<&str>,
+        token: Option<&MappedId>,
+    ) -> Vec<(Range<usize>, Bytes)> {
+        let mut splices = Vec::new();
+        if let Some(ask) = self.ask_of(tool)
+            && let Some(params) = request.params()
+        {
+            let method = request.method().unwrap_or_default();
+            let mut wanted = Members::new();
+            if method == mcp::TOOLS_CALL {
+                let mut arguments = ask.arguments.clone();
+                if let Some(copy) = self.copy_of(&method, tool, token) {
+                    put(&mut arguments, "_meta", with_token(&copy));
+                }
+                put(&mut wanted, "arguments", arguments);
+                put(&mut wanted, "_meta", ask.meta.clone());
+            }
+            if method == mcp::INITIALIZE {
+                put(&mut wanted, "capabilities", self.capabilities.clone());
+            }
+            let meta = json::member(&params, "_meta").unwrap_or_default();
+            if json::member(&meta, mcp::META_CAPABILITIES).is_some() {
+                let capabilities = Value::Object(self.capabilities.clone());
+                let own = Members::from_iter([(mcp::META_CAPABILITIES.to_owned(), capabilities)]);
+                put(&mut wanted, "_meta", own);
+            }
+            merge(request.raw(), &params, &wanted, &mut splices);
+        }
+        splices
+    }
+}
+
+/// Adds members to the one called `name`, if there are any.
+fn put(wanted: &mut Members, name: &str, members: Members) {
+    if !members.is_empty()
+        && let Value::Object(known) = wanted.entry(name).or_insert_with(|| Members::new().into())
+    {
+        known.extend(members);
+    }
+}
+
+/// A copy of a token, if every reader of JSON reads it alike.
+fn with_token(copy: &Key) -> Members {
+    let text = match copy {
+        Key::Text(text) => std::str::from_utf8(text).ok(),
+        _ => None,
+    };
+    let member = |text: &str| ("progressToken".to_owned(), Value::from(text));
+    text.map(member).into_iter().collect()
+}
+
+/// Puts what is wanted and not there into an object, which is a part of `raw`. What is there stays, and
+/// so does what is no object, or could be read in two ways.
+fn merge(raw: &Bytes, object: &Bytes, wanted: &Members, splices: &mut Vec<(Range<usize>, Bytes)>) {
+    let mut members = json::Members::new(object);
+    let there: Vec<json::Member> = members.by_ref().collect();
+    let Some(place) = within(raw, object).filter(|_| members.end() == Some(object.len())) else {
+        return;
+    };
+    let mut new = Vec::new();
+    for (name, value) in wanted {
+        let mut same = there.iter().filter(|one| json::key_is(&object[one.key.clone()], name));
+        match (same.next(), same.next(), value) {
+            (None, ..) => {
+                new.extend_from_slice(&json::quote(name));
+                new.push(b':');
+                new.extend_from_slice(value.to_string().as_bytes());
+                new.push(b',');
+            }
+            (Some(own), None, Value::Object(value)) => {
+                merge(raw, &object.slice(own.value.clone()), value, splices);
+            }
+            _ => {}
+        }
+    }
+    if there.is_empty() {
+        new.pop();
+    }
+    if !new.is_empty() {
+        splices.push((place.start + 1..place.start + 1, new.into()));
+    }
+}

@@ -1,0 +1,21 @@
+//! A progress value: how much work is done, perhaps of how much.
+
+use bytes::Bytes;
+
+/// A number and how the server spelled it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Number {
+    /// Its value; finite.
+    pub value: f64,
+    /// Its JSON text.
+    pub text: Bytes,
+}
+
+/// What a server claims: a figure, perhaps of a total.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProgressValue {
+    /// The work done.
+    pub value: Number,
+    /// All the work.
+    pub total: Option<Number>,
+}
