@@ -424,7 +424,7 @@ impl Input {
             "knows" => Self::KnowsNotAll,
             "client" => {
                 let said = values(rest)?;
-                let word = |at: usize| said.get(at).and_then(|text| json::words(text));
+                let word = |at: usize| said.get(at).and_then(|text| json::decode_str(text));
                 let version = word(1).unwrap_or_default();
                 let client = word(0).and_then(|name| Client::new(&name, &version));
                 Self::Client(client.map(Arc::new))

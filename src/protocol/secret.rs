@@ -23,7 +23,7 @@ pub const WORDS: [&str; 18] = [
     "token",
 ];
 
-/// What keys of well-known services begin with.
+/// The prefixes of keys of well-known services.
 pub const BEGINNINGS: [&str; 15] = [
     "AIza",
     "AKIA",

@@ -39,8 +39,8 @@ pub(crate) const SLOW_FOR: Duration = Duration::from_secs(1);
 pub(crate) const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
 /// What decides what becomes of events.
-pub(crate) trait Judge: Send {
-    /// One event. What it comes to goes to `out` at once or in [`Judge::collect`].
+pub(crate) trait EventHandler: Send {
+    /// One event. What it comes to goes to `out` at once or in [`EventHandler::collect`].
     fn event(&mut self, event: &Event, out: &mut Batch);
     /// The first piece of an event that is too large to be held: all that is ahead of its message,
     /// and how that begins. True if it is no message, and passes as it is.
@@ -75,7 +75,7 @@ pub(crate) trait Judge: Send {
 
 /// What becomes of a piece of a large event once it has been judged: as it is, where it is no message or
 /// `observing`; what the judge's filter has for it, where it is one.
-pub(crate) fn passed_on<J: Judge>(
+pub(crate) fn passed_on<J: EventHandler>(
     judge: &mut J,
     observing: bool,
     fate: &Disposition,
@@ -162,7 +162,7 @@ pub(crate) struct EventStream<J, U> {
     greets: bool,
 }
 
-impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
+impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
     pub(crate) fn new(judge: J, upstream: U, silence: Silence, outlet: Outlet) -> Self {
         let now = Instant::now();
         Self {
@@ -372,7 +372,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     }
 }
 
-impl<J: Judge, U: Chunks<J>> Source for EventStream<J, U> {
+impl<J: EventHandler, U: Chunks<J>> Source for EventStream<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if std::mem::take(&mut self.greets) {
             self.out.raw(&Bytes::from_static(sse::COMMENT));

@@ -130,7 +130,7 @@ impl Chunks<Exchange> for PostUpstream {
                         return Poll::Ready(Some(Ok(crate::protocol::sse::write(answer.raw()))));
                     }
                     tracing::warn!(
-                        route = self.post.as_ref().map(|post| &*post.site.route.path),
+                        route = self.post.as_ref().map(|post| &*post.route().path),
                         %status,
                         "the server refused a request whose answer had begun as a stream"
                     );

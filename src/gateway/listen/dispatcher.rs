@@ -23,7 +23,7 @@ use tracing::{error, info};
 use super::handler::{Admitted, Client, Handler};
 use crate::config::routes::{Cors, Route, Server};
 use crate::gateway::listen::admission::{admit, authorize};
-use crate::gateway::live_routes::Served;
+use crate::gateway::live_routes::ServedRoute;
 use crate::transport::http::cors;
 use crate::transport::http::endpoints::{Part, Places};
 use crate::transport::http::refusal::Refusal;
@@ -56,7 +56,7 @@ pub(super) struct Standing {
     server: Server,
     places: Places,
     cors: Vec<Option<Arc<Cors>>>,
-    served: Vec<Served>,
+    served: Vec<ServedRoute>,
 }
 
 impl Standing {
@@ -70,8 +70,8 @@ impl Standing {
     }
 
     /// Routes as they are served.
-    pub(super) fn of(server: Server, served: Vec<Served>) -> Self {
-        let routes = served.iter().map(|served| (served.route(), served.is_late()));
+    pub(super) fn of(server: Server, served: Vec<ServedRoute>) -> Self {
+        let routes = served.iter().map(|served| (served.route(), served.is_removed()));
         let standing = Self::new(server, routes);
         Self { served, ..standing }
     }

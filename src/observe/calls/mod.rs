@@ -48,10 +48,10 @@ pub const ENDED_MAX: usize = 500;
 /// the calls that ended first are dropped, then the messages of the oldest open calls.
 pub const BYTES_MAX: usize = 64 << 20;
 
-/// What is left then: there shall not be too little room again at once.
+/// The bytes kept after a clean-up, so that the next clean-up is not needed at once.
 const BYTES_LEFT: usize = BYTES_MAX / 8 * 7;
 
-/// Where the admin listener shows each message.
+/// The path of the admin listener that shows each message.
 pub const PATH_OF_TAP: &str = "/tap";
 
 /// Routes with counters of their own. A route file has a handful; each version of the file may have
@@ -66,7 +66,7 @@ struct Route {
     ended: Mutex<Sums>,
 }
 
-/// What calls of a route came to.
+/// The totals of a route's calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Sums {
     calls: u64,
@@ -150,7 +150,7 @@ impl Table {
         Arc::new(table)
     }
 
-    /// Those who are shown each message.
+    /// The observers that receive each message.
     pub fn taps(&self) -> &Taps {
         &self.taps
     }

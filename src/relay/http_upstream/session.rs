@@ -86,7 +86,8 @@ impl UpstreamSession {
     pub(crate) fn note_revision(&mut self, answer: &Message) {
         let result = answer.result().unwrap_or_default();
         let revision = json::member(&result, "protocolVersion");
-        let revision = revision.and_then(|date| HeaderValue::from_str(&json::words(&date)?).ok());
+        let revision =
+            revision.and_then(|date| HeaderValue::from_str(&json::decode_str(&date)?).ok());
         self.revision = revision;
     }
 

@@ -105,7 +105,7 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<(Child, ProcessTree)> {
     Ok((leader, ProcessTree { number, leader: pid, start, known: BTreeSet::new() }))
 }
 
-/// What the variable is for those of a server.
+/// The value of the variable for the processes of one server.
 fn origin_of(number: u64) -> OsString {
     let mut origin = env::var_os(ORIGIN).unwrap_or_default();
     if !origin.is_empty() {
@@ -183,7 +183,7 @@ pub(crate) struct ProcessTree {
     number: u64,
     leader: Pid,
     start: u64,
-    /// Those that have been seen below the leader, by pid and start time.
+    /// The processes seen below the leader, by pid and start time.
     known: BTreeSet<(Pid, u64)>,
 }
 

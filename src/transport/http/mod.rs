@@ -5,6 +5,7 @@ pub mod client;
 pub mod collector;
 pub mod cors;
 pub mod endpoints;
+pub(crate) mod forwarder;
 pub mod headers;
 pub(crate) mod in_flight;
 pub(crate) mod inflate;

@@ -168,7 +168,7 @@ impl Lifecycle {
     ) -> Result<Reply, UpstreamError> {
         let params = request.params().unwrap_or_default();
         let asked = json::member(&params, "protocolVersion").and_then(|date| {
-            let date = json::words(&date)?;
+            let date = json::decode_str(&date)?;
             legacy().find(|known| *known == date)
         });
         let date = asked.unwrap_or(NEWEST.1);

@@ -93,6 +93,11 @@ impl Target {
         self.at(path)
     }
 
+    /// The value of `Host` and the URI of a request to the endpoint, with the query of the client's request.
+    pub(crate) fn address(&self, query: Option<&str>) -> (&HeaderValue, Uri) {
+        (&self.host, self.uri(query))
+    }
+
     /// Another path of the same server.
     pub(crate) fn at(&self, path: PathAndQuery) -> Uri {
         if !self.http2 {
