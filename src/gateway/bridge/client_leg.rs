@@ -24,7 +24,7 @@ use crate::progress::{Fragment, Pacing, StreamId, StreamKind, Transmit};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe::Era;
-use crate::relay::{Clients, FromClient, Headers, SOLE_STREAM};
+use crate::relay::{ClientHeaders, ClientLeg, FromClient, SOLE_STREAM};
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::http::shutdown::{SHUTTING_DOWN, Shutdown};
 
@@ -134,7 +134,7 @@ impl Streams {
     }
 
     /// A message that opens no stream. On a wire it may have requests all the same.
-    fn told(&mut self, message: Message, headers: Headers) -> FromClient {
+    fn told(&mut self, message: Message, headers: ClientHeaders) -> FromClient {
         if self.session.whose == SessionKind::HttpSse {
             let requests = requests(&message);
             self.wait_for(requests.len());
@@ -305,7 +305,7 @@ fn shutting_down() -> Broken {
     Broken { status: StatusCode::SERVICE_UNAVAILABLE, why: SHUTTING_DOWN }
 }
 
-impl Clients for Streams {
+impl ClientLeg for Streams {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
         if let Some(heard) = self.heard.pop_front() {
             return Poll::Ready(heard);

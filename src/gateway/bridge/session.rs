@@ -14,7 +14,7 @@ use crate::gateway::bridge::replay_buffer::Store;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
-use crate::relay::{Headers, SOLE_STREAM};
+use crate::relay::{ClientHeaders, SOLE_STREAM};
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
 
 /// Client messages waiting for the relay of their session. Further requests wait.
@@ -35,11 +35,11 @@ pub(crate) const ENDED: Broken =
 /// What a client says, on its way to the relay.
 pub(crate) enum Command {
     /// A message, and the stream that it opens for its answers.
-    Ask(Arc<Store>, Message, Headers),
+    Ask(Arc<Store>, Message, ClientHeaders),
     /// A message that opens none.
-    Tell(Message, Headers),
+    Tell(Message, ClientHeaders),
     /// The first piece of a message that is too large to be held.
-    Start(Arc<Store>, Bytes, Headers),
+    Start(Arc<Store>, Bytes, ClientHeaders),
     /// More of it.
     Piece(Bytes),
     /// It is over, and opens this stream for its answer; what it was.
