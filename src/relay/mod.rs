@@ -48,7 +48,7 @@ pub use legs::{
 };
 pub use pipe::Pipe;
 
-/// What happened in one [`Relay::step`].
+/// The result of one [`Relay::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayStep {
     /// Something moved.
@@ -61,7 +61,7 @@ pub enum RelayStep {
     ServerDone,
 }
 
-/// What has become ready.
+/// The side that has become ready.
 enum RelayEvent {
     Client(FromClient),
     Server(FromServer),
@@ -78,7 +78,7 @@ pub struct Relay<C, S> {
     filter: FilterGuard,
     clients: C,
     server: S,
-    /// Bytes pass as they come, and the filter only looks on.
+    /// Whether bytes are forwarded unchanged, and the filter only observes.
     raw_mode: bool,
     diagnostics: DiagnosticsSink,
     /// A large message of a client that is passing, and on which stream.
@@ -92,7 +92,7 @@ pub struct Relay<C, S> {
     reads_server: bool,
     client_gone: bool,
     client_is_slow: bool,
-    /// The server's end of input has been told, or is not to be told.
+    /// Whether the server's input has been closed, or needs no closing.
     server_closed: bool,
     /// Whom to look at first: the sides take turns.
     server_first: bool,
@@ -162,7 +162,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// What the server has written on its standard error may be progress.
+    /// Reads the server's standard error, which may be progress.
     fn read_stderr_lines(&mut self) {
         let now = now();
         for line in self.diagnostics.lines() {
@@ -266,7 +266,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         Poll::Pending
     }
 
-    /// What is left for clients when nothing is read any more.
+    /// Writes the remaining messages for clients when nothing is read any more.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<RelayEvent> {
         if self.clients.is_writing()
             && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
@@ -276,7 +276,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.poll_piece(cx).map(|(stream, piece)| RelayEvent::Piece(stream, piece))
     }
 
-    /// What has just happened, for the log.
+    /// The next event, for the log.
     pub fn poll_record(&mut self) -> Option<FilterEvent> {
         self.filter.poll_record()
     }
@@ -314,7 +314,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.diagnostics.read_from(errors);
     }
 
-    /// Whether the server has not been told yet all that there is for it.
+    /// Whether messages for the server are still unwritten.
     pub fn is_sending(&self) -> bool {
         self.server.is_writing()
     }
@@ -437,7 +437,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.clients_gone()
     }
 
-    /// What is said to clients from now on goes nowhere.
+    /// Drops all further messages to clients.
     fn clients_gone(&mut self) -> RelayStep {
         self.client_gone = true;
         self.spooled.clear();

@@ -32,7 +32,7 @@ const ENDED_BYTES_MAX: usize = 16 << 20;
 pub(crate) const ENDED: Broken =
     Broken { status: StatusCode::NOT_FOUND, why: "the session has ended" };
 
-/// What a client says, on its way to the relay.
+/// A client message on its way to the relay.
 pub(crate) enum Command {
     /// A message, and the stream that it opens for its answers.
     Ask(Arc<Store>, Message, ClientHeaders),
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     End(Arc<Store>, Scan),
 }
 
-/// What a session has agreed on.
+/// The agreed revision of a session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Agreed {
     pub(crate) date: String,

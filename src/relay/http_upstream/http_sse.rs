@@ -58,7 +58,7 @@ pub(crate) enum Due {
 #[derive(Default)]
 pub(crate) struct HttpSseStream {
     state: HttpSseState,
-    /// Where messages are posted to, once the server has named the endpoint.
+    /// The endpoint for messages, once the server has named it.
     pub(crate) endpoint: Option<PathAndQuery>,
     /// The latest time for the endpoint.
     named_by: Option<Instant>,
