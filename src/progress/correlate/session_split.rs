@@ -33,7 +33,7 @@ impl Filter {
         Self { topology: Topology::Session { has_requests: false }, ..Self::new(policy) }
     }
 
-    /// Says which revision was agreed on where this filter did not see it.
+    /// Sets the revision that was agreed on where this filter did not see the handshake.
     pub fn agreed_on(&mut self, revision: Option<Revision>) {
         self.revision = revision.or(self.revision);
     }
@@ -43,7 +43,7 @@ impl Filter {
         self.revision
     }
 
-    /// Not every request of this session is known: answers cannot be told from orphans.
+    /// Notes that some requests of this session are unknown: answers cannot be told from orphans.
     pub fn knows_not_all(&mut self) {
         self.correlator.ledger.overflowed = true;
     }
@@ -126,7 +126,7 @@ impl Filter {
         told_elsewhere.filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone())).collect()
     }
 
-    /// Another stream tells of these tokens. A client knows progress by its token, whatever request
+    /// Leaves these tokens to another stream. A client knows progress by its token, whatever request
     /// it is for, and two streams could not agree on its figure.
     pub fn leave_to_others(&mut self, tokens: &[Key]) {
         let held = |call: &crate::progress::correlate::call::Call| {

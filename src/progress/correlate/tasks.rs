@@ -73,7 +73,7 @@ impl Filter {
         }
     }
 
-    /// How many tasks go on, in a filter whose calls do not end by themselves.
+    /// The number of open tasks, in a filter whose calls do not end by themselves.
     pub fn tasks(&self) -> usize {
         self.correlator.ledger.expiring()
     }

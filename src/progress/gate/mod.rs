@@ -37,7 +37,7 @@ const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
 const COLLAPSE_AFTER: Duration = Duration::from_millis(200);
 
 impl Filter {
-    /// What is to be written on a stream now, if anything. Ask again until there is nothing.
+    /// The next bytes to be written on a stream now. Call again until the answer is `None`.
     pub fn poll_transmit(&mut self, now: Instant, id: StreamId) -> Option<Transmit> {
         self.expire(now);
         loop {
@@ -77,7 +77,7 @@ impl Filter {
         [streams, expiry].into_iter().flatten().min()
     }
 
-    /// What was given out for a stream has been written.
+    /// Notes that everything given out for a stream has been written.
     pub fn written(&mut self, now: Instant, id: StreamId) {
         let Some(stream) = self.gate.streams.get_mut(&id) else { return };
         for call in std::mem::take(&mut stream.unwritten) {
@@ -137,7 +137,7 @@ impl Filter {
         payload
     }
 
-    /// What the client is told of a report, now: the very bytes if that is just what we would say.
+    /// The notification for a report, decided now: the server's very bytes where they need no repair.
     pub(crate) fn render(
         &mut self,
         now: Instant,
@@ -339,7 +339,7 @@ impl Filter {
         }
     }
 
-    /// How long an answer to `call` has to wait.
+    /// The guard that an answer to `call` has to wait for.
     pub(crate) fn guard_of(&self, call: CallId) -> Guard {
         let Some(found) = self.correlator.ledger.get(call) else { return Guard::default() };
         let unwritten = self
@@ -383,7 +383,7 @@ impl Filter {
         }
     }
 
-    /// Where no pacing is needed, what still waits goes out before the answer.
+    /// Sends waiting progress before the answer where no pacing is needed.
     fn flush_pending(&mut self, now: Instant, id: CallId) {
         let Some(call) = self.correlator.ledger.get(id) else { return };
         let (target, key) = (call.stream, Key::read(&call.id.client));

@@ -22,7 +22,7 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
 use crate::protocol::{json, mcp};
 
-/// What is written of a call that is opened.
+/// The facts that a request states about the call that it opens.
 pub(crate) struct CallDraft {
     pub(crate) id: MappedId,
     pub(crate) token: Option<MappedId>,
@@ -240,7 +240,7 @@ impl Filter {
         }
     }
 
-    /// Who the client of a request is, if that says so itself, as from 2026-07-28 on.
+    /// The client that a request names itself, as from 2026-07-28 on.
     fn client_in(&self, meta: &Bytes) -> Option<Arc<Client>> {
         let (name, version) = name_and_version(&json::member(meta, mcp::META_CLIENT)?);
         let client = Client::new(&name, &version)?;
@@ -269,12 +269,12 @@ impl Filter {
         own.map(Arc::new).or_else(around)
     }
 
-    /// Who the client is, if it has said so for all of its requests.
+    /// The client, if `initialize` named it.
     pub fn client(&self) -> Option<&Arc<Client>> {
         self.client.as_ref()
     }
 
-    /// Says who the client is where this filter did not see it.
+    /// Sets the client where this filter did not see `initialize`.
     pub fn speaks_with(&mut self, client: Option<Arc<Client>>) {
         self.client = client.or_else(|| self.client.take());
     }
@@ -339,7 +339,7 @@ impl Filter {
     }
 }
 
-/// What an `Implementation` calls itself.
+/// The name and version of an `Implementation`.
 fn name_and_version(info: &Bytes) -> (String, String) {
     let text = |key: &str| {
         let text = json::member(info, key).unwrap_or_default();

@@ -32,23 +32,23 @@ use crate::protocol::{json, mcp};
 /// Positions in a line of text at which an answer is searched.
 const BRACES_MAX: usize = 16;
 
-/// Why nothing comes of a message that a dialect claims.
+/// The reason why a message that a dialect claims becomes no progress.
 pub(crate) enum Unread {
     /// The client does not get it.
     Withheld(Option<CallId>, Reason),
-    /// It is about a call of a tool that does not go by this dialect: to it the message means nothing.
+    /// The message is about a call of a tool that does not go by this dialect.
     NotTaken(CallId, Box<About>),
 }
 
-/// What a report came in.
+/// The message that a report came in.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
-    /// Its number, unless it has its verdict already.
+    /// The number of the message, unless the message has its verdict already.
     pub(crate) number: Option<u64>,
     /// The message as the client may be told it, if it needs no repair.
     pub(crate) raw: Option<Payload>,
     pub(crate) framing: Framing,
-    /// Its length.
+    /// The length of the message.
     pub(crate) bytes: usize,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Arrived {
 struct Claim<'a> {
     call: CallId,
     dialect: &'a Dialect,
-    /// How the token had to be mended to find the call.
+    /// The repair of the token that was needed to find the call.
     mended: Option<Repair>,
     report: Report,
 }

@@ -24,7 +24,7 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::terminal::Terminal;
 use crate::protocol::{json, mcp};
 
-/// What was written.
+/// The text that a server wrote.
 enum Text<'a> {
     /// A line as a terminal would show it.
     Line(&'a str),
@@ -121,7 +121,8 @@ impl Filter {
         self.guess(&About::default(), origin)
     }
 
-    /// The call that an object of a structured log names, where a dialect says how; `None` if it names none.
+    /// The call that an object of a structured log names, where a dialect says how; `None` if
+    /// it names none.
     fn named_in(&self, source: TextSource, text: &Text<'_>) -> Option<Result<CallId, Reason>> {
         let all = self.policy.everywhere().flat_map(|policy| &policy.dialects);
         let mut naming = all.filter_map(|dialect| dialect.that_names(source)).peekable();
