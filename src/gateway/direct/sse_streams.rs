@@ -12,6 +12,7 @@ use crate::relay::SOLE_STREAM;
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
+use crate::transport::random::random_id;
 use http::uri::PathAndQuery;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -99,9 +100,7 @@ impl HttpSseStreams {
         let mut known = self.lock();
         let query = endpoint.on_server.query().unwrap_or_default();
         let key = if query.is_empty() || known.contains_key(query) {
-            let mut random = [0; 16];
-            getrandom::fill(&mut random).ok()?;
-            let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let name = random_id()?;
             let own = format!("{OWN_KEY}={name}");
             if query.is_empty() { own } else { format!("{query}&{own}") }
         } else {
