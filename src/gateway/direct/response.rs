@@ -16,7 +16,7 @@ use crate::gateway::direct::event_stream::Chunks;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::http::inflate::PlainBody;
 
-/// What the server of a POST answers with, as far as is known.
+/// The server's answer to a POST, as far as known.
 pub(crate) enum Answer {
     /// Nothing yet.
     Head(Sending),
