@@ -36,20 +36,20 @@ use crate::protocol::jsonrpc::{Message, Scan};
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::spooled_response::SpoolReader;
 use crate::relay::stderr::Activity;
-use crate::transport::stdio::Reader;
+use crate::transport::stdio::ByteReader;
 
 pub use crate::relay::spool::SpoolLarge;
 pub use crate::relay::spooled_response::SpooledResponse;
 pub use crate::relay::stderr::DiagnosticsSink;
 pub use legs::{
-    Clients, FromClient, FromServer, Headers, SOLE_STREAM, Server, TRACE_HEADERS, UPSTREAM_STREAMS,
-    trace_of,
+    ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg, TRACE_HEADERS,
+    UPSTREAM_STREAMS, trace_of,
 };
 pub use pipe::Pipe;
 
-/// What happened in one [`Relay::step`].
+/// The result of one [`Relay::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum RelayStep {
     /// Something moved.
     Moved,
     /// Clients will say nothing more. Comes again once the server has been given all of it.
@@ -60,8 +60,8 @@ pub enum Step {
     ServerDone,
 }
 
-/// What has become ready.
-enum Ready {
+/// The side that has become ready.
+enum RelayEvent {
     Client(FromClient),
     Server(FromServer),
     ClientWritten(StreamId, bool),
@@ -77,7 +77,7 @@ pub struct Relay<C, S> {
     filter: FilterGuard,
     clients: C,
     server: S,
-    /// Bytes pass as they come, and the filter only looks on.
+    /// Whether bytes are forwarded unchanged, and the filter only observes.
     raw_mode: bool,
     diagnostics: DiagnosticsSink,
     /// A large message of a client that is passing, and on which stream.
@@ -91,7 +91,7 @@ pub struct Relay<C, S> {
     reads_server: bool,
     client_gone: bool,
     client_is_slow: bool,
-    /// The server's end of input has been told, or is not to be told.
+    /// Whether the server's input has been closed, or needs no closing.
     server_closed: bool,
     /// Whom to look at first: the sides take turns.
     server_first: bool,
@@ -99,7 +99,7 @@ pub struct Relay<C, S> {
     ready_streams: Vec<StreamId>,
 }
 
-impl<S: Server> Relay<Pipe, S> {
+impl<S: ServerLeg> Relay<Pipe, S> {
     /// One client on byte streams. Nothing moves before the first [`Relay::step`].
     pub fn with_sole_stream(
         policy: impl Into<Arc<Policy>>,
@@ -114,7 +114,7 @@ impl<S: Server> Relay<Pipe, S> {
     }
 }
 
-impl<C: Clients, S: Server> Relay<C, S> {
+impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// A relay whose clients open their streams themselves. Nothing moves before the first
     /// [`Relay::step`].
     pub fn new(
@@ -160,7 +160,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         }
     }
 
-    /// What the server has written on its standard error may be progress.
+    /// Reads the server's standard error, which may be progress.
     fn read_stderr_lines(&mut self) {
         let now = now();
         for line in self.diagnostics.lines() {
@@ -184,7 +184,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
-    pub async fn step(&mut self) -> Step {
+    pub async fn step(&mut self) -> RelayStep {
         if self.filter.is_lost() && !self.client_gone {
             return self.client_written(SOLE_STREAM, false);
         }
@@ -193,32 +193,32 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.timer.as_mut().reset(due);
         }
         match poll_fn(|cx| self.poll_ready(cx, due.is_some())).await {
-            Ready::Client(received) => self.receive_from_clients(received),
-            Ready::Server(received) => self.receive_from_server(received),
-            Ready::ClientWritten(stream, ok) => self.client_written(stream, ok),
-            Ready::ServerWritten(ok) => self.server_written(ok),
-            Ready::Piece(stream, piece) => self.send_spooled_piece(stream, piece),
-            Ready::Stderr(activity) => {
+            RelayEvent::Client(received) => self.receive_from_clients(received),
+            RelayEvent::Server(received) => self.receive_from_server(received),
+            RelayEvent::ClientWritten(stream, ok) => self.client_written(stream, ok),
+            RelayEvent::ServerWritten(ok) => self.server_written(ok),
+            RelayEvent::Piece(stream, piece) => self.send_spooled_piece(stream, piece),
+            RelayEvent::Stderr(activity) => {
                 if matches!(activity, Activity::ServerWrote) {
                     self.server.stderr_activity();
                     self.read_stderr_lines();
                 }
-                Step::Moved
+                RelayStep::Moved
             }
-            Ready::Due => Step::Moved,
+            RelayEvent::Due => RelayStep::Moved,
         }
     }
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>, timed: bool) -> Poll<Ready> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>, timed: bool) -> Poll<RelayEvent> {
         if self.clients.is_writing()
             && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
         {
-            return Poll::Ready(Ready::ClientWritten(stream, ok));
+            return Poll::Ready(RelayEvent::ClientWritten(stream, ok));
         }
         if self.server.is_writing()
             && let Poll::Ready(ok) = self.server.poll_flush(cx)
         {
-            return Poll::Ready(Ready::ServerWritten(ok));
+            return Poll::Ready(RelayEvent::ServerWritten(ok));
         }
         self.server_first = !self.server_first;
         let strangers = self.clients.are_strangers();
@@ -229,24 +229,24 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 && !self.clients.is_behind()
                 && let Poll::Ready(received) = self.server.poll_receive(cx)
             {
-                return Poll::Ready(Ready::Server(received));
+                return Poll::Ready(RelayEvent::Server(received));
             }
             if !server
                 && self.reads_clients
                 && !self.server.is_behind()
                 && let Poll::Ready(received) = self.clients.poll_receive(cx)
             {
-                return Poll::Ready(Ready::Client(received));
+                return Poll::Ready(RelayEvent::Client(received));
             }
         }
         if let Poll::Ready((stream, piece)) = self.poll_piece(cx) {
-            return Poll::Ready(Ready::Piece(stream, piece));
+            return Poll::Ready(RelayEvent::Piece(stream, piece));
         }
         if let Poll::Ready(activity) = self.diagnostics.poll(cx) {
-            return Poll::Ready(Ready::Stderr(activity));
+            return Poll::Ready(RelayEvent::Stderr(activity));
         }
         if timed && self.timer.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Ready::Due);
+            return Poll::Ready(RelayEvent::Due);
         }
         Poll::Pending
     }
@@ -264,17 +264,17 @@ impl<C: Clients, S: Server> Relay<C, S> {
         Poll::Pending
     }
 
-    /// What is left for clients when nothing is read any more.
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<Ready> {
+    /// Writes the remaining messages for clients when nothing is read any more.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<RelayEvent> {
         if self.clients.is_writing()
             && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
         {
-            return Poll::Ready(Ready::ClientWritten(stream, ok));
+            return Poll::Ready(RelayEvent::ClientWritten(stream, ok));
         }
-        self.poll_piece(cx).map(|(stream, piece)| Ready::Piece(stream, piece))
+        self.poll_piece(cx).map(|(stream, piece)| RelayEvent::Piece(stream, piece))
     }
 
-    /// What has just happened, for the log.
+    /// The next event, for the log.
     pub fn poll_record(&mut self) -> Option<FilterEvent> {
         self.filter.poll_record()
     }
@@ -306,13 +306,13 @@ impl<C: Clients, S: Server> Relay<C, S> {
 
     /// A fresh server has taken the place of one that has ended: it is read, and so is its standard
     /// error.
-    pub fn read_server_again(&mut self, errors: Option<Reader>) {
+    pub fn read_server_again(&mut self, errors: Option<ByteReader>) {
         self.reads_server = true;
         self.server_closed = false;
         self.diagnostics.read_from(errors);
     }
 
-    /// Whether the server has not been told yet all that there is for it.
+    /// Whether messages for the server are still unwritten.
     pub fn is_sending(&self) -> bool {
         self.server.is_writing()
     }
@@ -332,8 +332,8 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 break;
             }
             match timeout(patience, poll_fn(|cx| self.poll_drain(cx))).await {
-                Ok(Ready::Piece(stream, piece)) => self.send_spooled_piece(stream, piece),
-                Ok(Ready::ClientWritten(stream, ok)) => self.client_written(stream, ok),
+                Ok(RelayEvent::Piece(stream, piece)) => self.send_spooled_piece(stream, piece),
+                Ok(RelayEvent::ClientWritten(stream, ok)) => self.client_written(stream, ok),
                 _ => self.client_written(SOLE_STREAM, false),
             };
         }
@@ -423,10 +423,10 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.clients.stop_reading();
     }
 
-    fn client_written(&mut self, stream: StreamId, ok: bool) -> Step {
+    fn client_written(&mut self, stream: StreamId, ok: bool) -> RelayStep {
         if ok {
             self.written(now(), stream);
-            return Step::Moved;
+            return RelayStep::Moved;
         }
         if !self.client_gone {
             tracing::warn!("the client cannot be written to any more");
@@ -435,8 +435,8 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.clients_gone()
     }
 
-    /// What is said to clients from now on goes nowhere.
-    fn clients_gone(&mut self) -> Step {
+    /// Drops all further messages to clients.
+    fn clients_gone(&mut self) -> RelayStep {
         self.client_gone = true;
         self.spooled.clear();
         self.stop_reading_clients();
@@ -444,15 +444,15 @@ impl<C: Clients, S: Server> Relay<C, S> {
         for stream in std::mem::take(&mut self.exchanges) {
             self.filter.close_stream(now(), stream, false);
         }
-        Step::ClientGone
+        RelayStep::ClientGone
     }
 
-    fn server_written(&mut self, ok: bool) -> Step {
+    fn server_written(&mut self, ok: bool) -> RelayStep {
         if !ok {
             // The server reads no more. It may still say something, and its exit says the rest.
             self.stop_reading_clients();
-            return Step::ClientDone;
+            return RelayStep::ClientDone;
         }
-        if self.reads_clients { Step::Moved } else { Step::ClientDone }
+        if self.reads_clients { RelayStep::Moved } else { RelayStep::ClientDone }
     }
 }

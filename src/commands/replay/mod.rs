@@ -28,7 +28,7 @@ const SHOWN: usize = 3;
 /// Why a file cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}", path.display())]
     Read {
         /// Which.
@@ -36,14 +36,14 @@ pub enum ReplayError {
         /// Why.
         source: io::Error,
     },
-    /// It is no recording.
+    /// The file is not a recording.
     #[error("{}:{line}: {expected}", path.display())]
     Line {
         /// Which.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is expected there.
+        /// The expected content.
         expected: String,
     },
     /// The flags or the route file cannot be used.
@@ -51,12 +51,12 @@ pub enum ReplayError {
     Settings(#[from] WrapError),
 }
 
-/// What a replay has shown.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct Played {
     /// Each message and what became of it, or a transcript for tests.
     pub text: String,
-    /// It came out as it was recorded.
+    /// Whether the output equals the recording.
     pub is_equal: bool,
 }
 
@@ -64,9 +64,9 @@ pub struct Played {
 struct Recorded<'a> {
     /// The words of its settings, and on which line they are.
     settings: Vec<(usize, &'a str)>,
-    /// What happened, each with the number of its line.
+    /// The events, each with the number of its line.
     lines: Vec<(usize, Line<'a>)>,
-    /// What limits what a replay can show.
+    /// Remarks that limit the result of a replay.
     remarks: Vec<&'a str>,
 }
 
@@ -151,7 +151,7 @@ fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
     Ok(recorded)
 }
 
-/// What a remark says that limits what a replay can show.
+/// The limit that a remark describes, if it describes one.
 fn limits(remark: &str) -> Option<&str> {
     if remark.contains(" lines are missing") {
         return Some("lines are missing from the recording");
@@ -172,13 +172,13 @@ struct Step {
 /// One filter of the conversation.
 struct Track {
     player: Player,
-    /// What was recorded, and on which line.
+    /// The recorded output, with its lines.
     expected: Vec<(usize, String)>,
-    /// What comes out now.
+    /// The present output.
     actual: Vec<String>,
     /// Its last step.
     step: Option<usize>,
-    /// It was recorded to its end.
+    /// Whether the recording is complete.
     ends: bool,
 }
 
@@ -219,8 +219,8 @@ fn of_part(part: u64) -> String {
     if part == 1 { String::new() } else { format!("{part}| ") }
 }
 
-/// For each line, of which streams is said next when their clients have taken what they were told. Where
-/// it is not said, they did at once.
+/// For each line, the streams that a later line marks as written. A stream without such a line was
+/// written at once.
 fn written_later(lines: &[(usize, Line<'_>)]) -> Vec<BTreeSet<StreamId>> {
     let mut named: BTreeMap<u64, BTreeSet<StreamId>> = BTreeMap::new();
     let mut later = Vec::with_capacity(lines.len());
@@ -330,7 +330,7 @@ fn compare(
     Ok(shown(recorded, &tracks, &steps, path))
 }
 
-/// What is said of all that was played.
+/// The summary of a replay.
 fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[Step], path: &Path) -> Played {
     let mut text = String::new();
     for step in steps {
@@ -454,8 +454,8 @@ fn as_test(
     Ok(text)
 }
 
-/// In the order of tests: what the server gets of what a client says, what clients are told, what else the
-/// server gets, what was decided; the same at each time at which something comes out.
+/// The output in the order of tests: changed client messages, messages to clients, other messages
+/// to the server, verdicts; the same order at each time.
 fn in_order(mut out: Vec<String>, mut of_client: bool) -> Vec<String> {
     for group in out.chunk_by_mut(|_, next| !next.starts_with('@')) {
         group.sort_by_cached_key(|line| match line.as_bytes().first() {

@@ -26,10 +26,10 @@ use crate::relay::{SOLE_STREAM, UPSTREAM_STREAMS};
 /// done without it being told.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// What came out, as lines of a transcript.
+/// The output, as lines of a transcript.
 pub(super) type Out = Vec<String>;
 
-/// What a filter is responsible for.
+/// The role of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begins {
     /// One client on the only stream.
@@ -40,12 +40,12 @@ pub(super) enum Begins {
     Exchange(Option<Revision>),
     /// One POST of a session.
     Request(Option<Revision>),
-    /// What the streams of a session share.
+    /// The shared state of a session's streams.
     Session,
 }
 
 impl Begins {
-    /// What a line says that tells of it.
+    /// Reads the role from a line.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let (what, date) = text.split_once(' ').unwrap_or((text, ""));
         let revision = Revision::from_date(date);
@@ -63,7 +63,7 @@ impl Begins {
     }
 }
 
-/// A filter, its clients, and a clock that stands still unless told otherwise.
+/// A filter, its clients, and a clock that moves only on command.
 pub(super) struct Player {
     filter: Filter,
     learned: Arc<Learned>,
@@ -80,22 +80,22 @@ pub(super) struct Player {
     /// Time does not pass over what is due: settings are others than those of the recording.
     pub(super) eager: bool,
     streams: BTreeSet<StreamId>,
-    /// What a client said last.
+    /// The last client message.
     asked: Option<(StreamId, Message)>,
-    /// What the server said last.
+    /// The last server message.
     said: Option<(Origin, Message)>,
-    /// What is done with the next message, if it is not just said.
+    /// The special handling of the next message, if it has one.
     aside: Option<String>,
     /// The next message passes in pieces; why it broke off, if it did.
     large: Option<Option<String>>,
     /// A message that its client gets as it is.
     passes: Option<String>,
-    /// Streams whose client has not taken yet what it was told.
+    /// Streams whose client has not read its messages yet.
     unwritten: BTreeSet<StreamId>,
     waits: BTreeSet<StreamId>,
     out: Out,
     messages: u64,
-    /// What became of messages of the server, by number.
+    /// The verdicts on server messages, by number.
     pub(super) verdicts: BTreeMap<u64, Verdict>,
     /// Heartbeats.
     pub(super) beats: u64,
@@ -145,7 +145,7 @@ impl Player {
         }
     }
 
-    /// What came out since it was asked last.
+    /// Takes the output since the last call.
     pub(super) fn take(&mut self) -> Out {
         std::mem::take(&mut self.out)
     }
@@ -241,7 +241,7 @@ impl Player {
         Ok(())
     }
 
-    /// What was told has been taken, unless a client is said to wait, or it is said of this stream later.
+    /// Marks messages as written, except for streams whose clients wait, or whose lines come later.
     pub(super) fn written(&mut self, later: &BTreeSet<StreamId>) {
         let all = std::mem::take(&mut self.unwritten);
         for stream in all {
@@ -275,7 +275,7 @@ impl Player {
         Ok(())
     }
 
-    /// The same for a transcript of tests: all comes out when it is due.
+    /// Advances a transcript of tests: all output comes when it is due.
     ///
     /// # Errors
     /// If that is no time.
@@ -297,7 +297,7 @@ impl Player {
         Ok(())
     }
 
-    /// A client is told something that was recorded at this time.
+    /// Writes a message to a client that was recorded at this time.
     pub(super) fn tell(&mut self, at: At) {
         if let Some(text) = self.passes.take() {
             self.unwritten.insert(SOLE_STREAM);
@@ -320,7 +320,7 @@ impl Player {
         }
     }
 
-    /// The recording of it is over: a client on its only stream has been told all that there was.
+    /// Ends the recording of the filter: a client on its only stream has received all messages.
     pub(super) fn end(&mut self) {
         if self.is_wire {
             self.written(&BTreeSet::new());
@@ -328,7 +328,7 @@ impl Player {
         }
     }
 
-    /// All that can be told is told, one message after the other; whether there was any.
+    /// Writes all messages that are due, one after the other. Returns whether there was any.
     pub(super) fn drain(&mut self) -> bool {
         let mut any = false;
         self.out.extend(self.passes.take());

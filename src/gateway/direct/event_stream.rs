@@ -49,7 +49,7 @@ pub(crate) trait EventHandler: Send {
     fn piece(&mut self, piece: &Piece, out: &mut Batch);
     /// That event is over.
     fn passed(&mut self, out: &mut Batch);
-    /// What is to be written now.
+    /// Appends the bytes that are due now.
     fn collect(&mut self, out: &mut Batch);
     /// Something has come from the server now.
     fn heard(&mut self, _: std::time::Instant) {}
@@ -91,7 +91,7 @@ pub(crate) fn passed_on<J: EventHandler>(
     }
 }
 
-/// Where the bytes of a stream come from.
+/// The source of a stream's bytes.
 pub(crate) trait Chunks<J>: Send {
     /// The next bytes of events; anything else is handled here, and told to `judge`.
     fn poll(

@@ -47,7 +47,7 @@ enum Judged {
     AsItIs,
 }
 
-/// The requests of one POST, and what their client is told.
+/// The requests of one POST, and the messages to their client.
 pub(crate) struct Exchange {
     filter: FilterGuard,
     member: Option<Member>,
@@ -58,7 +58,7 @@ pub(crate) struct Exchange {
     marks: Marks,
     /// The server has sent an event id: the client can come back for the rest.
     resumable: bool,
-    /// It sends ids, and nobody can come back for anything.
+    /// Whether the stream cannot be resumed although the server sends ids.
     resumes_never: bool,
     /// The stream is over with the last answer, whether the server ends it or not.
     ends_with_answer: bool,

@@ -39,7 +39,7 @@ type Stream = EventStream<Listening, UpstreamBody>;
 struct Handover {
     stream: Stream,
     queue: VecDeque<Bytes>,
-    /// What came last may be a part of an event.
+    /// Whether the last bytes may be a part of an event.
     midway: bool,
 }
 

@@ -36,12 +36,12 @@ struct Part {
     settings: Option<String>,
 }
 
-/// What is written of a conversation.
+/// The recording of one conversation.
 pub(super) struct TranscriptFile {
     route: Box<str>,
-    /// What holds for its first part.
+    /// The policy of its first part.
     policy: Arc<Policy>,
-    /// What was written and is not in the file yet: all of it, before anything was said.
+    /// The text that is not in the file yet: everything, before the first message.
     text: String,
     /// The file's name, once something was said.
     pub(super) name: Option<String>,
@@ -156,7 +156,7 @@ impl TranscriptFile {
         }
     }
 
-    /// What begins is said before anything is told of it.
+    /// Writes the beginning of a part, before any other event of the part.
     fn part_begins(&mut self, part: u64, start: Instant, command: &str) {
         let Some(known) = self.parts.get_mut(&part) else { return };
         known.at = Some(start);

@@ -26,15 +26,15 @@ use crate::protocol::jsonrpc::{Kind, Message, Scan};
 pub struct FilterGuard {
     filter: Filter,
     policy: Arc<Policy>,
-    /// Where the client reads what came on no stream of its own.
+    /// The stream for messages of no request.
     home: StreamId,
     failed: Option<Box<Failed>>,
     emitter: Option<Box<EventEmitter>>,
-    /// What the emitter knows, and nobody else has asked for yet.
+    /// Events that the emitter has seen and no caller has taken.
     recorded: VecDeque<FilterEvent>,
 }
 
-/// What goes on once the filter has failed: everything is to be written as it came.
+/// The state after the filter has failed: every message is forwarded unchanged.
 #[derive(Debug, Default)]
 struct Failed {
     queue: VecDeque<(StreamId, Transmit)>,
@@ -65,7 +65,7 @@ impl FilterGuard {
         self.emitter = emitter.map(Box::new);
     }
 
-    /// Which filter of which conversation this is, if anyone looks on.
+    /// The id of the filter for observers, if there are any.
     pub fn filter_id(&self) -> Option<FilterId> {
         self.emitter.as_ref().map(|emitter| emitter.filter_id())
     }

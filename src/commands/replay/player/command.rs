@@ -12,7 +12,7 @@ use crate::progress::{Pacing, Policy, Reason, StreamId, StreamKind};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;
 
-/// What may be said there.
+/// The expected commands.
 const EXPECTED: &str = "one of left, gone, settings, fails, ending, flush, slow, quick, large, on, apart, opens, closes, \
                         settles, settled, whose, learns, moved, here, passes, out of place, refused, \
                         knows not all, client, leaves, tasks over, looks, waits, written is expected";
