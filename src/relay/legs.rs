@@ -36,10 +36,6 @@ pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     }
 }
 
-/// The first number of the upstream streams that a [`ServerLeg`] names: client streams are numbered
-/// below it, so that the two are never taken for each other.
-pub const UPSTREAM_STREAMS: u64 = 1 << 63;
-
 /// The only client stream of a connection that has one, such as stdio.
 pub const SOLE_STREAM: StreamId = StreamId(0);
 
@@ -210,7 +206,7 @@ pub trait ServerLeg: Send {
 
     /// Tells the server something: `message` as the client said it, `payload` as the server is to
     /// get it. Answers with the upstream stream of its own on which what the server says to it comes,
-    /// numbered from [`UPSTREAM_STREAMS`], if it has one.
+    /// numbered from [`crate::progress::input::UPSTREAM_STREAMS`], if it has one.
     fn send(
         &mut self,
         message: &Message,

@@ -16,6 +16,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::relay::{ClientHeaders, SOLE_STREAM};
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
+use crate::transport::random::random_id;
 
 /// Client messages waiting for the relay of their session. Further requests wait.
 const COMMANDS_MAX: usize = 64;
@@ -247,10 +248,7 @@ impl Sessions {
         &self,
         whose: SessionKind,
     ) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).ok()?;
-        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (session, commands) = Session::new(id, whose);
+        let (session, commands) = Session::new(random_id()?, whose);
         self.lock().insert(session.id.clone(), Arc::clone(&session));
         Some((session, commands))
     }

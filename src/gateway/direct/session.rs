@@ -15,6 +15,7 @@ use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::clients::Client;
+use crate::progress::input::{Beginning, Input};
 use crate::progress::{
     Disposition, Filter, FilterEvent, Origin, Pacing, Payload, Policy, Reason, StreamId,
     StreamKind, Verdict,
@@ -102,9 +103,9 @@ impl Session {
         let filter = Filter::of_session(Arc::clone(policy));
         let mut filter = FilterGuard::new(filter, Arc::clone(policy), StreamId::NOWHERE);
         filter.observed_by(audience.emitter(beside, Scope::Session, policy));
-        filter.happens(Some(now()), || "begins session".to_owned(), |_| ());
+        filter.apply(now(), Input::Begins(Beginning::Session));
         if begun {
-            filter.knows_not_all(now());
+            filter.apply(now(), Input::KnowsNotAll);
         }
         let filter_id = filter.filter_id();
         let shared = Shared {
@@ -157,14 +158,15 @@ impl Session {
         shared.filter.take(policy);
         let mut member = shared.join(self);
         let stream = member.stream;
-        shared.filter.open_stream(now(), stream, StreamKind::Exchange, Pacing::IMMEDIATE);
+        let opens = Input::Opens(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
+        shared.filter.apply(now(), opens);
         match message {
             Some(message) => {
                 shared.filter.client_message(now(), stream, message);
                 let elsewhere = shared.filter.try_with(|filter| filter.tokens_elsewhere(stream));
                 member.elsewhere = elsewhere.unwrap_or_default();
             }
-            None => shared.filter.knows_not_all(now()),
+            None => drop(shared.filter.apply(now(), Input::KnowsNotAll)),
         }
         member
     }
@@ -175,12 +177,12 @@ impl Session {
         let member = shared.join(self);
         let stream = member.stream;
         shared.listening.insert(stream);
-        if replays {
-            let told = || format!("opens {} replay", stream.0);
-            shared.filter.happens(Some(now()), told, |filter| filter.open_replay(stream));
+        let opens = if replays {
+            Input::Replays(stream)
         } else {
-            shared.filter.open_stream(now(), stream, StreamKind::Shared, Pacing::IMMEDIATE);
-        }
+            Input::Opens(stream, StreamKind::Shared, Pacing::IMMEDIATE)
+        };
+        shared.filter.apply(now(), opens);
         member
     }
 
@@ -207,7 +209,7 @@ impl Session {
     /// A request has been answered, or a task described, on its own stream.
     pub(crate) fn settled(&self, message: &Message) {
         let mut shared = self.lock();
-        shared.filter.settled(now(), message);
+        shared.filter.apply(now(), Input::Settled(message.clone()));
         shared.note();
     }
 
@@ -222,8 +224,7 @@ impl Session {
             if shared.filter.try_with(|filter| filter.is_late(message)) == Some(true) {
                 return Foreign::OutOfPlace(Reason::Late);
             }
-            let learn = |filter: &mut Filter| filter.learn_from(origin, message);
-            shared.filter.aside(now(), "learns", (Some(origin), message), learn);
+            shared.filter.apply(now(), Input::Learns(origin, message.clone()));
             return Foreign::Unknown;
         };
         if modern && message.kind() != Kind::Response {
@@ -237,9 +238,8 @@ impl Session {
     pub(crate) fn heard(&self, on: StreamId, message: &Message, matters: bool) -> Heard {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
-        let whose = |filter: &mut Filter| filter.stream_meant(origin, message, false);
-        let meant = shared.filter.aside(now(), "whose", (Some(origin), message), whose);
-        if let Some(stream) = meant.flatten().filter(|stream| *stream != on) {
+        let meant = shared.filter.apply(now(), Input::Whose(origin, message.clone())).stream();
+        if let Some(stream) = meant.filter(|stream| *stream != on) {
             match shared.deliver(stream, message) {
                 Foreign::Moved => return Heard::Moved,
                 Foreign::Passes => return Heard::Passes,
@@ -269,7 +269,7 @@ impl Session {
         while let Some(transmit) = shared.filter.poll_transmit(at, stream) {
             out.transmit(&transmit);
         }
-        shared.filter.written(at, stream);
+        shared.filter.apply(at, Input::Written(stream));
         shared.note();
         let own = shared.judged.extract_if(.., |(on, ..)| *on == stream);
         own.map(|(_, number, withheld)| (number, withheld)).collect()
@@ -333,7 +333,7 @@ impl Shared {
         if message.kind() == Kind::Response {
             // An answer is told where it came: there the client waits for it by its id.
             mailbox.put(Mail::Settled(message.clone()));
-            self.filter.settled(now(), message);
+            self.filter.apply(now(), Input::Settled(message.clone()));
             return Foreign::Passes;
         }
         if !mailbox.put(Mail::Progress(message.clone().framed(Framing::Apart(None)))) {
@@ -374,7 +374,7 @@ impl Member {
             shared.filter.take_over(at, own);
         }
         let stream = self.stream;
-        shared.filter.close_stream(at, stream, cancels);
+        shared.filter.apply(at, Input::Closes(stream, cancels));
         // Whom the session would have to tell of the cancelling, the closing itself has told.
         while shared.filter.poll_to_server().is_some() {}
         shared.note();
@@ -384,7 +384,7 @@ impl Member {
     /// The requests of the stream will have no answer: the server refused them.
     pub(crate) fn refused(&self) {
         let stream = self.stream;
-        self.session.lock().filter.settle_stream(now(), stream);
+        self.session.lock().filter.apply(now(), Input::Settles(stream));
     }
 
     /// A listening stream closes.
@@ -392,7 +392,7 @@ impl Member {
         let mut shared = self.session.lock();
         let stream = self.stream;
         shared.listening.remove(&stream);
-        shared.filter.close_stream(now(), stream, false);
+        shared.filter.apply(now(), Input::Closes(stream, false));
         shared.note();
         shared.waiting.retain(|_, on| *on != stream);
         shared.judged.retain(|(on, ..)| *on != stream);

@@ -5,12 +5,14 @@ use crate::gateway::direct::mailbox::Mailbox;
 use crate::gateway::route_state::RouteWatch;
 use crate::observe::log::Connection;
 use crate::progress::Policy;
+use crate::progress::input::Input;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::SOLE_STREAM;
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
+use crate::transport::random::random_id;
 use http::uri::PathAndQuery;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -98,9 +100,7 @@ impl HttpSseStreams {
         let mut known = self.lock();
         let query = endpoint.on_server.query().unwrap_or_default();
         let key = if query.is_empty() || known.contains_key(query) {
-            let mut random = [0; 16];
-            getrandom::fill(&mut random).ok()?;
-            let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let name = random_id()?;
             let own = format!("{OWN_KEY}={name}");
             if query.is_empty() { own } else { format!("{query}&{own}") }
         } else {
@@ -129,7 +129,7 @@ impl HttpSseStream {
             }
             Some(_) => {}
             None => {
-                state.filter.knows_not_all(now());
+                state.filter.apply(now(), Input::KnowsNotAll);
             }
         }
         state.count();

@@ -6,11 +6,7 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::Full;
 
 use crate::protocol::json;
-
-/// The JSON-RPC error code of a request that is not as it should be.
-const INVALID_REQUEST: i32 = -32600;
-/// The JSON-RPC error code of what is not the client's fault.
-const INTERNAL_ERROR: i32 = -32603;
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, INVALID_REQUEST};
 
 /// Why a request is answered by the proxy and goes no further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -22,9 +22,7 @@ impl Via {
     /// # Errors
     /// If the system has no random bytes.
     pub fn random() -> Result<Self, getrandom::Error> {
-        let mut bytes = [0; 4];
-        getrandom::fill(&mut bytes)?;
-        Ok(Self::named(u32::from_ne_bytes(bytes)))
+        getrandom::u32().map(Self::named)
     }
 
     /// The pseudonym of this number.

@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 
 use super::tool_list;
 use crate::config::routes::ServerInfo;
-use crate::protocol::jsonrpc::{Kind, Message, own_error};
+use crate::protocol::jsonrpc::{Kind, METHOD_NOT_FOUND, Message, own_error};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 use crate::transport::http::client::{Client, UpstreamBody, UpstreamError};
@@ -30,9 +30,6 @@ const WORDS_MAX: usize = 200;
 
 /// What is read at `tools`, for people.
 const LIST: &str = "the server's list of tools";
-
-/// JSON-RPC's code for a method that is not there.
-const METHOD_NOT_FOUND: i32 = -32601;
 
 /// The specification's code for a revision that is not known (26:basic §Error Codes).
 const UNSUPPORTED_REVISION: i32 = -32022;
