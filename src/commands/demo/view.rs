@@ -30,8 +30,8 @@ const RIGHT_MAX: usize = 44;
 /// Parts of a bar.
 const BAR_PARTS: u64 = 1000;
 
-/// Where the demonstration is shown.
-pub struct View<'a>(Out<'a>);
+/// The view of the demo.
+pub struct DemoView<'a>(Out<'a>);
 
 enum Out<'a> {
     /// Lines, and no control sequences.
@@ -68,7 +68,7 @@ pub(super) struct Line {
     pub(super) tone: Tone,
 }
 
-impl<'a> View<'a> {
+impl<'a> DemoView<'a> {
     /// Standard output: live if it is a terminal.
     pub fn of_stdout() -> Self {
         if !io::stdout().is_terminal() {
@@ -88,7 +88,7 @@ impl<'a> View<'a> {
         Self(Out::Plain(Box::new(out), PLAIN_WIDTH))
     }
 
-    /// Whether [`View::tick`] is of any use.
+    /// Whether [`DemoView::tick`] is of any use.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.0, Out::Live(_))
     }
@@ -163,7 +163,7 @@ impl<'a> View<'a> {
         live.calls.push(bar);
     }
 
-    /// The client was told this.
+    /// Shows progress that the client received.
     pub(super) fn told(&self, told: &Progress) {
         let Some((live, bar)) = self.bar() else { return };
         let number = |text: &str| text.parse::<f64>().ok();
@@ -280,7 +280,7 @@ impl Columns {
         Self { time, left: room - right, right }
     }
 
-    /// What stands before the left column.
+    /// The text before the left column.
     fn indent(&self, at: Option<Duration>) -> String {
         match at {
             _ if !self.time => " ".to_owned(),
@@ -302,7 +302,7 @@ fn cut(text: &str, room: usize) -> String {
     text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// What tells something in a line of the server, in its own spelling: its parameters or its result,
+/// The telling part of a server line, in the server's own spelling: its parameters or its result,
 /// keys without quotes, of content blocks the text.
 pub(super) fn telling_part(line: &Bytes) -> String {
     let message = Message::parse(line.clone());
@@ -315,7 +315,7 @@ pub(super) fn telling_part(line: &Bytes) -> String {
 
 fn members(object: &Bytes) -> String {
     let members = Members::new(object).map(|member| {
-        let key = json::words(&object[member.key]).unwrap_or_default().into_owned();
+        let key = json::decode_str(&object[member.key]).unwrap_or_default().into_owned();
         let value = object.slice(member.value);
         let block = json::elements(&value).and_then(|(found, _)| {
             found.into_iter().find_map(|block| json::member(&value.slice(block), "text"))

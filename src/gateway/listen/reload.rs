@@ -21,28 +21,29 @@ use crate::gateway::dispatch::Proxy;
 use crate::gateway::listen::listeners::{Controls, Ready};
 use crate::gateway::listen::route_file::{LOOK_EVERY, Watch};
 use crate::gateway::live_routes::{Changes, Prepared, contents};
-use crate::observe::durations::Memory;
+use crate::observe::durations::DurationStore;
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Reload;
 
 /// Reads the file again and again.
 pub(super) struct Reloading {
     path: PathBuf,
-    memory: Memory,
+    memory: DurationStore,
     proxy: Arc<Proxy>,
     controls: Controls<Routed>,
-    /// What cannot be exchanged, as it was at the start.
+    /// The settings that cannot be exchanged, as they were at the start.
     fixed: Fixed,
     /// The settings of operators that hold.
     admin: Admin,
-    /// What holds, and what was refused last; each stands for the file and those that it names.
+    /// The fingerprints of the file in effect and of the file refused last, with the files that
+    /// they name.
     taken: u64,
     refused: Option<u64>,
     /// The files that it named.
     named: Vec<PathBuf>,
 }
 
-/// What only a start can change.
+/// The settings that only a restart can change.
 #[derive(PartialEq)]
 struct Fixed {
     listen: String,
@@ -107,7 +108,7 @@ impl Reloading {
     /// What `routes` say is served by `proxy` and `controls`. `memory` has and gets what is learned.
     pub(super) fn new(
         routes: &Routes,
-        memory: Memory,
+        memory: DurationStore,
         proxy: Arc<Proxy>,
         controls: Controls<Routed>,
     ) -> Self {

@@ -7,11 +7,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use memchr::memmem::Finder;
 
-use super::entry::{Became, Ended, Entry, Kept, State};
+use super::entry::{Became, CapturedMessage, Ended, Entry, State};
 use super::taps::Tapped;
 use super::text::Text;
 use super::{Route, Table};
 use crate::observe::events::{Event, EventKind, Observer, Scope};
+use crate::progress::input::Input;
 use crate::progress::policy::masks::Masks;
 use crate::progress::{CallId, FilterEvent, Opened, Outcome, Summary, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -97,6 +98,29 @@ impl Conversation {
         ended.chain(open).find(|entry| is(entry))
     }
 
+    fn input(&mut self, at: Instant, input: &Input, number: u64) {
+        match input {
+            Input::ClientMessage(..) | Input::ClientLarge(..) => {
+                self.said = input.message_line().map(|line| (at, line.text));
+                self.has_opened = false;
+                self.sent = None;
+            }
+            Input::ServerMessage(_, message) | Input::Moved(_, message) => {
+                self.hears(at, message.raw(), number);
+            }
+            Input::ServerProgress(_, text) | Input::ServerLarge(_, text, _) => {
+                self.hears(at, text, number);
+            }
+            Input::Stderr(line) if self.table.taps.any() => {
+                let before = Some(Text::of(line.as_bytes()));
+                let kept = CapturedMessage { at, became: Became::Overheard, before, after: None };
+                self.keep(None, kept, |_, _| {});
+            }
+            Input::Failed => self.has_failed = true,
+            _ => {}
+        }
+    }
+
     fn hears(&mut self, at: Instant, text: &Bytes, number: u64) {
         // It was another filter's to judge, and its number is given again.
         if self.waiting.back().is_some_and(|last| last.number == number) {
@@ -139,7 +163,7 @@ impl Conversation {
             FilterEvent::Heartbeat(call) => {
                 let after = self.told.take().map(|(_, text)| Text::of(&text));
                 let entry = self.find(*call);
-                let kept = Kept { at, became: Became::Beat, before: None, after };
+                let kept = CapturedMessage { at, became: Became::Beat, before: None, after };
                 self.keep(entry, kept, |state, kept| {
                     state.account.sent += 1;
                     state.account.beats += 1;
@@ -177,7 +201,7 @@ impl Conversation {
         let became = if is_answer { Became::Answer(verdict) } else { Became::Judged(verdict) };
         let before = text.map(|text| Text::of(text));
         let spoke = heard.map(|(at, _)| at);
-        let kept = Kept { at, became, before, after };
+        let kept = CapturedMessage { at, became, before, after };
         let is_told = self.is_observed || !is_withheld;
         self.keep(entry, kept, |state, kept| {
             state.spoke = state.spoke.max(spoke);
@@ -199,7 +223,12 @@ impl Conversation {
     }
 
     /// Adds a message to what is known of a call, and shows it to those who tap.
-    fn keep(&self, entry: Option<Arc<Entry>>, kept: Kept, change: impl FnOnce(&mut State, &Kept)) {
+    fn keep(
+        &self,
+        entry: Option<Arc<Entry>>,
+        kept: CapturedMessage,
+        change: impl FnOnce(&mut State, &CapturedMessage),
+    ) {
         if self.table.taps.any() {
             let call = entry.as_deref();
             self.table.taps.tell(&Tapped::new(&self.table, &self.route, &self.masks, call, &kept));
@@ -230,7 +259,8 @@ impl Conversation {
             Ended::So(Outcome::Result | Outcome::ToolError | Outcome::Interim | Outcome::Error)
         );
         if !is_said && self.table.taps.any() {
-            let kept = Kept { at, became: Became::Over(ended), before: None, after: None };
+            let kept =
+                CapturedMessage { at, became: Became::Over(ended), before: None, after: None };
             let call = Some(entry);
             self.table.taps.tell(&Tapped::new(&self.table, &self.route, &self.masks, call, &kept));
         }
@@ -247,7 +277,7 @@ impl Conversation {
             });
             let Some(entry) = answered else { return };
             let Some((_, ended)) = entry.state().ended else { return };
-            let kept = Kept { at, became: Became::Own(ended), before: None, after };
+            let kept = CapturedMessage { at, became: Became::Own(ended), before: None, after };
             self.keep(Some(entry), kept, |state, _| {
                 state.is_answered = true;
                 state.told = Some(at);
@@ -255,7 +285,7 @@ impl Conversation {
         } else if message.method().as_deref() == Some(mcp::PROGRESS) {
             let token = json::member(&message.params().unwrap_or_default(), "progressToken");
             let of = token.and_then(|token| self.find_by(|entry| entry.has_token(&token)));
-            let kept = Kept { at, became: Became::FromText, before: None, after };
+            let kept = CapturedMessage { at, became: Became::FromText, before: None, after };
             self.keep(of, kept, |state, kept| {
                 state.account.overheard += 1;
                 state.account.sent += 1;
@@ -279,7 +309,11 @@ impl Conversation {
         };
         if !is_told_elsewhere {
             let before = Some(Text::of(&text));
-            self.keep(None, Kept { at, became: Became::Said, before, after: None }, |_, _| {});
+            self.keep(
+                None,
+                CapturedMessage { at, became: Became::Said, before, after: None },
+                |_, _| {},
+            );
         }
     }
 }
@@ -304,29 +338,13 @@ fn request_in(text: &Bytes, id: &Bytes) -> Text {
 impl Observer for Conversation {
     fn see(&mut self, event: &Event) {
         match &event.kind {
-            EventKind::Client(_, text) => {
-                self.said = Some((event.at, text.clone()));
-                self.has_opened = false;
-                self.sent = None;
-            }
+            EventKind::Input(input, number) => self.input(event.at, input, *number),
             EventKind::ToServer(text) => self.sent = Some(text.clone()),
-            EventKind::Server(_, text, number) => self.hears(event.at, text, *number),
-            EventKind::Told(_, text) => {
+            EventKind::ToClient(_, text) => {
                 self.told = Some((event.at, text.clone()));
                 self.is_claimed = false;
             }
-            EventKind::Overheard(line) if self.table.taps.any() => {
-                let before = Some(Text::of(line.as_bytes()));
-                let kept = Kept { at: event.at, became: Became::Overheard, before, after: None };
-                self.keep(None, kept, |_, _| {});
-            }
-            EventKind::Command(command) if command == "failed" => self.has_failed = true,
-            EventKind::Command(_)
-            | EventKind::Overheard(_)
-            | EventKind::Noise(_)
-            | EventKind::Aside(..)
-            | EventKind::Refused(_)
-            | EventKind::TakesOver(_) => {}
+            EventKind::Noise(_) => {}
             EventKind::Decided(record) => self.decided(event.at, record),
         }
     }
@@ -347,7 +365,7 @@ impl Observer for Conversation {
         if let Some((at, text)) = &self.said {
             let before = Some(request_in(text, call.id));
             let after = self.sent.as_deref().map(Text::of);
-            let kept = Kept { at: *at, became: Became::Request, before, after };
+            let kept = CapturedMessage { at: *at, became: Became::Request, before, after };
             if entry.is_some() || self.table.taps.any() {
                 self.keep(entry, kept, |_, _| {});
             }

@@ -24,7 +24,7 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::terminal::Terminal;
 use crate::protocol::{json, mcp};
 
-/// What was written.
+/// The text that a server wrote.
 enum Text<'a> {
     /// A line as a terminal would show it.
     Line(&'a str),
@@ -89,7 +89,7 @@ impl Filter {
         let params = message.params().unwrap_or_default();
         let Some(data) = json::member(&params, "data") else { return };
         let logger = json::member(&params, "logger");
-        let logger = logger.as_ref().and_then(|text| json::words(text));
+        let logger = logger.as_ref().and_then(|text| json::decode_str(text));
         let meant = self.sole_candidate(now, origin, logger.as_deref());
         self.take_text(now, meant, TextSource::Log, Text::Data(&data));
     }
@@ -121,14 +121,15 @@ impl Filter {
         self.guess(&About::default(), origin)
     }
 
-    /// The call that an object of a structured log names, where a dialect says how; `None` if it names none.
+    /// The call that an object of a structured log names, where a dialect says how; `None` if
+    /// it names none.
     fn named_in(&self, source: TextSource, text: &Text<'_>) -> Option<Result<CallId, Reason>> {
         let all = self.policy.everywhere().flat_map(|policy| &policy.dialects);
         let mut naming = all.filter_map(|dialect| dialect.that_names(source)).peekable();
         naming.peek()?;
         let object = match text {
             Text::Line(line) => Bytes::copy_from_slice(line.trim().as_bytes()),
-            Text::Data(data) => json::words(data).map_or_else(
+            Text::Data(data) => json::decode_str(data).map_or_else(
                 || (*data).clone(),
                 |words| Bytes::copy_from_slice(words.trim().as_bytes()),
             ),
@@ -179,15 +180,16 @@ impl Filter {
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
         report.from_text = true;
         apply_scale(&mut report, policy.scale);
-        if call.has_protocol_value {
+        if call.reports.has_protocol_value {
             // Its own figures may count something else.
             report.figure = None;
         }
         if call.pending.last().is_some_and(|last| !last.report.from_text) {
             return call.account.withheld(Reason::Superseded);
         }
-        report.figure = report.figure.filter(|figure| follows(&mut call.text_counter, now, figure));
-        call.figured |= report.figure.is_some();
+        report.figure =
+            report.figure.filter(|figure| follows(&mut call.reports.text_counter, now, figure));
+        call.reports.has_figure |= report.figure.is_some();
         self.hold(now, id, Arrived::default(), report);
     }
 

@@ -59,12 +59,12 @@ pub(crate) fn date_in(request: &Message) -> Option<String> {
 }
 
 fn text(object: &Bytes, member: &str) -> Option<String> {
-    Some(json::words(&json::member(object, member)?)?.into_owned())
+    Some(json::decode_str(&json::member(object, member)?)?.into_owned())
 }
 
 const SENTINEL: (&[u8], &[u8]) = (b"=?base64?", b"?=");
 
-/// What stands between the marks of base64, if they are there.
+/// The text between the marks of base64, if they exist.
 fn marked(value: &[u8]) -> Option<&[u8]> {
     value.strip_prefix(SENTINEL.0)?.strip_suffix(SENTINEL.1)
 }
