@@ -113,7 +113,8 @@ fn defaults_that_are_written_down_are_the_defaults() {
                 "value = {}",
                 default.trim_end_matches('.')
             ));
-            let Ok(written) = written else { continue };
+            // "defaults" stands for several names, which are printed.
+            let Some(written) = written.ok().filter(|_| key != "dialects") else { continue };
             let found = find(&printed, at, key);
             let is_default = found.iter().any(|found| **found == written["value"]);
             // What is an error without a client at hand is printed as a comment.
