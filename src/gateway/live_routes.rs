@@ -29,9 +29,9 @@ use crate::progress::Policy;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::body::Body;
-use crate::transport::http::endpoints::Part;
+use crate::transport::http::endpoints::EndpointKind;
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::{Posted, Read, asks};
+use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
 
 /// Previous servers of a route that are remembered while calls to them are open. Clients can no
@@ -432,24 +432,24 @@ impl LiveRoute {
         self: &Arc<Self>,
         removed: bool,
         parts: &Parts,
-        part: &Part,
-        body: Posted,
-    ) -> Result<(Arc<Self>, Posted), Box<Response<Body>>> {
+        part: &EndpointKind,
+        body: PostedBody,
+    ) -> Result<(Arc<Self>, PostedBody), Box<Response<Body>>> {
         let Some(previous) = self.find_previous(parts, part, removed) else {
             return if removed { Err(Box::new(no_route())) } else { Ok((Arc::clone(self), body)) };
         };
         let comes_back = parts.headers.contains_key(LAST_EVENT_ID);
         let (is_for_previous, body) = match parts.method {
-            Method::POST if *part == Part::Endpoint => {
+            Method::POST if *part == EndpointKind::Endpoint => {
                 let max = self.state.route.max_request_bytes;
                 let read = request_body::read(body, &parts.headers, max, INSPECT_MAX).await;
                 let read =
                     read.map_err(|unread| Box::new(refuse(&self.state, &unread, parts.version)))?;
                 let asks = match &read {
-                    Read::Whole(bytes) => asks(Some(&Message::parse(bytes.clone()))),
-                    Read::Large(_) => true,
+                    ReadBody::Whole(bytes) => asks(Some(&Message::parse(bytes.clone()))),
+                    ReadBody::Large(_) => true,
                 };
-                (!asks, Posted::Read(read))
+                (!asks, PostedBody::Read(read))
             }
             Method::GET => (previous.state.endpoint.is_none() || comes_back, body),
             _ => (true, body),
@@ -465,27 +465,27 @@ impl LiveRoute {
     fn find_previous(
         self: &Arc<Self>,
         parts: &Parts,
-        part: &Part,
+        part: &EndpointKind,
         removed: bool,
     ) -> Option<Arc<Self>> {
         let own = removed.then(|| Arc::clone(self)).into_iter();
         let mut all = own.chain(self.previous.iter().rev().filter_map(Weak::upgrade));
         match part {
-            Part::Endpoint => {
+            EndpointKind::Endpoint => {
                 let id = parts.headers.get(SESSION_ID)?.as_bytes();
                 if !removed && self.has_session(id) {
                     return None;
                 }
                 all.find(|previous| previous.has_session(id))
             }
-            Part::Messages(_) => {
+            EndpointKind::Messages(_) => {
                 let query = parts.uri.query()?;
                 if !removed && self.has_sse_stream(query) {
                     return None;
                 }
                 all.find(|previous| previous.has_sse_stream(query))
             }
-            Part::Sse | Part::WellKnown(_) => None,
+            EndpointKind::Sse | EndpointKind::WellKnown(_) => None,
         }
     }
 

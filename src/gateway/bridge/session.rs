@@ -1,6 +1,6 @@
 //! Sessions that are ours: their ids, and how those who answer requests find them.
 
-use crate::gateway::bridge::signals::{Bell, Broken};
+use crate::gateway::bridge::signals::{SessionSignals, Broken};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::sync::mpsc;
 
-use crate::gateway::bridge::replay_buffer::Store;
+use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -33,17 +33,17 @@ pub(crate) const ENDED: Broken =
     Broken { status: StatusCode::NOT_FOUND, why: "the session has ended" };
 
 /// What a client says, on its way to the relay.
-pub(crate) enum Command {
+pub(crate) enum SessionCommand {
     /// A message, and the stream that it opens for its answers.
-    Ask(Arc<Store>, Message, Headers),
+    Ask(Arc<ReplayBuffer>, Message, Headers),
     /// A message that opens none.
     Tell(Message, Headers),
     /// The first piece of a message that is too large to be held.
-    Start(Arc<Store>, Bytes, Headers),
+    Start(Arc<ReplayBuffer>, Bytes, Headers),
     /// More of it.
     Piece(Bytes),
     /// It is over, and opens this stream for its answer; what it was.
-    End(Arc<Store>, Scan),
+    End(Arc<ReplayBuffer>, Scan),
 }
 
 /// What a session has agreed on.
@@ -54,9 +54,9 @@ pub(crate) struct Agreed {
 }
 
 #[derive(Default)]
-struct Table {
+struct StreamTable {
     last: u64,
-    stores: BTreeMap<u64, Arc<Store>>,
+    stores: BTreeMap<u64, Arc<ReplayBuffer>>,
     agreed: Agreed,
 }
 
@@ -72,26 +72,26 @@ pub(crate) enum SessionKind {
 }
 
 /// A session as those see it who answer requests.
-pub(crate) struct Session {
+pub(crate) struct BridgeSession {
     pub(crate) id: String,
     pub(crate) whose: SessionKind,
-    pub(crate) bell: Arc<Bell>,
-    commands: mpsc::Sender<Command>,
+    pub(crate) bell: Arc<SessionSignals>,
+    commands: mpsc::Sender<SessionCommand>,
     /// What belongs to no request goes here, and waits for a GET.
-    pub(crate) home: Arc<Store>,
+    pub(crate) home: Arc<ReplayBuffer>,
     /// Held by who sends a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
-    table: Mutex<Table>,
+    table: Mutex<StreamTable>,
     /// Clients that listen and cannot be asked whether they are there.
     pub(crate) listening: AtomicUsize,
 }
 
-impl Session {
+impl BridgeSession {
     /// A session, and what its clients say.
-    fn new(id: String, whose: SessionKind) -> (Arc<Self>, mpsc::Receiver<Command>) {
+    fn new(id: String, whose: SessionKind) -> (Arc<Self>, mpsc::Receiver<SessionCommand>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let bell = Arc::new(Bell::default());
-        let home = Store::new(SOLE_STREAM, false, false, Arc::clone(&bell));
+        let bell = Arc::new(SessionSignals::default());
+        let home = ReplayBuffer::new(SOLE_STREAM, false, false, Arc::clone(&bell));
         let session = Self {
             id,
             whose,
@@ -106,7 +106,7 @@ impl Session {
         (Arc::new(session), receiver)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, StreamTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,20 +130,20 @@ impl Session {
     }
 
     /// A stream for the answers to a POST.
-    pub(crate) fn open(&self, only_answers: bool) -> Arc<Store> {
+    pub(crate) fn open(&self, only_answers: bool) -> Arc<ReplayBuffer> {
         let mut table = self.table();
         table.forget();
         table.last += 1;
         let number = table.last;
         let bell = Arc::clone(&self.bell);
         let store =
-            Store::new(StreamId(number), only_answers, self.whose == SessionKind::Shared, bell);
+            ReplayBuffer::new(StreamId(number), only_answers, self.whose == SessionKind::Shared, bell);
         table.stores.insert(number, Arc::clone(&store));
         store
     }
 
     /// The stream of this number, if it is still known.
-    pub(crate) fn find(&self, stream: u64) -> Option<Arc<Store>> {
+    pub(crate) fn find(&self, stream: u64) -> Option<Arc<ReplayBuffer>> {
         if stream == SOLE_STREAM.0 {
             return Some(Arc::clone(&self.home));
         }
@@ -151,13 +151,13 @@ impl Session {
     }
 
     /// Says something to the server; false if the session has ended.
-    pub(crate) async fn say(&self, command: Command) -> bool {
+    pub(crate) async fn say(&self, command: SessionCommand) -> bool {
         self.touch();
         self.commands.send(command).await.is_ok()
     }
 
     /// Says something if there is room for it now.
-    pub(crate) fn say_now(&self, command: Command) -> bool {
+    pub(crate) fn say_now(&self, command: SessionCommand) -> bool {
         self.commands.try_send(command).is_ok()
     }
 
@@ -177,7 +177,7 @@ impl Session {
     }
 }
 
-impl Table {
+impl StreamTable {
     /// Forgets streams that nobody comes back for, the oldest first.
     fn forget(&mut self) {
         let (mut count, mut bytes) = (0, 0);
@@ -198,31 +198,31 @@ impl Table {
 
 /// The sessions of a route that are ours.
 #[derive(Default)]
-pub(crate) struct Sessions {
-    known: Mutex<HashMap<String, Arc<Session>>>,
+pub(crate) struct BridgeSessions {
+    known: Mutex<HashMap<String, Arc<BridgeSession>>>,
     servers: AtomicUsize,
 }
 
 /// A session's server, which counts as long as this is there.
-pub(crate) struct Running {
-    sessions: Arc<Sessions>,
+pub(crate) struct ServerPermit {
+    sessions: Arc<BridgeSessions>,
     _running: InFlightGuard,
 }
 
-impl Drop for Running {
+impl Drop for ServerPermit {
     fn drop(&mut self) {
         self.sessions.servers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Sessions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+impl BridgeSessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<BridgeSession>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many there are, and the messages and bytes that are kept for their clients.
     pub(crate) fn load(&self) -> (usize, usize, usize) {
-        let sessions: Vec<Arc<Session>> = self.lock().values().cloned().collect();
+        let sessions: Vec<Arc<BridgeSession>> = self.lock().values().cloned().collect();
         let (mut messages, mut bytes) = (0, 0);
         for session in &sessions {
             let table = session.table();
@@ -236,9 +236,9 @@ impl Sessions {
     }
 
     /// Room for one more server, if `max` are not running; `running` counts those of the proxy.
-    pub(crate) fn count(self: &Arc<Self>, max: usize, running: &Arc<InFlight>) -> Option<Running> {
+    pub(crate) fn count(self: &Arc<Self>, max: usize, running: &Arc<InFlight>) -> Option<ServerPermit> {
         let before = self.servers.fetch_add(1, Ordering::Relaxed);
-        let counted = Running { sessions: Arc::clone(self), _running: running.open() };
+        let counted = ServerPermit { sessions: Arc::clone(self), _running: running.open() };
         (before < max).then_some(counted)
     }
 
@@ -246,17 +246,17 @@ impl Sessions {
     pub(crate) fn begin(
         &self,
         whose: SessionKind,
-    ) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
+    ) -> Option<(Arc<BridgeSession>, mpsc::Receiver<SessionCommand>)> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
         let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (session, commands) = Session::new(id, whose);
+        let (session, commands) = BridgeSession::new(id, whose);
         self.lock().insert(session.id.clone(), Arc::clone(&session));
         Some((session, commands))
     }
 
     /// The session of this id.
-    pub(crate) fn find(&self, id: &[u8], whose: SessionKind) -> Option<Arc<Session>> {
+    pub(crate) fn find(&self, id: &[u8], whose: SessionKind) -> Option<Arc<BridgeSession>> {
         let id = std::str::from_utf8(id).ok()?;
         self.lock().get(id).filter(|session| session.whose == whose).cloned()
     }

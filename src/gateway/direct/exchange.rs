@@ -9,7 +9,7 @@ use std::task::Context;
 use bytes::Bytes;
 
 use super::mailbox::Mail;
-use super::session::{Foreign, Member, Session};
+use super::session::{Delivery, SessionStream, Session};
 use crate::config::routes::Lifecycle;
 use crate::gateway::direct::event_stream::{EventHandler, passed_on};
 use crate::gateway::observers::Observers;
@@ -29,7 +29,7 @@ use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::InFlightGuard;
-use crate::transport::mcp_http::event_ids::Marks;
+use crate::transport::mcp_http::event_ids::EventIds;
 
 /// The only stream of an exchange's filter.
 const OWN: StreamId = StreamId(0);
@@ -38,7 +38,7 @@ const ORIGIN: Origin = Origin::Stream(OWN);
 
 /// Where a message is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Judged {
+enum Handled {
     /// Here, under its number.
     Here,
     /// On another stream, which has it now.
@@ -50,12 +50,12 @@ enum Judged {
 /// The requests of one POST, and what their client is told.
 pub(crate) struct Exchange {
     filter: FilterGuard,
-    member: Option<Member>,
+    member: Option<SessionStream>,
     log: Connection,
     observing: bool,
     /// Closing the stream gives the requests up.
     modern: bool,
-    marks: Marks,
+    marks: EventIds,
     /// The server has sent an event id: the client can come back for the rest.
     resumable: bool,
     /// It sends ids, and nobody can come back for anything.
@@ -100,7 +100,7 @@ impl Exchange {
             },
         );
         let member = session.map(|session| session.enter(message, policy));
-        if let Some(Member { client: Some(client), .. }) = &member {
+        if let Some(SessionStream { client: Some(client), .. }) = &member {
             let told = || {
                 let quoted = |text: &str| String::from_utf8_lossy(&json::quote(text)).into_owned();
                 format!("client [{},{}]", quoted(client.name()), quoted(client.version()))
@@ -128,7 +128,7 @@ impl Exchange {
             log: audience.log(),
             observing: policy.mode == Mode::Observe,
             modern: revision >= Some(Revision::V2026_07_28),
-            marks: Marks::default(),
+            marks: EventIds::default(),
             resumable: false,
             resumes_never: false,
             ends_with_answer: false,
@@ -220,24 +220,24 @@ impl Exchange {
         })
     }
 
-    fn judge(&mut self, message: &Message, out: &mut Batch) -> Judged {
+    fn judge(&mut self, message: &Message, out: &mut Batch) -> Handled {
         let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
         if fate == Disposition::NotMine {
             let foreign =
-                |member: &Member| member.session.foreign(member.stream, message, self.modern);
+                |member: &SessionStream| member.session.foreign(member.stream, message, self.modern);
             let known = self.member.as_ref().map(foreign);
             match known {
-                Some(Foreign::Moved) => return Judged::Elsewhere,
-                Some(Foreign::Passes) => {
+                Some(Delivery::Moved) => return Handled::Elsewhere,
+                Some(Delivery::Passes) => {
                     self.pass(message, out);
-                    return Judged::AsItIs;
+                    return Handled::AsItIs;
                 }
-                Some(Foreign::OutOfPlace(reason)) => {
+                Some(Delivery::OutOfPlace(reason)) => {
                     let told = || format!("out of place {}", reason.name());
                     self.filter.happens(None, told, |filter| filter.out_of_place(reason));
-                    return Judged::Here;
+                    return Handled::Here;
                 }
-                Some(Foreign::Unknown) | None => {
+                Some(Delivery::Unknown) | None => {
                     fate = self.filter.server_message_here(self.heard, ORIGIN, message);
                 }
             }
@@ -250,7 +250,7 @@ impl Exchange {
         {
             member.session.settled(message);
         }
-        Judged::Here
+        Handled::Here
     }
 
     /// A message goes on as it is, behind what has been said before.
@@ -336,13 +336,13 @@ impl EventHandler for Exchange {
             return;
         };
         match self.judge(&message, out) {
-            Judged::Here => {
+            Handled::Here => {
                 let number =
                     self.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
                 self.marks.put(number, event);
             }
-            Judged::AsItIs => self.marks.passed(event),
-            Judged::Elsewhere => {
+            Handled::AsItIs => self.marks.passed(event),
+            Handled::Elsewhere => {
                 let revision = self.filter.try_with(|filter| filter.revision()).flatten();
                 self.collect(out);
                 self.marks.keep_the_rest(event, revision, out);

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 
 use super::mailbox::Mailbox;
-use super::sse_streams::{Endpoint, HttpSseStream, State};
+use super::sse_streams::{SsePostTarget, DirectSseStream, SseStreamState};
 use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventHandler, EventStream, Silence, passed_on};
 use crate::gateway::refusals::{refuse, text, unreachable};
@@ -27,22 +27,22 @@ use crate::transport::clock::now;
 use crate::transport::http::body::{Batch, Body};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::request_body::RequestBody;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::event_message::{message_in, text_of};
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::{Posted, asks};
+use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::target::Target;
 
 /// Reads the server's side of a wire.
-struct Speaking {
+struct SseServerHandler {
     direct: Arc<Direct>,
-    stream: Arc<HttpSseStream>,
+    stream: Arc<DirectSseStream>,
     /// Under which posts find the wire, once the server has named its endpoint.
     key: Option<String>,
     refused: bool,
 }
 
-impl Speaking {
+impl SseServerHandler {
     fn observes(&self) -> bool {
         self.stream.lock().observes()
     }
@@ -62,7 +62,7 @@ impl Speaking {
             return;
         };
         let stream = Arc::clone(&self.stream);
-        let Some(key) = self.direct.sse_streams.enter(Endpoint { stream, on_server }) else {
+        let Some(key) = self.direct.sse_streams.enter(SsePostTarget { stream, on_server }) else {
             self.refused = true;
             return;
         };
@@ -73,7 +73,7 @@ impl Speaking {
     }
 }
 
-impl EventHandler for Speaking {
+impl EventHandler for SseServerHandler {
     fn event(&mut self, event: &Event, out: &mut Batch) {
         if self.key.is_none() && event.name() == Some(b"endpoint") {
             let named = event.data().unwrap_or_default();
@@ -165,7 +165,7 @@ impl EventHandler for Speaking {
     }
 }
 
-impl Drop for Speaking {
+impl Drop for SseServerHandler {
     fn drop(&mut self) {
         if let Some(key) = &self.key {
             self.direct.sse_streams.lock().remove(key);
@@ -186,9 +186,9 @@ impl Direct {
         self: &Arc<Self>,
         target: &Target,
         parts: Parts,
-        body: Posted,
+        body: PostedBody,
         ours: bool,
-        outlet: Outlet,
+        outlet: WriteState,
     ) -> Response<Body> {
         if parts.method != Method::GET {
             let body = RequestBody::from(body);
@@ -209,10 +209,10 @@ impl Direct {
         let watch = RouteWatch::new(&self.state);
         let calls = Arc::clone(&self.state.shared.calls);
         let log = self.state.shared.observers.log();
-        let state = Mutex::new(State { filter, watch, log, calls, open: None, control: None });
-        let speaking = Speaking {
+        let state = Mutex::new(SseStreamState { filter, watch, log, calls, open: None, control: None });
+        let speaking = SseServerHandler {
             direct: Arc::clone(self),
-            stream: Arc::new(HttpSseStream { state, reader: Mailbox::default() }),
+            stream: Arc::new(DirectSseStream { state, reader: Mailbox::default() }),
             key: None,
             refused: false,
         };
@@ -226,7 +226,7 @@ impl Direct {
         self: &Arc<Self>,
         target: &Target,
         mut parts: Parts,
-        body: Posted,
+        body: PostedBody,
         ours: bool,
     ) -> Response<Body> {
         let endpoint =
@@ -276,7 +276,7 @@ impl Direct {
     async fn send_on(
         &self,
         target: &Target,
-        endpoint: &Endpoint,
+        endpoint: &SsePostTarget,
         parts: Parts,
         body: RequestBody,
         ours: bool,

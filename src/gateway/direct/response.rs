@@ -19,7 +19,7 @@ use crate::transport::http::inflate::PlainBody;
 const ERROR_READ_MAX: usize = 64 << 10;
 
 /// What the server of a POST answers with, as far as is known.
-pub(crate) enum Answer {
+pub(crate) enum UpstreamAnswer {
     /// Nothing yet.
     Head(Sending),
     Events(UpstreamBody),
@@ -46,7 +46,7 @@ impl JsonBody {
 }
 
 pub(crate) struct PostUpstream {
-    pub(crate) answer: Answer,
+    pub(crate) answer: UpstreamAnswer,
     /// Who asked, while the server has not answered.
     pub(crate) post: Option<Post>,
 }
@@ -66,15 +66,15 @@ impl PostUpstream {
                 "the server compresses in a way that is not known; its answer cannot be read"
             );
             exchange.fail("the server compressed its answer although asked not to", None);
-            self.answer = Answer::Over;
+            self.answer = UpstreamAnswer::Over;
             return;
         };
         self.answer = match Content::unpacked(&parts.headers) {
-            Content::Events if parts.status == StatusCode::OK => Answer::Unpacked(body),
+            Content::Events if parts.status == StatusCode::OK => UpstreamAnswer::Unpacked(body),
             Content::Json if parts.status == StatusCode::OK => {
-                Answer::Json(JsonBody::new(body, Vec::new()))
+                UpstreamAnswer::Json(JsonBody::new(body, Vec::new()))
             }
-            _ => Answer::Failure(parts.status, body, BytesMut::new()),
+            _ => UpstreamAnswer::Failure(parts.status, body, BytesMut::new()),
         };
     }
 }
@@ -87,17 +87,17 @@ impl Chunks<Exchange> for PostUpstream {
     ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         loop {
             match &mut self.answer {
-                Answer::Over => return Poll::Ready(None),
-                Answer::Events(body) => return body.poll_data(cx),
-                Answer::Unpacked(body) => return body.poll_data(cx),
-                Answer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
+                UpstreamAnswer::Over => return Poll::Ready(None),
+                UpstreamAnswer::Events(body) => return body.poll_data(cx),
+                UpstreamAnswer::Unpacked(body) => return body.poll_data(cx),
+                UpstreamAnswer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
                     Ok(response) => self.begin(response, exchange),
                     Err(error) => {
-                        self.answer = Answer::Over;
+                        self.answer = UpstreamAnswer::Over;
                         return Poll::Ready(Some(Err(error)));
                     }
                 },
-                Answer::Json(json) => {
+                UpstreamAnswer::Json(json) => {
                     if !std::mem::replace(&mut json.begun, true) {
                         return Poll::Ready(Some(Ok(Bytes::from_static(
                             b"event: message\ndata: ",
@@ -110,12 +110,12 @@ impl Chunks<Exchange> for PostUpstream {
                         Some(Ok(chunk)) => return Poll::Ready(Some(Ok(on_one_line(chunk)))),
                         Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                         None => {
-                            self.answer = Answer::Over;
+                            self.answer = UpstreamAnswer::Over;
                             return Poll::Ready(Some(Ok(Bytes::from_static(b"\n\n"))));
                         }
                     }
                 }
-                Answer::Failure(status, body, read) => {
+                UpstreamAnswer::Failure(status, body, read) => {
                     let next = std::task::ready!(body.poll_data(cx));
                     if let Some(Ok(chunk)) = next
                         && read.len() < ERROR_READ_MAX
@@ -124,7 +124,7 @@ impl Chunks<Exchange> for PostUpstream {
                         continue;
                     }
                     let (status, text) = (*status, read.split().freeze());
-                    self.answer = Answer::Over;
+                    self.answer = UpstreamAnswer::Over;
                     let answer = Message::parse(on_one_line(text));
                     if answer.kind() == Kind::Response && exchange.awaits(&answer) {
                         return Poll::Ready(Some(Ok(crate::protocol::sse::write(answer.raw()))));

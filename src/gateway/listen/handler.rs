@@ -16,12 +16,12 @@ use crate::gateway::refusals::no_route;
 use crate::observe::calls::Table;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::body::Body;
-use crate::transport::http::endpoints::Place;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::endpoints::RouteMatch;
+use crate::transport::http::write_state::WriteState;
 
 /// Who has connected, and where.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct Peer {
     /// The address that it came from.
     pub remote: SocketAddr,
     /// The address of ours that it connected to.
@@ -29,18 +29,18 @@ pub struct Client {
     /// Whether it speaks TLS.
     pub secure: bool,
     /// Whether it takes what is written.
-    pub outlet: Outlet,
+    pub outlet: WriteState,
 }
 
 /// What is known of a request that was let in.
 #[derive(Debug, Clone)]
 pub struct Admitted {
     /// What it is for.
-    pub place: Place,
+    pub place: RouteMatch,
     /// The route as it was when the request came.
     pub served: Option<ServedRoute>,
     /// Who sent it.
-    pub client: Client,
+    pub client: Peer,
     /// Its `Authorization` was for this listener and goes no further.
     pub authorization_was_ours: bool,
 }
