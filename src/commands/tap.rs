@@ -12,7 +12,7 @@ use tokio::signal::ctrl_c;
 use crate::commands::args::{Tap, WrapError};
 use crate::progress::clients::is_unprintable;
 use crate::transport::http::client::UpstreamError;
-use crate::transport::mcp_http::raw_client::{RawResponse, RawHttpClient};
+use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
 use crate::transport::mcp_http::target::TargetError;
 
 /// The longest line, in bytes, that `tap` reads: longer than every line of the proxy.

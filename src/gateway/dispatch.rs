@@ -24,7 +24,7 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use crate::config::routes::Routes;
-use crate::observe::durations::Memory;
+use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
@@ -67,7 +67,7 @@ impl Proxy {
         routes: &Routes,
         via: Via,
         connect: Option<&InProcess>,
-        memory: &Memory,
+        memory: &DurationStore,
         observers: &[Arc<dyn ObserverFactory>],
     ) -> Result<Arc<Self>, TargetError> {
         let proxy = Self {
@@ -134,7 +134,9 @@ impl Proxy {
         }
         match part {
             // In boxes: what is rare must not make the way of a call larger.
-            EndpointKind::WellKnown(path) => Box::pin(live.direct.well_known(parts, &path, ours)).await,
+            EndpointKind::WellKnown(path) => {
+                Box::pin(live.direct.well_known(parts, &path, ours)).await
+            }
             EndpointKind::Sse => Box::pin(open_sse(&live, parts, body, ours, outlet)).await,
             EndpointKind::Messages(_) => Box::pin(post_sse(&live, parts, body, ours)).await,
             EndpointKind::Endpoint => self.endpoint(live, parts, body, ours, outlet).await,

@@ -23,7 +23,7 @@ use crate::gateway::direct::session::Sessions;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::refusals::{no_route, refuse};
 use crate::gateway::route_state::{RouteShared, RouteState};
-use crate::observe::durations::Memory;
+use crate::observe::durations::DurationStore;
 use crate::observe::metrics::{RouteCounts, Tables};
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::Message;
@@ -153,7 +153,11 @@ impl Proxy {
     ///
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
-    pub fn prepare(&self, routes: &Routes, memory: &Memory) -> Result<Prepared, TargetError> {
+    pub fn prepare(
+        &self,
+        routes: &Routes,
+        memory: &DurationStore,
+    ) -> Result<Prepared, TargetError> {
         // Nobody waits for certificates to be read.
         let (now, removed, same_defaults) = {
             let live = self.routes();
@@ -237,7 +241,7 @@ impl Proxy {
         routes: &Routes,
         route: &Route,
         old: Option<&Arc<LiveRoute>>,
-        memory: &Memory,
+        memory: &DurationStore,
     ) -> Result<Arc<LiveRoute>, TargetError> {
         // Before the files are used: a change meanwhile is seen the next time.
         let files = files_of(&route.upstream);
@@ -363,7 +367,12 @@ impl Proxy {
 }
 
 /// The policy of a route, with what has been learned of its calls.
-fn policy_of(routes: &Routes, route: &Route, old: Option<&RouteState>, memory: &Memory) -> Policy {
+fn policy_of(
+    routes: &Routes,
+    route: &Route,
+    old: Option<&RouteState>,
+    memory: &DurationStore,
+) -> Policy {
     let mut policy = routes.policy(route);
     policy.learned = match old {
         None => memory.of(&route.path, policy.estimates()),

@@ -29,9 +29,9 @@ const FRACTION_MAX: f64 = 0.99;
 /// One successful call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub millis: u32,
-    /// Its server reported a figure of its own.
+    /// Whether the server reported a figure of its own.
     pub figured: bool,
 }
 
@@ -138,7 +138,7 @@ impl Durations {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Usual(Arc<[u32]>);
 
-/// What is to be expected of a call that goes on.
+/// The expectation for a call that goes on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Expected {
     /// It will take about this long altogether, of which this part has passed.
@@ -183,7 +183,7 @@ impl Usual {
 /// Who is told of each call, by the name that its tool is remembered by.
 type Listener = Box<dyn Fn(&str, Ended) + Send + Sync>;
 
-/// What has been learned of the tools of one route. Shared by all of its filters.
+/// The durations learned for the tools of one route. All filters of the route share them.
 #[derive(Default)]
 pub struct Learned {
     tools: Mutex<Tools>,
@@ -229,7 +229,7 @@ impl Learned {
         self.lock().with(&name_of(tool), true, |durations| durations.precede(older));
     }
 
-    /// What is known of a tool.
+    /// The durations known for a tool.
     pub fn of(&self, tool: &str) -> Option<Durations> {
         self.lock().known.get(&*name_of(tool)).map(|known| known.durations.clone())
     }

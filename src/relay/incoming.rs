@@ -5,15 +5,17 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS, trace_of};
-use super::{Relay, Step};
+use super::legs::{
+    ClientHeaders, ClientLeg, FromClient, FromServer, ServerLeg, UPSTREAM_STREAMS, trace_of,
+};
+use super::{Relay, RelayStep};
 use crate::progress::{Disposition, Filter, Fragment, Origin, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
 
-impl<C: Clients, S: Server> Relay<C, S> {
+impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Takes what clients say, all that has come.
-    pub(crate) fn receive_from_clients(&mut self, received: FromClient) -> Step {
+    pub(crate) fn receive_from_clients(&mut self, received: FromClient) -> RelayStep {
         let mut next = Some(received);
         while let Some(received) = next {
             match received {
@@ -21,7 +23,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                     self.stop_reading_clients();
                     let left = || "left".to_owned();
                     self.filter.happens(Some(now()), left, Filter::client_left);
-                    return Step::ClientDone;
+                    return RelayStep::ClientDone;
                 }
                 FromClient::Gone => return self.clients_gone(),
                 FromClient::Settings(policy) => self.take(&policy),
@@ -59,10 +61,10 @@ impl<C: Clients, S: Server> Relay<C, S> {
             }
             next = self.clients.try_receive();
         }
-        Step::Moved
+        RelayStep::Moved
     }
 
-    fn client_message(&mut self, stream: StreamId, message: &Message, headers: &Headers) {
+    fn client_message(&mut self, stream: StreamId, message: &Message, headers: &ClientHeaders) {
         if matches!(message.kind(), Kind::Request | Kind::Batch) {
             // What the server has written before is not about this.
             self.diagnostics.catch_up();
@@ -82,14 +84,14 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     /// Takes what the server says, all that has come.
-    pub(crate) fn receive_from_server(&mut self, received: FromServer) -> Step {
+    pub(crate) fn receive_from_server(&mut self, received: FromServer) -> RelayStep {
         let now = now();
         let mut next = Some(received);
         while let Some(received) = next {
             let fate = match received {
                 FromServer::Done => {
                     self.reads_server = false;
-                    return Step::ServerDone;
+                    return RelayStep::ServerDone;
                 }
                 FromServer::Deaf => return self.server_written(false),
                 FromServer::Raw(bytes) => {
@@ -118,7 +120,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
             }
             next = self.server.try_receive();
         }
-        Step::Moved
+        RelayStep::Moved
     }
 
     fn finish_large(&mut self, now: Instant, origin: Origin, whole: bool) -> Disposition {
@@ -144,7 +146,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
         Disposition::Consumed
     }
 
-    pub(crate) fn send_spooled_piece(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
+    pub(crate) fn send_spooled_piece(
+        &mut self,
+        stream: StreamId,
+        piece: Option<Bytes>,
+    ) -> RelayStep {
         let part = if piece.is_some() { Fragment::Piece } else { Fragment::End };
         if piece.is_none()
             && let Some(over) = self.spooled.iter().position(|reader| reader.stream == stream)
@@ -153,6 +159,6 @@ impl<C: Clients, S: Server> Relay<C, S> {
         }
         let payload = piece.unwrap_or_default().into();
         self.clients.send(stream, Transmit { payload, part });
-        Step::Moved
+        RelayStep::Moved
     }
 }

@@ -17,7 +17,7 @@ use crate::protocol::trace_context::TraceContext;
 use crate::relay::spooled_response::SpooledResponse;
 
 /// The headers of the HTTP request that a message came in, if it came in one.
-pub type Headers = Option<Arc<HeaderMap>>;
+pub type ClientHeaders = Option<Arc<HeaderMap>>;
 
 /// The headers that say which trace a request belongs to (W3C Trace Context).
 pub const TRACE_HEADERS: [HeaderName; 2] =
@@ -36,7 +36,7 @@ pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     }
 }
 
-/// The first number of the upstream streams that a [`Server`] names: client streams are numbered
+/// The first number of the upstream streams that a [`ServerLeg`] names: client streams are numbered
 /// below it, so that the two are never taken for each other.
 pub const UPSTREAM_STREAMS: u64 = 1 << 63;
 
@@ -52,9 +52,9 @@ pub enum FromClient {
     /// (2026-07-28).
     Closed(StreamId, bool),
     /// A message for the server.
-    Message(StreamId, Message, Headers),
+    Message(StreamId, Message, ClientHeaders),
     /// The first piece of a message that is too large to be held; more follow, and an end.
-    Start(StreamId, Bytes, Headers),
+    Start(StreamId, Bytes, ClientHeaders),
     /// More of it.
     Piece(Bytes),
     /// It is over.
@@ -94,7 +94,7 @@ pub enum FromServer {
 /// The leg towards clients.
 ///
 /// All that is polled may be polled again after `Pending`: nothing is lost between.
-pub trait Clients: Send {
+pub trait ClientLeg: Send {
     /// What clients say next.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient>;
 
@@ -199,7 +199,7 @@ pub(crate) use delegate_to_server;
 /// The leg towards the server.
 ///
 /// All that is polled may be polled again after `Pending`: nothing is lost between.
-pub trait Server: Send {
+pub trait ServerLeg: Send {
     /// What the server says next.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer>;
 
@@ -211,10 +211,15 @@ pub trait Server: Send {
     /// Tells the server something: `message` as the client said it, `payload` as the server is to
     /// get it. Answers with the upstream stream of its own on which what the server says to it comes,
     /// numbered from [`UPSTREAM_STREAMS`], if it has one.
-    fn send(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId>;
+    fn send(
+        &mut self,
+        message: &Message,
+        payload: Payload,
+        headers: &ClientHeaders,
+    ) -> Option<StreamId>;
 
     /// The first piece of a message that is too large to be held.
-    fn send_start(&mut self, piece: Bytes, headers: &Headers);
+    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders);
 
     /// More of it.
     fn send_piece(&mut self, piece: Bytes);

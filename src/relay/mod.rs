@@ -36,20 +36,20 @@ use crate::protocol::jsonrpc::{Message, Scan};
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::spooled_response::SpoolReader;
 use crate::relay::stderr::Activity;
-use crate::transport::stdio::Reader;
+use crate::transport::stdio::ByteReader;
 
 pub use crate::relay::spool::SpoolLarge;
 pub use crate::relay::spooled_response::SpooledResponse;
 pub use crate::relay::stderr::DiagnosticsSink;
 pub use legs::{
-    Clients, FromClient, FromServer, Headers, SOLE_STREAM, Server, TRACE_HEADERS, UPSTREAM_STREAMS,
-    trace_of,
+    ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg, TRACE_HEADERS,
+    UPSTREAM_STREAMS, trace_of,
 };
 pub use pipe::Pipe;
 
 /// What happened in one [`Relay::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum RelayStep {
     /// Something moved.
     Moved,
     /// Clients will say nothing more. Comes again once the server has been given all of it.
@@ -61,7 +61,7 @@ pub enum Step {
 }
 
 /// What has become ready.
-enum Ready {
+enum RelayEvent {
     Client(FromClient),
     Server(FromServer),
     ClientWritten(StreamId, bool),
@@ -99,7 +99,7 @@ pub struct Relay<C, S> {
     ready_streams: Vec<StreamId>,
 }
 
-impl<S: Server> Relay<Pipe, S> {
+impl<S: ServerLeg> Relay<Pipe, S> {
     /// One client on byte streams. Nothing moves before the first [`Relay::step`].
     pub fn with_sole_stream(
         policy: impl Into<Arc<Policy>>,
@@ -114,7 +114,7 @@ impl<S: Server> Relay<Pipe, S> {
     }
 }
 
-impl<C: Clients, S: Server> Relay<C, S> {
+impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// A relay whose clients open their streams themselves. Nothing moves before the first
     /// [`Relay::step`].
     pub fn new(
@@ -184,7 +184,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
-    pub async fn step(&mut self) -> Step {
+    pub async fn step(&mut self) -> RelayStep {
         if self.filter.is_lost() && !self.client_gone {
             return self.client_written(SOLE_STREAM, false);
         }
@@ -193,32 +193,32 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.timer.as_mut().reset(due);
         }
         match poll_fn(|cx| self.poll_ready(cx, due.is_some())).await {
-            Ready::Client(received) => self.receive_from_clients(received),
-            Ready::Server(received) => self.receive_from_server(received),
-            Ready::ClientWritten(stream, ok) => self.client_written(stream, ok),
-            Ready::ServerWritten(ok) => self.server_written(ok),
-            Ready::Piece(stream, piece) => self.send_spooled_piece(stream, piece),
-            Ready::Stderr(activity) => {
+            RelayEvent::Client(received) => self.receive_from_clients(received),
+            RelayEvent::Server(received) => self.receive_from_server(received),
+            RelayEvent::ClientWritten(stream, ok) => self.client_written(stream, ok),
+            RelayEvent::ServerWritten(ok) => self.server_written(ok),
+            RelayEvent::Piece(stream, piece) => self.send_spooled_piece(stream, piece),
+            RelayEvent::Stderr(activity) => {
                 if matches!(activity, Activity::ServerWrote) {
                     self.server.stderr_activity();
                     self.read_stderr_lines();
                 }
-                Step::Moved
+                RelayStep::Moved
             }
-            Ready::Due => Step::Moved,
+            RelayEvent::Due => RelayStep::Moved,
         }
     }
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>, timed: bool) -> Poll<Ready> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>, timed: bool) -> Poll<RelayEvent> {
         if self.clients.is_writing()
             && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
         {
-            return Poll::Ready(Ready::ClientWritten(stream, ok));
+            return Poll::Ready(RelayEvent::ClientWritten(stream, ok));
         }
         if self.server.is_writing()
             && let Poll::Ready(ok) = self.server.poll_flush(cx)
         {
-            return Poll::Ready(Ready::ServerWritten(ok));
+            return Poll::Ready(RelayEvent::ServerWritten(ok));
         }
         self.server_first = !self.server_first;
         let strangers = self.clients.are_strangers();
@@ -229,24 +229,24 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 && !self.clients.is_behind()
                 && let Poll::Ready(received) = self.server.poll_receive(cx)
             {
-                return Poll::Ready(Ready::Server(received));
+                return Poll::Ready(RelayEvent::Server(received));
             }
             if !server
                 && self.reads_clients
                 && !self.server.is_behind()
                 && let Poll::Ready(received) = self.clients.poll_receive(cx)
             {
-                return Poll::Ready(Ready::Client(received));
+                return Poll::Ready(RelayEvent::Client(received));
             }
         }
         if let Poll::Ready((stream, piece)) = self.poll_piece(cx) {
-            return Poll::Ready(Ready::Piece(stream, piece));
+            return Poll::Ready(RelayEvent::Piece(stream, piece));
         }
         if let Poll::Ready(activity) = self.diagnostics.poll(cx) {
-            return Poll::Ready(Ready::Stderr(activity));
+            return Poll::Ready(RelayEvent::Stderr(activity));
         }
         if timed && self.timer.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Ready::Due);
+            return Poll::Ready(RelayEvent::Due);
         }
         Poll::Pending
     }
@@ -265,13 +265,13 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     /// What is left for clients when nothing is read any more.
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<Ready> {
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<RelayEvent> {
         if self.clients.is_writing()
             && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
         {
-            return Poll::Ready(Ready::ClientWritten(stream, ok));
+            return Poll::Ready(RelayEvent::ClientWritten(stream, ok));
         }
-        self.poll_piece(cx).map(|(stream, piece)| Ready::Piece(stream, piece))
+        self.poll_piece(cx).map(|(stream, piece)| RelayEvent::Piece(stream, piece))
     }
 
     /// What has just happened, for the log.
@@ -306,7 +306,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
 
     /// A fresh server has taken the place of one that has ended: it is read, and so is its standard
     /// error.
-    pub fn read_server_again(&mut self, errors: Option<Reader>) {
+    pub fn read_server_again(&mut self, errors: Option<ByteReader>) {
         self.reads_server = true;
         self.server_closed = false;
         self.diagnostics.read_from(errors);
@@ -332,8 +332,8 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 break;
             }
             match timeout(patience, poll_fn(|cx| self.poll_drain(cx))).await {
-                Ok(Ready::Piece(stream, piece)) => self.send_spooled_piece(stream, piece),
-                Ok(Ready::ClientWritten(stream, ok)) => self.client_written(stream, ok),
+                Ok(RelayEvent::Piece(stream, piece)) => self.send_spooled_piece(stream, piece),
+                Ok(RelayEvent::ClientWritten(stream, ok)) => self.client_written(stream, ok),
                 _ => self.client_written(SOLE_STREAM, false),
             };
         }
@@ -423,10 +423,10 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.clients.stop_reading();
     }
 
-    fn client_written(&mut self, stream: StreamId, ok: bool) -> Step {
+    fn client_written(&mut self, stream: StreamId, ok: bool) -> RelayStep {
         if ok {
             self.written(now(), stream);
-            return Step::Moved;
+            return RelayStep::Moved;
         }
         if !self.client_gone {
             tracing::warn!("the client cannot be written to any more");
@@ -436,7 +436,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
     }
 
     /// What is said to clients from now on goes nowhere.
-    fn clients_gone(&mut self) -> Step {
+    fn clients_gone(&mut self) -> RelayStep {
         self.client_gone = true;
         self.spooled.clear();
         self.stop_reading_clients();
@@ -444,15 +444,15 @@ impl<C: Clients, S: Server> Relay<C, S> {
         for stream in std::mem::take(&mut self.exchanges) {
             self.filter.close_stream(now(), stream, false);
         }
-        Step::ClientGone
+        RelayStep::ClientGone
     }
 
-    fn server_written(&mut self, ok: bool) -> Step {
+    fn server_written(&mut self, ok: bool) -> RelayStep {
         if !ok {
             // The server reads no more. It may still say something, and its exit says the rest.
             self.stop_reading_clients();
-            return Step::ClientDone;
+            return RelayStep::ClientDone;
         }
-        if self.reads_clients { Step::Moved } else { Step::ClientDone }
+        if self.reads_clients { RelayStep::Moved } else { RelayStep::ClientDone }
     }
 }

@@ -94,7 +94,9 @@ fn module(path: &Path) -> Vec<String> {
 /// The paths in a tree of imports, such as `a::{b, c::d}`.
 fn leaves(before: &[String], tree: &str, out: &mut Vec<Vec<String>>) {
     let (head, inner) = match tree.split_once('{') {
-        Some((head, inner)) => (head, Some(inner.rsplit_once('}').map_or(inner, |(inner, _)| inner))),
+        Some((head, inner)) => {
+            (head, Some(inner.rsplit_once('}').map_or(inner, |(inner, _)| inner)))
+        }
         None => (tree.split(" as ").next().unwrap(), None),
     };
     let names = head.split("::").map(str::trim).filter(|name| !name.is_empty());
@@ -268,7 +270,8 @@ fn type_name(line: &str) -> Option<String> {
 #[test]
 fn the_core_is_pure() {
     for (path, text) in sources("src") {
-        if !CORE.contains(&layer(&path)) || BESIDE_CORE.iter().any(|beside| path.ends_with(beside)) {
+        if !CORE.contains(&layer(&path)) || BESIDE_CORE.iter().any(|beside| path.ends_with(beside))
+        {
             continue;
         }
         for (number, line) in code(&text).lines().enumerate() {

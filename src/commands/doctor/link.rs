@@ -18,10 +18,10 @@ use crate::observe::log::Connection;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::{Frame, Lines};
-use crate::relay::child_session::Host;
+use crate::relay::child_session::ChildSession;
 use crate::relay::{Pipe, Relay};
 use crate::transport::child::{self, Child, Grace, Program, SpawnError, Stderr};
-use crate::transport::stdio::{Reader, Writer};
+use crate::transport::stdio::{ByteReader, ByteWriter};
 
 /// The longest message, in bytes, that `doctor` holds: answers with images and files are smaller.
 pub(super) const HELD_MAX: usize = 64 << 20;
@@ -110,9 +110,9 @@ pub(super) struct Link {
 
 /// What is behind it.
 enum Way {
-    Child(Writer, Box<Child>),
+    Child(ByteWriter, Box<Child>),
     /// A child behind the proxy, inside this process.
-    Proxied(Writer, JoinHandle<()>),
+    Proxied(ByteWriter, JoinHandle<()>),
     Web(Box<Web>),
 }
 
@@ -142,7 +142,7 @@ impl Link {
         let relay = |server, aside| Relay::with_sole_stream(policy, client, server, aside);
         let era = Arc::default();
         let (noise, log) = (Box::new(sink()), Connection::default());
-        let mut host = Host::start(program.clone(), None, era, noise, log, relay)?;
+        let mut host = ChildSession::start(program.clone(), None, era, noise, log, relay)?;
         let running = tokio::spawn(async move {
             host.run(None).await;
         });
@@ -245,7 +245,7 @@ impl Link {
     }
 }
 
-async fn read_lines(mut from: Reader, reporter: Reporter) {
+async fn read_lines(mut from: ByteReader, reporter: Reporter) {
     let mut lines = Lines::new(HELD_MAX);
     let mut buffer = BytesMut::new();
     let mut open = true;
@@ -270,7 +270,7 @@ async fn read_lines(mut from: Reader, reporter: Reporter) {
     reporter.tell(Instant::now(), Arrival::Closed).await;
 }
 
-async fn read_errors(mut from: Reader, reporter: Reporter) {
+async fn read_errors(mut from: ByteReader, reporter: Reporter) {
     let mut lines = Lines::new(ASIDE_MAX);
     let mut buffer = BytesMut::new();
     let mut open = true;

@@ -12,8 +12,8 @@ use url::Url;
 use super::cure::PATH;
 use crate::config::routes::{Admin, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::listen::{Routed, Listeners, StartError};
-use crate::observe::durations::Memory;
+use crate::gateway::listen::{Listeners, Routed, StartError};
+use crate::observe::durations::DurationStore;
 use crate::transport::http::via::Via;
 
 /// How long what is served may take to end.
@@ -32,7 +32,7 @@ impl Served {
     pub(super) async fn start(routes: &Routes) -> Result<Self, StartError> {
         let via = Via::random()?;
         // What is seen here is learned by nobody.
-        let proxy = Proxy::new(routes, via.clone(), None, &Memory::default(), &[])?;
+        let proxy = Proxy::new(routes, via.clone(), None, &DurationStore::default(), &[])?;
         let handler = Arc::new(Routed(Arc::clone(&proxy), None));
         let listed: Vec<&Route> = routes.iter().collect();
         let server = Server {
@@ -40,8 +40,9 @@ impl Served {
             drain: Duration::ZERO,
             ..Server::default()
         };
-        let site = Listeners::bind(&server, &Admin { listen: None, bearer: None }, listed, via, handler)
-            .await?;
+        let site =
+            Listeners::bind(&server, &Admin { listen: None, bearer: None }, listed, via, handler)
+                .await?;
         let address = site.address().unwrap_or(server.listen);
         let (stop, stopped) = mpsc::channel(2);
         let running = tokio::spawn(site.serve(stopped));

@@ -16,7 +16,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::sse::{Events, Frame};
 use crate::transport::http::client::UpstreamError;
-use crate::transport::mcp_http::raw_client::{RawResponse, RawHttpClient};
+use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -180,7 +180,7 @@ impl Web {
 fn mirrored(message: &Message) -> Vec<(HeaderName, HeaderValue)> {
     let method = message.method().and_then(|method| HeaderValue::try_from(&*method).ok());
     let name = message.params().and_then(|params| json::member(&params, "name"));
-    let name = name.and_then(|name| HeaderValue::try_from(json::words(&name)?.as_ref()).ok());
+    let name = name.and_then(|name| HeaderValue::try_from(json::decode_str(&name)?.as_ref()).ok());
     let method = method.map(|value| (HeaderName::from_static("mcp-method"), value));
     let name = name.map(|value| (HeaderName::from_static("mcp-name"), value));
     method.into_iter().chain(name).collect()
@@ -256,7 +256,11 @@ fn refused(status: u16, kind: &str, body: &[u8]) -> String {
     }
 }
 
-async fn receive_events(mut reply: RawResponse, stream: Stream, reporter: &Reporter) -> Option<Left> {
+async fn receive_events(
+    mut reply: RawResponse,
+    stream: Stream,
+    reporter: &Reporter,
+) -> Option<Left> {
     let mut events = Events::new(HELD_MAX);
     let (mut last, mut retry, mut answered) = (None, RETRY, false);
     while let Some(chunk) = reply.chunk().await {

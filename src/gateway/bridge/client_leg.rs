@@ -17,14 +17,14 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::large::LargeToClient;
-use super::session::{SessionCommand, ENDED, BridgeSession, SessionKind, BridgeSessions, requests};
+use super::session::{BridgeSession, BridgeSessions, ENDED, SessionCommand, SessionKind, requests};
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::gateway::route_state::RouteWatch;
 use crate::progress::{Fragment, Pacing, StreamId, StreamKind, Transmit};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe::Era;
-use crate::relay::{Clients, FromClient, Headers, SOLE_STREAM};
+use crate::relay::{ClientHeaders, ClientLeg, FromClient, SOLE_STREAM};
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::http::shutdown::{SHUTTING_DOWN, Shutdown};
 
@@ -37,7 +37,7 @@ const STUCK: Duration = Duration::from_secs(60);
 const UNTAKEN_MAX: usize = 32 << 20;
 
 /// The clients of one session.
-pub(crate) struct ClientLeg {
+pub(crate) struct SessionLeg {
     pub(crate) session: Arc<BridgeSession>,
     sessions: Arc<BridgeSessions>,
     commands: mpsc::Receiver<SessionCommand>,
@@ -63,7 +63,7 @@ pub(crate) struct ClientLeg {
     stopped: bool,
 }
 
-impl ClientLeg {
+impl SessionLeg {
     /// The leg of a session whose clients say `commands`. `pacing`: of the stream that belongs to no
     /// request.
     pub(crate) fn new(
@@ -134,7 +134,7 @@ impl ClientLeg {
     }
 
     /// A message that opens no stream. On a wire it may have requests all the same.
-    fn told(&mut self, message: Message, headers: Headers) -> FromClient {
+    fn told(&mut self, message: Message, headers: ClientHeaders) -> FromClient {
         if self.session.whose == SessionKind::HttpSse {
             let requests = requests(&message);
             self.wait_for(requests.len());
@@ -305,7 +305,7 @@ fn shutting_down() -> Broken {
     Broken { status: StatusCode::SERVICE_UNAVAILABLE, why: SHUTTING_DOWN }
 }
 
-impl Clients for ClientLeg {
+impl ClientLeg for SessionLeg {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
         if let Some(heard) = self.heard.pop_front() {
             return Poll::Ready(heard);
@@ -454,7 +454,7 @@ impl Clients for ClientLeg {
 }
 
 /// Whatever has ended the relay, a panic too: nobody waits for it.
-impl Drop for ClientLeg {
+impl Drop for SessionLeg {
     fn drop(&mut self) {
         self.stop_reading();
         self.end_all(&Broken { status: StatusCode::BAD_GATEWAY, why: "the session broke off" });

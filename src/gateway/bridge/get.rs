@@ -10,9 +10,9 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::Bridge;
-use super::session::{ENDED, BridgeSession};
+use super::session::{BridgeSession, ENDED};
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
-use crate::gateway::bridge::response_body::{ResponseForm, ResponseBody};
+use crate::gateway::bridge::response_body::{ResponseBody, ResponseForm};
 use crate::protocol::sse;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
@@ -39,7 +39,8 @@ impl Bridge {
         session.touch();
         let greeting = Bytes::from_static(sse::COMMENT);
         let means = (self.state.route.keep_alive, outlet, permit);
-        let reader = ResponseBody::new(store.attach(from), &session, ResponseForm::Events, &greeting, means);
+        let reader =
+            ResponseBody::new(store.attach(from), &session, ResponseForm::Events, &greeting, means);
         self.route_response(StatusCode::OK, events_head(), Body::Stream(Box::new(reader)))
     }
 

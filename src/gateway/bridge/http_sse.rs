@@ -12,7 +12,7 @@ use super::launch::SessionRequest;
 use super::post::{PostedMessage, broken_off, read};
 use super::session::{SessionCommand, SessionKind};
 use super::upload::Upload;
-use crate::gateway::bridge::response_body::{ResponseForm, ResponseBody};
+use crate::gateway::bridge::response_body::{ResponseBody, ResponseForm};
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::request_body::{PostedBody, asks};
@@ -28,7 +28,12 @@ pub(crate) fn key_in(query: &str) -> Option<&[u8]> {
 
 impl Bridge {
     /// A client opens its stream, which is its session.
-    pub(crate) fn open_stream(&self, parts: &Parts, ours: bool, outlet: WriteState) -> Response<Body> {
+    pub(crate) fn open_stream(
+        &self,
+        parts: &Parts,
+        ours: bool,
+        outlet: WriteState,
+    ) -> Response<Body> {
         if parts.method != Method::GET {
             let why = "clients of HTTP+SSE open their stream with a GET";
             return refusal(StatusCode::METHOD_NOT_ALLOWED, why, None);
@@ -37,17 +42,21 @@ impl Bridge {
             let why = "too many streams are open on this route";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
         };
-        let session =
-            match self.begin_session(&SessionRequest { whose: SessionKind::HttpSse, id: None, ours }) {
-                Ok(session) => session,
-                Err(refusal) => return *refusal,
-            };
+        let session = match self.begin_session(&SessionRequest {
+            whose: SessionKind::HttpSse,
+            id: None,
+            ours,
+        }) {
+            Ok(session) => session,
+            Err(refusal) => return *refusal,
+        };
         let path = self.state.route.path.trim_end_matches('/');
         let id = &session.id;
         let first = format!("event: endpoint\ndata: {path}/messages?{KEY}={id}\n\n");
         let means = (self.state.route.keep_alive, outlet, permit);
         let attached = session.home.attach(None);
-        let reader = ResponseBody::new(attached, &session, ResponseForm::Plain, &Bytes::from(first), means);
+        let reader =
+            ResponseBody::new(attached, &session, ResponseForm::Plain, &Bytes::from(first), means);
         let body = Body::Stream(Box::new(reader.ends_session()));
         self.route_response(StatusCode::OK, events_head(), body)
     }
@@ -73,10 +82,12 @@ impl Bridge {
                 let _order = session.speaking.lock().await;
                 session.say(SessionCommand::Tell(message, headers)).await
             }
-            PostedMessage::Large(body) => match session.say_in_pieces(body, &session.home, headers).await {
-                Upload::BrokenOff => return broken_off(),
-                heard => heard == Upload::Said,
-            },
+            PostedMessage::Large(body) => {
+                match session.say_in_pieces(body, &session.home, headers).await {
+                    Upload::BrokenOff => return broken_off(),
+                    heard => heard == Upload::Said,
+                }
+            }
         };
         if !heard {
             return refusal(StatusCode::NOT_FOUND, "the session has ended", None);

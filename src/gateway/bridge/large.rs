@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::gateway::bridge::client_leg::ClientLeg;
+use crate::gateway::bridge::client_leg::SessionLeg;
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Scan};
@@ -16,7 +16,7 @@ pub(crate) struct LargeToClient {
     scan: Scan,
 }
 
-impl ClientLeg {
+impl SessionLeg {
     pub(crate) fn piece(&mut self, stream: StreamId, piece: &Bytes, last: bool) {
         if let Some(large) = self.large.get_mut(&stream) {
             let known = large.scan.kind() == Kind::Response && large.scan.id().is_some();

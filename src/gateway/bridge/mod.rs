@@ -1,7 +1,7 @@
 //! Clients of HTTP before a server of another transport: sessions, streams and event ids are ours here.
 //!
 //! ```text
-//! client ──> post ──> BridgeSession ──> ClientLeg ┐         ┌ Pipe ──> child
+//! client ──> post ──> BridgeSession ──> SessionLeg ┐         ┌ Pipe ──> child
 //!               │ opens                      ├─ Relay ─┤
 //! client <── ResponseBody <── ReplayBuffer <────── ┘         └──────────
 //! ```
@@ -15,13 +15,13 @@ use std::sync::Arc;
 use http::{HeaderMap, Response, StatusCode, Version};
 
 use self::responses::refusal;
-use self::session::{BridgeSession, SessionKind, BridgeSessions};
+use self::session::{BridgeSession, BridgeSessions, SessionKind};
 use self::shared_servers::SharedServers;
 use crate::config::routes::Upstream;
 use crate::gateway::route_state::RouteState;
 use crate::protocol::mcp::Revision;
 use crate::relay::discover_probe::Era;
-use crate::relay::{Headers, TRACE_HEADERS};
+use crate::relay::{ClientHeaders, TRACE_HEADERS};
 use crate::transport::http::body::Body;
 use crate::transport::http::in_flight::InFlight;
 use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
@@ -101,7 +101,7 @@ impl Bridge {
 
     /// The headers of a client's request, where there is a use for them: a child has none, and only its trace
     /// matters.
-    pub(crate) fn headers_for_server(&self, mut headers: HeaderMap) -> Headers {
+    pub(crate) fn headers_for_server(&self, mut headers: HeaderMap) -> ClientHeaders {
         if matches!(self.state.route.upstream, Upstream::Command(_)) {
             let mut trace = HeaderMap::new();
             for name in TRACE_HEADERS {

@@ -14,10 +14,10 @@ use tokio::time::{sleep, timeout};
 
 use super::Bridge;
 use super::launch::{self, SessionRequest};
-use super::session::{SessionCommand, ENDED, BridgeSession, SessionKind, requests};
+use super::session::{BridgeSession, ENDED, SessionCommand, SessionKind, requests};
 use super::upload::Upload;
 use crate::gateway::bridge::replay_buffer::FirstResponse;
-use crate::gateway::bridge::response_body::{ResponseForm, ResponseBody};
+use crate::gateway::bridge::response_body::{ResponseBody, ResponseForm};
 use crate::gateway::bridge::subscription::Subscription;
 use crate::gateway::refusals::refuse;
 use crate::gateway::route_state::{RouteState, StreamPermit};
@@ -25,7 +25,7 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp, sse};
-use crate::relay::Headers;
+use crate::relay::ClientHeaders;
 use crate::transport::http::body::Body;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
@@ -89,7 +89,7 @@ struct PendingPost {
     limits_events: bool,
     /// Its client goes by the status of the answer (rule V-07).
     needs_status: bool,
-    headers: Headers,
+    headers: ClientHeaders,
     /// The ids of its requests.
     ids: Vec<Bytes>,
     outlet: WriteState,
@@ -115,13 +115,16 @@ impl Bridge {
             Err(refusal) => return *refusal,
         };
         let (session, message) = match (session, said) {
-            (Some(session), PostedMessage::Whole(message)) if !asks(Some(&message)) => (session, message),
+            (Some(session), PostedMessage::Whole(message)) if !asks(Some(&message)) => {
+                (session, message)
+            }
             (session, said) => {
                 return Box::pin(self.post_requests(&parts, said, session, ours, outlet)).await;
             }
         };
         let _order = session.speaking.lock().await;
-        if !session.say(SessionCommand::Tell(message, self.headers_for_server(parts.headers))).await {
+        if !session.say(SessionCommand::Tell(message, self.headers_for_server(parts.headers))).await
+        {
             return gone(None);
         }
         self.route_response(StatusCode::ACCEPTED, HeaderMap::new(), Body::empty())
@@ -279,7 +282,7 @@ impl PendingPost {
         let mut headers = HeaderMap::new();
         if let Some(result) = result.filter(|_| broken.is_none()) {
             let date = json::member(&result, "protocolVersion");
-            let date = date.and_then(|date| json::words(&date).map(|date| date.into_owned()));
+            let date = date.and_then(|date| json::decode_str(&date).map(|date| date.into_owned()));
             self.session.agree(&date.unwrap_or_default());
             if let Ok(id) = HeaderValue::from_str(&self.session.id) {
                 headers.insert(SESSION_ID, id);
@@ -315,7 +318,9 @@ impl PendingPost {
             FirstResponse::Events
         };
         match look {
-            FirstResponse::Large => self.read(attached, ResponseForm::Json, &Bytes::new(), json_head()),
+            FirstResponse::Large => {
+                self.read(attached, ResponseForm::Json, &Bytes::new(), json_head())
+            }
             FirstResponse::Answers => {
                 let (answers, broken) = attached.answers();
                 let status = broken.map_or(StatusCode::OK, |broken| broken.status);
@@ -387,8 +392,11 @@ impl PendingPost {
             false => Bytes::from_static(sse::COMMENT),
         };
         // Who shares a server cannot come back for what is missed (rule R-10).
-        let form =
-            if self.session.whose == SessionKind::Shared { ResponseForm::Plain } else { ResponseForm::Events };
+        let form = if self.session.whose == SessionKind::Shared {
+            ResponseForm::Plain
+        } else {
+            ResponseForm::Events
+        };
         self.read(attached, form, &first, headers)
     }
 

@@ -4,7 +4,7 @@
 //! The relay adds messages and a response takes them, in either order. A stream without a client
 //! stays open: a lost connection does not cancel its requests.
 
-use crate::gateway::bridge::signals::{SessionSignals, Broken};
+use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

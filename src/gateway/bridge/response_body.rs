@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::session::{ENDED, BridgeSession};
-use crate::gateway::bridge::subscription::{Subscription, ReadStatus};
+use super::session::{BridgeSession, ENDED};
+use crate::gateway::bridge::subscription::{ReadStatus, Subscription};
 use crate::gateway::direct::event_stream::{BLOCKED_FOR, SLOW_AFTER, SLOW_FOR};
 use crate::gateway::route_state::StreamPermit;
 use crate::protocol::sse;

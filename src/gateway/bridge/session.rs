@@ -1,6 +1,6 @@
 //! Sessions that are ours: their ids, and how those who answer requests find them.
 
-use crate::gateway::bridge::signals::{SessionSignals, Broken};
+use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
-use crate::relay::{Headers, SOLE_STREAM};
+use crate::relay::{ClientHeaders, SOLE_STREAM};
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
 
 /// Client messages waiting for the relay of their session. Further requests wait.
@@ -35,11 +35,11 @@ pub(crate) const ENDED: Broken =
 /// What a client says, on its way to the relay.
 pub(crate) enum SessionCommand {
     /// A message, and the stream that it opens for its answers.
-    Ask(Arc<ReplayBuffer>, Message, Headers),
+    Ask(Arc<ReplayBuffer>, Message, ClientHeaders),
     /// A message that opens none.
-    Tell(Message, Headers),
+    Tell(Message, ClientHeaders),
     /// The first piece of a message that is too large to be held.
-    Start(Arc<ReplayBuffer>, Bytes, Headers),
+    Start(Arc<ReplayBuffer>, Bytes, ClientHeaders),
     /// More of it.
     Piece(Bytes),
     /// It is over, and opens this stream for its answer; what it was.
@@ -136,8 +136,12 @@ impl BridgeSession {
         table.last += 1;
         let number = table.last;
         let bell = Arc::clone(&self.bell);
-        let store =
-            ReplayBuffer::new(StreamId(number), only_answers, self.whose == SessionKind::Shared, bell);
+        let store = ReplayBuffer::new(
+            StreamId(number),
+            only_answers,
+            self.whose == SessionKind::Shared,
+            bell,
+        );
         table.stores.insert(number, Arc::clone(&store));
         store
     }
@@ -236,7 +240,11 @@ impl BridgeSessions {
     }
 
     /// Room for one more server, if `max` are not running; `running` counts those of the proxy.
-    pub(crate) fn count(self: &Arc<Self>, max: usize, running: &Arc<InFlight>) -> Option<ServerPermit> {
+    pub(crate) fn count(
+        self: &Arc<Self>,
+        max: usize,
+        running: &Arc<InFlight>,
+    ) -> Option<ServerPermit> {
         let before = self.servers.fetch_add(1, Ordering::Relaxed);
         let counted = ServerPermit { sessions: Arc::clone(self), _running: running.open() };
         (before < max).then_some(counted)

@@ -58,7 +58,11 @@ impl SharedServers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(known: &HashMap<Caller, SharedServer>, caller: &Caller, restarts: bool) -> SharedLookup {
+    fn find(
+        known: &HashMap<Caller, SharedServer>,
+        caller: &Caller,
+        restarts: bool,
+    ) -> SharedLookup {
         let Some(entry) = known.get(caller) else { return SharedLookup::None };
         if !entry.session.is_over() {
             return SharedLookup::ServerPermit(Arc::clone(&entry.session));
@@ -94,8 +98,12 @@ impl SharedServers {
                         let session = start(matches!(found, SharedLookup::At(_)))?;
                         let deaths = known.get(&caller).map_or(0, |before| before.deaths);
                         let began = Instant::now();
-                        let entry =
-                            SharedServer { session: Arc::clone(&session), began, deaths, died: None };
+                        let entry = SharedServer {
+                            session: Arc::clone(&session),
+                            began,
+                            deaths,
+                            died: None,
+                        };
                         known.insert(caller, entry);
                         return Ok(session);
                     }

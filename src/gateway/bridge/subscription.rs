@@ -7,7 +7,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use super::frame;
-use crate::gateway::bridge::replay_buffer::{FirstResponse, ReadPosition, BufferState, ReplayBuffer};
+use crate::gateway::bridge::replay_buffer::{
+    BufferState, FirstResponse, ReadPosition, ReplayBuffer,
+};
 use crate::protocol::jsonrpc::own_error;
 use crate::transport::http::body::Batch;
 

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::session::{SessionCommand, ENDED, BridgeSession};
+use super::session::{BridgeSession, ENDED, SessionCommand};
 use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::protocol::mcp::CANCELLED;
-use crate::relay::Headers;
+use crate::relay::ClientHeaders;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::content::on_one_line;
 use crate::transport::mcp_http::request_body::PAUSE_MAX;
@@ -59,7 +59,7 @@ impl BridgeSession {
         &self,
         mut body: RequestBody,
         store: &Arc<ReplayBuffer>,
-        headers: Headers,
+        headers: ClientHeaders,
     ) -> Upload {
         let _order = self.speaking.lock().await;
         let mut begun = Begun { session: self, store: Arc::clone(store), scan: None };
@@ -83,7 +83,9 @@ impl BridgeSession {
         };
         let Some(scan) = begun.scan.take() else { return Upload::BrokenOff };
         let cancel = cancel(&scan).filter(|_| !whole);
-        for command in [Some(SessionCommand::End(Arc::clone(store), scan)), cancel].into_iter().flatten() {
+        for command in
+            [Some(SessionCommand::End(Arc::clone(store), scan)), cancel].into_iter().flatten()
+        {
             if !self.say(command).await {
                 return Upload::Ended;
             }

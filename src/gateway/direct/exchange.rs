@@ -9,7 +9,7 @@ use std::task::Context;
 use bytes::Bytes;
 
 use super::mailbox::Mail;
-use super::session::{Delivery, SessionStream, Session};
+use super::session::{Delivery, Session, SessionStream};
 use crate::config::routes::Lifecycle;
 use crate::gateway::direct::event_stream::{EventHandler, passed_on};
 use crate::gateway::observers::Observers;
@@ -223,8 +223,9 @@ impl Exchange {
     fn judge(&mut self, message: &Message, out: &mut Batch) -> Handled {
         let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
         if fate == Disposition::NotMine {
-            let foreign =
-                |member: &SessionStream| member.session.foreign(member.stream, message, self.modern);
+            let foreign = |member: &SessionStream| {
+                member.session.foreign(member.stream, message, self.modern)
+            };
             let known = self.member.as_ref().map(foreign);
             match known {
                 Some(Delivery::Moved) => return Handled::Elsewhere,

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 
 use super::mailbox::Mailbox;
-use super::sse_streams::{SsePostTarget, DirectSseStream, SseStreamState};
+use super::sse_streams::{DirectSseStream, SsePostTarget, SseStreamState};
 use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventHandler, EventStream, Silence, passed_on};
 use crate::gateway::refusals::{refuse, text, unreachable};
@@ -209,7 +209,8 @@ impl Direct {
         let watch = RouteWatch::new(&self.state);
         let calls = Arc::clone(&self.state.shared.calls);
         let log = self.state.shared.observers.log();
-        let state = Mutex::new(SseStreamState { filter, watch, log, calls, open: None, control: None });
+        let state =
+            Mutex::new(SseStreamState { filter, watch, log, calls, open: None, control: None });
         let speaking = SseServerHandler {
             direct: Arc::clone(self),
             stream: Arc::new(DirectSseStream { state, reader: Mailbox::default() }),

@@ -20,7 +20,7 @@ use super::exchange::Exchange;
 use super::session::Session;
 use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
-use crate::gateway::direct::response::{UpstreamAnswer, JsonBody, PostUpstream};
+use crate::gateway::direct::response::{JsonBody, PostUpstream, UpstreamAnswer};
 use crate::observe::events::FilterId;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
@@ -378,7 +378,12 @@ impl Post {
     }
 
     /// The client gets a stream now; what the server answers will be an event on it.
-    fn upgrade(self, exchange: Exchange, answer: UpstreamAnswer, permit: StreamPermit) -> Response<Body> {
+    fn upgrade(
+        self,
+        exchange: Exchange,
+        answer: UpstreamAnswer,
+        permit: StreamPermit,
+    ) -> Response<Body> {
         self.direct.state.shared.counts.upgraded();
         let mut headers = self.origin_headers().unwrap_or_default();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -90,7 +90,8 @@ impl Chunks<Exchange> for PostUpstream {
                 UpstreamAnswer::Over => return Poll::Ready(None),
                 UpstreamAnswer::Events(body) => return body.poll_data(cx),
                 UpstreamAnswer::Unpacked(body) => return body.poll_data(cx),
-                UpstreamAnswer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
+                UpstreamAnswer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx))
+                {
                     Ok(response) => self.begin(response, exchange),
                     Err(error) => {
                         self.answer = UpstreamAnswer::Over;

@@ -20,7 +20,7 @@ use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use tokio::time::timeout;
 
-use super::handler::{Peer, Handler};
+use super::handler::{Handler, Peer};
 use crate::config::routes::{Admin, Server};
 use crate::gateway::listen::admission::{admit, authorize};
 use crate::observe::calls::PATH_OF_TAP;
@@ -80,7 +80,12 @@ impl<H: Handler> AdminApi<H> {
     }
 
     /// Answers one request. `ready` is whether clients may come.
-    pub(super) async fn answer<B>(&self, client: Peer, ready: bool, request: Request<B>) -> AdminResponse
+    pub(super) async fn answer<B>(
+        &self,
+        client: Peer,
+        ready: bool,
+        request: Request<B>,
+    ) -> AdminResponse
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
     {
@@ -99,7 +104,11 @@ impl<H: Handler> AdminApi<H> {
         admit(&self.server.load(), &self.via, client.local, parts)?;
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         let read = |status, text: &str| {
-            if reads { Ok(AdminDecision::Answered(plain(status, text))) } else { Err(Refusal::ReadOnly) }
+            if reads {
+                Ok(AdminDecision::Answered(plain(status, text)))
+            } else {
+                Err(Refusal::ReadOnly)
+            }
         };
         match parts.uri.path() {
             "/livez" => read(StatusCode::OK, "alive\n"),

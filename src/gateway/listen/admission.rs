@@ -138,7 +138,11 @@ fn answers_to(server: &Server, local: SocketAddr, host: &Authority) -> bool {
 fn may_speak(server: &Server, origin: &str) -> bool {
     let Some(origin) = WebOrigin::parse(origin) else { return false };
     let local = matches!(&origin, WebOrigin::Web { at, .. } if at.is_loopback());
-    local || server.allowed_origins.iter().any(|text| WebOrigin::parse(text).as_ref() == Some(&origin))
+    local
+        || server
+            .allowed_origins
+            .iter()
+            .any(|text| WebOrigin::parse(text).as_ref() == Some(&origin))
 }
 
 /// An origin in one spelling for all that are the same.

@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 use tracing::{error, info};
 
-use super::handler::{Admitted, Peer, Handler};
+use super::handler::{Admitted, Handler, Peer};
 use crate::config::routes::{Cors, Route, Server};
 use crate::gateway::listen::admission::{admit, authorize};
 use crate::gateway::live_routes::ServedRoute;
@@ -97,7 +97,8 @@ impl<H: Handler> Dispatcher<H> {
         handler: Arc<H>,
     ) -> Self {
         let routes = routes.into_iter().map(|route| (route, false));
-        let standing = ServingConfig { served: handler.served(), ..ServingConfig::new(server, routes) };
+        let standing =
+            ServingConfig { served: handler.served(), ..ServingConfig::new(server, routes) };
         Self { standing: ArcSwap::from_pointee(standing), via, handler, open: Arc::default() }
     }
 

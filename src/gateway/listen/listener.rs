@@ -132,7 +132,11 @@ impl Listener {
     }
 
     /// Serves until the phase says otherwise, and says how many connections had to be cut.
-    pub(super) async fn serve<A, F, B>(self, answer: A, mut phase: watch::Receiver<ListenPhase>) -> usize
+    pub(super) async fn serve<A, F, B>(
+        self,
+        answer: A,
+        mut phase: watch::Receiver<ListenPhase>,
+    ) -> usize
     where
         A: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -153,7 +157,8 @@ impl Listener {
             };
             match accepted {
                 Ok((stream, remote)) => {
-                    let ConnectionTerms { tls, http, connections_max } = ConnectionTerms::clone(&self.terms.load());
+                    let ConnectionTerms { tls, http, connections_max } =
+                        ConnectionTerms::clone(&self.terms.load());
                     if let Some(room) = Room::take(&self.open, connections_max) {
                         let connection = AcceptedConnection { stream, remote, tls, http, room };
                         connections.spawn(connection.run(answer.clone(), stop.clone()));

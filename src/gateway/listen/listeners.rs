@@ -21,7 +21,7 @@ use url::Url;
 
 use super::admin::{self, AdminApi};
 use super::handler::Handler;
-use super::listener::{Listener, ListenPhase, ConnectionTerms};
+use super::listener::{ConnectionTerms, ListenPhase, Listener};
 use super::tls::{self, TlsError};
 use crate::config::routes::{Admin, Route, Server, Upstream};
 use crate::gateway::listen::dispatcher::{Dispatcher, ServingConfig};

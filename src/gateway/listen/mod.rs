@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use crate::config::routes::{Admin, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
 use crate::observe::calls::{Table, Watch};
-use crate::observe::durations::Memory;
+use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::transport::child::adopt_orphans;
 use crate::transport::http::via::Via;
@@ -34,8 +34,8 @@ use crate::transport::mcp_http::target::TargetError;
 
 use reload::{Hangups, Reloading};
 
-pub use crate::gateway::listen::listeners::{Controls, Readiness, ServeError, Listeners};
-pub use handler::{Admitted, Peer, Handler, Routed};
+pub use crate::gateway::listen::listeners::{Controls, Listeners, Readiness, ServeError};
+pub use handler::{Admitted, Handler, Peer, Routed};
 pub use tls::TlsError;
 
 /// Why routes cannot be served.
@@ -59,7 +59,7 @@ pub enum StartError {
 /// If they cannot be served.
 pub async fn serve(
     routes: &Routes,
-    memory: &Memory,
+    memory: &DurationStore,
     observers: &[Arc<dyn ObserverFactory>],
 ) -> Result<u8, StartError> {
     let via = Via::random()?;

@@ -19,16 +19,16 @@ use super::handler::Routed;
 use crate::config::routes::{Admin, Environment, Routes, RoutesError, named_files};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::listen::listeners::{Controls, Readiness};
-use crate::gateway::listen::route_file::{LOOK_EVERY, FileWatch};
+use crate::gateway::listen::route_file::{FileWatch, LOOK_EVERY};
 use crate::gateway::live_routes::{Changes, Prepared, contents};
-use crate::observe::durations::Memory;
+use crate::observe::durations::DurationStore;
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Reload;
 
 /// Reads the file again and again.
 pub(super) struct Reloading {
     path: PathBuf,
-    memory: Memory,
+    memory: DurationStore,
     proxy: Arc<Proxy>,
     controls: Controls<Routed>,
     /// What cannot be exchanged, as it was at the start.
@@ -107,7 +107,7 @@ impl Reloading {
     /// What `routes` say is served by `proxy` and `controls`. `memory` has and gets what is learned.
     pub(super) fn new(
         routes: &Routes,
-        memory: Memory,
+        memory: DurationStore,
         proxy: Arc<Proxy>,
         controls: Controls<Routed>,
     ) -> Self {

@@ -69,7 +69,7 @@ impl Ended {
 
 /// A message, and what became of it.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct CapturedMessage {
     pub(super) at: Instant,
     pub(super) became: Became,
     /// The original message.
@@ -78,7 +78,7 @@ pub(super) struct Kept {
     pub(super) after: Option<Text>,
 }
 
-impl Kept {
+impl CapturedMessage {
     /// Memory that it takes.
     fn bytes(&self) -> usize {
         let texts = self.before.iter().chain(&self.after);
@@ -91,8 +91,8 @@ impl Kept {
 pub(super) struct State {
     pub(super) client: Option<Arc<Client>>,
     pub(super) ended: Option<(Instant, Ended)>,
-    pub(super) first: Vec<Kept>,
-    pub(super) last: VecDeque<Kept>,
+    pub(super) first: Vec<CapturedMessage>,
+    pub(super) last: VecDeque<CapturedMessage>,
     pub(super) left_out: u64,
     /// Memory of the messages.
     bytes: usize,
@@ -201,7 +201,7 @@ impl Entry {
     }
 
     /// Takes a message, and what it changes besides.
-    pub(super) fn take(&self, kept: Kept, change: impl FnOnce(&mut State)) {
+    pub(super) fn take(&self, kept: CapturedMessage, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
         change(&mut state);
         state.keep(kept, &self.total);
@@ -250,7 +250,7 @@ impl Drop for Entry {
 }
 
 impl State {
-    fn keep(&mut self, kept: Kept, total: &AtomicUsize) {
+    fn keep(&mut self, kept: CapturedMessage, total: &AtomicUsize) {
         let (mut more, mut less) = (kept.bytes(), 0);
         if self.first.len() < FIRST_MAX && self.left_out == 0 {
             self.first.push(kept);
@@ -297,7 +297,7 @@ impl State {
     }
 
     /// All that is kept, oldest first.
-    pub(super) fn messages(&self) -> impl Iterator<Item = &Kept> {
+    pub(super) fn messages(&self) -> impl Iterator<Item = &CapturedMessage> {
         self.first.iter().chain(&self.last)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::entry::{Became, Ended, Entry, Kept, State, repaired, withheld};
+use super::entry::{Became, CapturedMessage, Ended, Entry, State, repaired, withheld};
 use super::text::Text;
 use super::{Route, Sums, Table, lock};
 use crate::observe::redact::Masking;
@@ -107,7 +107,7 @@ impl Table {
         let state = entry.state();
         let (left_out, kept) = (state.left_out, state.messages().cloned().collect::<Vec<_>>());
         drop(state);
-        let message = |kept: &Kept| MessageShown {
+        let message = |kept: &CapturedMessage| MessageShown {
             at: millis(kept.at, entry.opened),
             became: kept.became.shown(),
             before: kept.before.as_ref().map(|text| text.shown(&mut masking)),
@@ -214,7 +214,7 @@ fn figure_in(text: &Text, masks: &Masks) -> Figure {
     let params = message.params().unwrap_or_default();
     let words = |name| {
         let text = json::member(&params, name)?;
-        let words = json::words(&text).unwrap_or_else(|| String::from_utf8_lossy(&text));
+        let words = json::decode_str(&text).unwrap_or_else(|| String::from_utf8_lossy(&text));
         Some(words.into_owned()).filter(|words| words != "null")
     };
     let number = |name| words(name).map(|words| cut(words, FIGURE_MAX));

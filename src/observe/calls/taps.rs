@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::entry::{Became, Entry, Kept};
+use super::entry::{Became, CapturedMessage, Entry};
 use super::show::{BecameShown, shown, text};
 use super::{Route, Table, lock};
 use crate::observe::redact::Masking;
@@ -44,7 +44,7 @@ pub(super) struct Tapped<'a> {
     route: &'a Arc<Route>,
     masks: &'a Masks,
     call: Option<&'a Entry>,
-    kept: &'a Kept,
+    kept: &'a CapturedMessage,
 }
 
 /// A message that waits for an observer.
@@ -54,7 +54,7 @@ struct Line {
     route: Arc<Route>,
     masks: Masks,
     call: Option<(u64, Box<str>)>,
-    kept: Kept,
+    kept: CapturedMessage,
 }
 
 #[derive(Serialize)]
@@ -104,7 +104,7 @@ impl<'a> Tapped<'a> {
         route: &'a Arc<Route>,
         masks: &'a Masks,
         call: Option<&'a Entry>,
-        kept: &'a Kept,
+        kept: &'a CapturedMessage,
     ) -> Self {
         Self { at: table.ms(kept.at), route, masks, call, kept }
     }

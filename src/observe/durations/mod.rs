@@ -29,9 +29,9 @@ pub fn now() -> u64 {
 
 /// The durations of the tools of every route. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Memory(Option<Arc<Writer>>);
+pub struct DurationStore(Option<Arc<Writer>>);
 
-impl Memory {
+impl DurationStore {
     /// Keeps what is learned in this folder, which need not be there yet; nothing of it is touched
     /// before the first call ends or anything is asked for. Without a folder nothing is kept.
     pub fn open(folder: Option<&Path>) -> Self {

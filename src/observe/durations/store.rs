@@ -108,7 +108,7 @@ impl<E: Into<redb::Error>> From<E> for Fault {
 
 /// How one tool's calls are written.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredDuration {
     /// Milliseconds, and whether the server reported figures; oldest first.
     took: Vec<(u32, bool)>,
     errors: u64,
@@ -116,7 +116,7 @@ struct Kept {
     seen: u64,
 }
 
-impl Kept {
+impl StoredDuration {
     fn durations(&self) -> Durations {
         let samples =
             self.took.iter().map(|(millis, figured)| Sample { millis: *millis, figured: *figured });
@@ -158,7 +158,9 @@ impl Store {
             for entry in from.open_table(ENTRIES)?.iter()? {
                 let (key, value) = entry?;
                 let (route, tool) = key.value();
-                let Ok(kept) = serde_json::from_slice::<Kept>(value.value()) else { continue };
+                let Ok(kept) = serde_json::from_slice::<StoredDuration>(value.value()) else {
+                    continue;
+                };
                 let (durations, seen) = (kept.durations(), kept.seen);
                 entries.push(Entry { route: route.into(), tool: tool.into(), durations, seen });
             }
@@ -184,13 +186,14 @@ impl Store {
                 for (key, durations) in tools {
                     let old = entries
                         .get(key)?
-                        .and_then(|old| serde_json::from_slice::<Kept>(old.value()).ok());
+                        .and_then(|old| serde_json::from_slice::<StoredDuration>(old.value()).ok());
                     if old.is_none() && durations.samples().len() == 0 {
                         continue;
                     }
                     let mut all = durations.clone();
                     old.inspect(|old| all.precede(&old.durations()));
-                    let text = serde_json::to_vec(&Kept::of(&all, now)).unwrap_or_default();
+                    let text =
+                        serde_json::to_vec(&StoredDuration::of(&all, now)).unwrap_or_default();
                     entries.insert(key, &text[..])?;
                     changed = true;
                 }
@@ -330,7 +333,8 @@ fn judged(version: Option<u64>, is_empty: bool) -> Result<(), Fault> {
 fn evict(
     entries: &mut redb::Table<'_, (&'static str, &'static str), &'static [u8]>,
 ) -> Result<(), Fault> {
-    let seen = |text: &[u8]| serde_json::from_slice::<Kept>(text).map_or(0, |kept| kept.seen);
+    let seen =
+        |text: &[u8]| serde_json::from_slice::<StoredDuration>(text).map_or(0, |kept| kept.seen);
     let mut ages = Vec::new();
     for entry in entries.iter()? {
         ages.push(seen(entry?.1.value()));

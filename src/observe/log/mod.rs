@@ -17,7 +17,7 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 use crate::observe::metrics::RouteCounts;
 use crate::observe::otlp;
 use crate::observe::otlp::{Mark, SpanEvent};
-use crate::observe::untokened::CENSUS;
+use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 use crate::progress::clients::{Client, Situation};
 use crate::progress::{CallId, FilterEvent, Outcome, Reason, Repair, Summary, Verdict, clients};
 use crate::protocol::trace_context::TraceContext;
@@ -358,7 +358,7 @@ fn advise(call: &Summary) {
     if situation == Situation::GivenUp && !advice.waits_a_fixed_time() {
         return;
     }
-    if CENSUS.note(client, situation) {
+    if UNTOKENED_CLIENTS.note(client, situation) {
         let client = client.map(|it| it.to_string());
         info!(client = client.as_deref().unwrap_or("unknown"), "{advice}");
     }

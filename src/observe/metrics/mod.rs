@@ -23,7 +23,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::observe::otlp;
 use crate::observe::otlp::Counts;
-use crate::observe::untokened::CENSUS;
+use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 
 pub use config::{Config, Reload};
 pub use route::{Child, RouteCounts, Tables};
@@ -258,7 +258,7 @@ impl Metrics {
     pub fn text(&self, log_lines_dropped: u64, read: impl FnOnce()) -> String {
         let _alone = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
         read();
-        for (client, count) in CENSUS.without_token() {
+        for (client, count) in UNTOKENED_CLIENTS.without_token() {
             let counter = self.without_token.get_or_create_owned(&vec![("client", client)]);
             counter.inner().store(count, Ordering::Relaxed);
         }

@@ -100,7 +100,7 @@ fn attributes(call: &Summary, over: Over, route: Option<&str>) -> Vec<KeyValue> 
     if let Some((_, date)) = date {
         text("mcp.protocol.version", date);
     }
-    let id = json::words(&call.id);
+    let id = json::decode_str(&call.id);
     let id = id.as_deref().or_else(|| std::str::from_utf8(&call.id).ok());
     if let Some(id) = id.filter(|id| id.chars().count() <= ID_MAX) {
         text("jsonrpc.request.id", id);

@@ -41,18 +41,18 @@ const SLOW_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct Pending {
     /// The message it came in; `None` if that message has its verdict already.
     pub(crate) message: Option<u64>,
-    /// Its place among everything that arrived.
+    /// The place of the message among everything that arrived.
     pub(crate) order: u64,
-    /// Not before.
+    /// The earliest moment at which the progress may be written.
     pub(crate) due: Instant,
-    /// It may be replaced by a newer one (rule G4).
+    /// Newer progress may replace this one (rule G4).
     pub(crate) thin: bool,
     /// The message as it came, where that may be what the client is told.
     pub(crate) raw: Option<Payload>,
-    /// What it came in.
+    /// The frame that the message came in.
     pub(crate) framing: Framing,
     pub(crate) report: Report,
-    /// Length of the message it came in, which it keeps.
+    /// The length of its message in bytes.
     pub(crate) bytes: usize,
 }
 
@@ -120,7 +120,7 @@ impl PendingQueue {
     }
 }
 
-/// What was last sent, to know an exact duplicate by.
+/// The progress that was sent last, to recognise an exact duplicate.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LastSent {
     pub(crate) value: Option<f64>,
@@ -140,7 +140,7 @@ impl LastSent {
     }
 }
 
-/// What was last heard of a counter in text.
+/// The last state of a counter in text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counter {
     pub(crate) value: f64,
@@ -151,10 +151,10 @@ pub(crate) struct Counter {
 /// A request that has not been answered, or the task it has turned into.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// Another filter tells its client of it, for now.
+    /// Another filter sends the progress of this call, for now.
     pub(crate) shadow: bool,
     pub(crate) stream: StreamId,
-    /// What held when it was opened.
+    /// The policy at the time when the call opened.
     pub(crate) policy: Arc<Policy>,
     /// The upstream stream on which the server speaks of it, if that is no client stream.
     pub(crate) paired: Option<StreamId>,
@@ -165,7 +165,7 @@ pub(crate) struct Call {
     pub(crate) revision: Option<Revision>,
     /// A `tools/call` for which the client gave no token.
     pub(crate) lacks_token: bool,
-    /// Who the client is, where the request itself says so.
+    /// The client, where the request itself names one.
     pub(crate) client: Option<Arc<Client>>,
     pub(crate) trace: Option<Arc<TraceContext>>,
     pub(crate) opened: Instant,
@@ -186,13 +186,13 @@ pub(crate) struct Call {
     /// The last words that the server found for this call, if they are others than those that were
     /// said last.
     pub(crate) last_message: Option<Bytes>,
-    /// Its messages so far, where they are pieces of one text.
+    /// The joined messages so far, where they are pieces of one text.
     pub(crate) joined: Option<Bytes>,
     /// The server has said something for this call.
     pub(crate) server_spoke: bool,
-    /// It has reported a figure.
+    /// The server has reported a figure.
     pub(crate) figured: bool,
-    /// It has reported figures as progress, and not only in text.
+    /// The server has reported figures as progress, and not only in text.
     pub(crate) has_protocol_value: bool,
     /// The counter that is followed in text.
     pub(crate) text_counter: Option<Counter>,
@@ -218,7 +218,7 @@ impl Call {
         &*self.method == LISTEN
     }
 
-    /// The client is told of it.
+    /// Notes that a notification goes to the client now.
     pub(crate) fn note_sent(&mut self, now: Instant) {
         self.silence = self.silence_until(now);
         self.first_sent.get_or_insert(now);
@@ -226,7 +226,7 @@ impl Call {
         self.account.sent += 1;
     }
 
-    /// The client is told by us that it goes on.
+    /// Notes that a heartbeat goes to the client now.
     pub(crate) fn note_heartbeat(&mut self, now: Instant, is_estimate: bool) {
         self.account.beats += 1;
         self.account.estimates += u64::from(is_estimate);
@@ -240,7 +240,7 @@ impl Call {
         if silent > self.silence.0 { (silent, since) } else { self.silence }
     }
 
-    /// Keeps what was said last. Words stay when it has none.
+    /// Keeps the progress that was sent last. Older words stay when the new progress has none.
     pub(crate) fn remember(&mut self, said: LastSent, now: Instant) {
         let wordless = said.message.is_none();
         let before = self.last_sent.replace((said, now));
@@ -263,7 +263,7 @@ impl Call {
         self.policy.min_interval.max(slow)
     }
 
-    /// What a message of ours calls it.
+    /// The name of the call in messages of our own.
     pub(crate) fn label(&self) -> &str {
         self.tool.as_deref().unwrap_or(&self.method)
     }

@@ -16,7 +16,7 @@ use crate::progress::verdict::Repair;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;
 
-/// What a bare figure of such a dialect counts.
+/// The total of a bare figure in such a dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Count {
     /// Hundredths: `total` is 100.
@@ -31,7 +31,7 @@ pub enum Count {
 /// A dialect that a route file describes. What is `None` such messages do not say.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CustomDialect {
-    /// Its name in route files, flags and logs.
+    /// The name in route files, flags and logs.
     pub name: String,
     /// The notification methods that it claims; none if it has sources.
     pub methods: Vec<String>,
@@ -39,17 +39,17 @@ pub struct CustomDialect {
     pub sources: Vec<TextSource>,
     /// The id of the request.
     pub request_id: Option<Pointer>,
-    /// What stands where the token belongs.
+    /// The value in the place of the token.
     pub token: Option<Pointer>,
     /// The figure.
     pub progress: Option<Pointer>,
-    /// Its total.
+    /// The total.
     pub total: Option<Pointer>,
     /// The words.
     pub message: Option<Pointer>,
-    /// What marks the last message.
+    /// The mark of the last message.
     pub last: Option<Final>,
-    /// What a figure without total counts.
+    /// The total of a figure that has none.
     pub scale: Count,
 }
 
@@ -93,7 +93,7 @@ impl CustomDialect {
 
     fn figure(&self, value: &Bytes, total: Option<Bytes>) -> Option<ProgressValue> {
         let Some(value) = number(value) else {
-            return Extract::presets().figure(&json::words(value)?);
+            return Extract::presets().figure(&json::decode_str(value)?);
         };
         let known = match self.scale {
             Count::Percent => Some(whole("100")),
@@ -112,13 +112,13 @@ fn as_words(text: Bytes) -> Bytes {
     if is_valid(&text) {
         return text;
     }
-    json::words(&text).map_or_else(|| text.clone(), |words| json::quote(&words))
+    json::decode_str(&text).map_or_else(|| text.clone(), |words| json::quote(&words))
 }
 
-/// What marks the last message of a call.
+/// The mark of the last message of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Final {
-    /// Where it is.
+    /// The place of the mark.
     pub pointer: Pointer,
     /// What it is then, as JSON text: a string, a number, `true` or `false`.
     pub equals: Bytes,
@@ -126,7 +126,7 @@ pub struct Final {
 
 impl Final {
     fn is(&self, value: &Bytes) -> bool {
-        match (json::words(value), json::words(&self.equals)) {
+        match (json::decode_str(value), json::decode_str(&self.equals)) {
             (Some(said), Some(expected)) => said == expected,
             (None, None) => {
                 value == &self.equals
@@ -179,7 +179,7 @@ impl Pointer {
         Ok(Self { steps, text: text.to_owned() })
     }
 
-    /// How it is written.
+    /// The pointer as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }

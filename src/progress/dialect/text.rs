@@ -49,7 +49,7 @@ pub(in crate::progress) fn read_json(
     data: &Bytes,
     policy: &CallPolicy,
 ) -> Option<Report> {
-    if let Some(words) = json::words(data) {
+    if let Some(words) = json::decode_str(data) {
         return read(source, &words, policy);
     }
     let fields = Fields::read(data)?;
@@ -68,7 +68,7 @@ fn read_object(
     });
     let own = own.filter(|report| report.message.is_some() || report.figure.is_some());
     if let Some(mut report) = own.into_iter().next() {
-        let words = report.message.as_ref().and_then(|message| json::words(message));
+        let words = report.message.as_ref().and_then(|message| json::decode_str(message));
         report.message = words.and_then(|words| said(&words, policy));
         return Some(report);
     }

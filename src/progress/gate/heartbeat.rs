@@ -33,7 +33,7 @@ pub(crate) fn next_heartbeat(
     (at <= opened + heartbeat.max).then_some(at)
 }
 
-/// What a heartbeat says: how long the call runs, and after a minute without a word that there is
+/// The text of a heartbeat: how long the call runs, and after a minute of silence that there is
 /// none.
 pub(crate) fn words(
     tool: &str,

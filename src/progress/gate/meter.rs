@@ -15,14 +15,14 @@ const SMALL_STEP: f64 = 1e-6;
 /// keep progress as a 32-bit float.
 const F32_STEPS_BELOW: f64 = 16_384.0;
 
-/// What the client is told.
+/// One progress value as the client gets it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmittedProgress {
     /// The figure's JSON text.
     pub progress: Bytes,
     /// The total's JSON text.
     pub total: Option<Bytes>,
-    /// Nothing if this is what the server said.
+    /// The repair, if the value differs from the server's.
     pub repair: Option<Repair>,
 }
 
@@ -50,7 +50,7 @@ pub struct Meter {
     highest: Option<f64>,
     /// The server's last total, in the scale of what the client is told.
     total: Option<Number>,
-    /// What earlier phases have come to.
+    /// The sum of earlier phases.
     base: f64,
     /// A figure of 1 or more has been seen.
     past_one: bool,

@@ -24,7 +24,7 @@ const REWRITE_MAX: usize = 1 << 20;
 /// short, and reading a large result costs too much.
 const OUTCOME_MAX: usize = 4 << 10;
 
-/// What becomes of an answer.
+/// An answer as its client gets it, or the reason why not.
 pub(crate) struct RepairedAnswer {
     pub(crate) payload: Option<Payload>,
     pub(crate) guard: Option<Guard>,
@@ -39,7 +39,7 @@ impl RepairedAnswer {
         Self { payload: None, guard: None, verdict, call: None, stream: None }
     }
 
-    /// It is for nobody that is known, and goes where such messages go.
+    /// Forwards an answer to no known request to the stream for such messages.
     fn fallback_stream(message: &Message, place: Result<Option<StreamId>, Reason>) -> Self {
         let Ok(stream) = place else { return Self::withheld(Reason::OrphanAnswer) };
         let payload = Some(Payload::of(message));
@@ -56,7 +56,7 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) {
-        let judged = self.judge_answer(now, origin, message, done);
+        let judged = self.repair_answer(now, origin, message, done);
         let Some(payload) = judged.payload else {
             self.record(number, judged.call, judged.verdict);
             return;
@@ -78,7 +78,7 @@ impl Filter {
     }
 
     /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
-    pub(crate) fn judge_answer(
+    pub(crate) fn repair_answer(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -100,13 +100,13 @@ impl Filter {
         if self.is_answer_to_us(&key) {
             return RepairedAnswer::withheld(Reason::OwnRequest);
         }
-        let exact = self.ledger.by_id(&key);
+        let exact = self.correlator.ledger.by_id(&key);
         let Some(id) = self.answered_on(origin, &key) else {
             return self.answer_to_nobody(origin, &key, message);
         };
         self.rebind_stream(origin, id);
         let guard = self.guard_of(id);
-        let Some(call) = self.ledger.get(id) else {
+        let Some(call) = self.correlator.ledger.get(id) else {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
         };
         let switches = call.policy.answers;
@@ -122,7 +122,7 @@ impl Filter {
         let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
         splices.extend(body);
         let payload = spliced(message, splices);
-        if let Some(call) = self.ledger.get_mut(id) {
+        if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.account.repaired(repairs);
             call.account.repaired(done);
         }
@@ -137,23 +137,25 @@ impl Filter {
     pub(crate) fn answered_on(&self, origin: Origin, key: &Key) -> Option<CallId> {
         // A careless client repeats ids, but each of its requests has its own upstream stream.
         let own = if self.topology.is_paired() { self.sole_call_on(origin) } else { None };
-        own.filter(|own| self.ledger.get(*own).is_some_and(|call| call.id.server == *key))
-            .filter(|own| self.ledger.get(*own).is_some_and(|call| call.task.is_none()))
-            .or_else(|| self.ledger.answered_by(key))
-            .or_else(|| self.meant_by(origin, key))
+        own.filter(|own| {
+            self.correlator.ledger.get(*own).is_some_and(|call| call.id.server == *key)
+        })
+        .filter(|own| self.correlator.ledger.get(*own).is_some_and(|call| call.task.is_none()))
+        .or_else(|| self.correlator.ledger.answered_by(key))
+        .or_else(|| self.meant_by(origin, key))
     }
 
-    /// Where an answer to a call names it, and what its client calls it.
+    /// The places where an answer names its call, and the client's name for these places.
     pub(crate) fn restored_names(
         &self,
         id: CallId,
         message: &Message,
     ) -> Vec<(std::ops::Range<usize>, Bytes)> {
-        let Some(call) = self.ledger.get(id) else { return Vec::new() };
+        let Some(call) = self.correlator.ledger.get(id) else { return Vec::new() };
         let name = &call.id;
         let mut places: Vec<_> = message.id_range().into_iter().collect();
         // The final result of a subscription says its id once more (rule M-05).
-        if self.topology.has_strangers() && self.is_subscription(id) {
+        if self.topology.has_strangers() && self.correlator.is_subscription(id) {
             let meta = message.result().and_then(|result| json::member(&result, "_meta"));
             let again = meta.and_then(|meta| json::member(&meta, mcp::META_SUBSCRIPTION));
             let ours = again.filter(|again| {
@@ -171,37 +173,28 @@ impl Filter {
         let open = |call: &crate::progress::correlate::call::Call| call.task.is_none();
         let own = self.sole_call_on(origin)?;
         let own = Some(own).filter(|own| self.policy_of(*own).answers.response_id)?;
-        let unknown = self.ledger.was_id_in_any_spelling(key).is_none();
-        self.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
+        let unknown = self.correlator.ledger.was_id_in_any_spelling(key).is_none();
+        self.correlator.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
     }
 
     fn answer_to_nobody(&mut self, origin: Origin, key: &Key, message: &Message) -> RepairedAnswer {
-        let passes = !self.policy.answers.orphan_answer || self.ledger.overflowed;
+        let passes = !self.policy.answers.orphan_answer || self.correlator.ledger.overflowed;
         // Where clients share the server it could be another one's.
         if passes && !self.topology.has_strangers() {
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        if self.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended)
+        if self.correlator.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended)
             && !self.topology.has_strangers()
         {
-            self.ledger.answered_after_all(key);
+            self.correlator.ledger.answered_after_all(key);
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        RepairedAnswer::withheld(self.why_orphan(key))
+        RepairedAnswer::withheld(self.correlator.why_orphan(key))
     }
 
-    /// Why an answer with this id, which is no open request's, is withheld.
-    pub(crate) fn why_orphan(&self, key: &Key) -> Reason {
-        match self.ledger.was_id_in_any_spelling(key) {
-            Some(Tomb::Answered | Tomb::Ended) => Reason::SecondAnswer,
-            Some(Tomb::Cancelled) => Reason::CancelledAnswer,
-            Some(Tomb::Token | Tomb::Alias) | None => Reason::OrphanAnswer,
-        }
-    }
-
-    /// What an answer tells besides that its call is over.
+    /// Ends the call of an answer, and notes what else the answer states.
     pub(crate) fn note_answer(&mut self, now: Instant, id: CallId, message: &Message) {
-        let Some(call) = self.ledger.get(id) else { return };
+        let Some(call) = self.correlator.ledger.get(id) else { return };
         let modern = call.revision.or(self.revision) == Some(Revision::V2026_07_28);
         let asks_for_task = call.asks_for_task && !modern;
         let (method, is_tool_call) = (call.method.clone(), call.is_tool_call());
@@ -210,7 +203,7 @@ impl Filter {
             && let Some(result) = &result
         {
             let date = json::member(result, "protocolVersion");
-            self.revision = date.and_then(|date| Revision::from_date(&json::words(&date)?));
+            self.revision = date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
             self.meet_server(result);
         }
         if asks_for_task
@@ -224,7 +217,7 @@ impl Filter {
         }
         let outcome = match result {
             _ if let Some(error) = error_of(message) => {
-                if let Some(call) = self.ledger.get_mut(id) {
+                if let Some(call) = self.correlator.ledger.get_mut(id) {
                     call.error_code = code_of(&error);
                 }
                 Outcome::Error
@@ -241,7 +234,10 @@ impl Filter {
     pub(crate) fn retire_seen_answers(&mut self, now: Instant, message: &Message) {
         for element in message.elements() {
             let answers = element.result().is_some() || element.error().is_some();
-            let call = element.id_key().filter(|_| answers).and_then(|id| self.ledger.by_id(&id));
+            let call = element
+                .id_key()
+                .filter(|_| answers)
+                .and_then(|id| self.correlator.ledger.by_id(&id));
             if let Some(call) = call {
                 self.note_answer(now, call, &element);
             }
@@ -279,7 +275,7 @@ fn code_of(error: &Bytes) -> Option<i64> {
     std::str::from_utf8(&json::member(error, "code")?).ok()?.parse().ok()
 }
 
-/// What the result of a tool says of itself.
+/// The outcome that the result of a tool states.
 fn outcome_of(result: &Bytes) -> Outcome {
     if result.len() > OUTCOME_MAX {
         return Outcome::Result;

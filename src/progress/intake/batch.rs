@@ -17,7 +17,7 @@ use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
 use crate::protocol::mcp::Revision;
 
-/// What becomes of one element: its client's stream and what that gets, and how long it has to wait.
+/// One element of a batch: the stream of its client, the bytes for that stream, and the guard.
 struct Element {
     stream: Option<StreamId>,
     payload: Option<Payload>,
@@ -51,20 +51,19 @@ impl Filter {
     }
 
     /// Several messages in one. Only 2025-03-26 knows arrays; to anyone else each goes alone.
-    pub(crate) fn several(&mut self, now: Instant, origin: Origin, message: &Message) {
+    pub(crate) fn dispatch_batch(&mut self, now: Instant, origin: Origin, message: &Message) {
         if self.revision != Some(Revision::V2025_03_26) || message.kind() != Kind::Batch {
-            return self.one_by_one(now, origin, message);
+            return self.dispatch_elements(now, origin, message);
         }
         let mut groups: Vec<Group> = Vec::new();
         let mut untouched = true;
         for element in message.elements() {
             let element = &element;
-            self.messages += 1;
-            let number = self.messages;
+            let number = self.intake.next_number();
             let claims = self.claims_progress(element);
             let place = claims.then(|| self.progress_place(origin, element)).flatten();
             // Progress must keep its distance from the answers around it.
-            if claims && self.is_paced(place) {
+            if claims && self.gate.is_paced(place) {
                 let done = Repairs::from_iter([Repair::Batch]);
                 self.progress(now, origin, element, number, done);
                 untouched = false;
@@ -73,7 +72,7 @@ impl Filter {
             let judged = if claims {
                 self.progress_at_once(now, origin, element)
             } else {
-                self.judge_element(now, origin, element)
+                self.dispatch_element(now, origin, element)
             };
             untouched &= judged.verdict == Verdict::Forwarded;
             let Some(payload) = judged.payload else {
@@ -96,15 +95,16 @@ impl Filter {
         self.send_groups(message, groups, untouched);
     }
 
-    fn one_by_one(&mut self, now: Instant, origin: Origin, message: &Message) {
+    fn dispatch_elements(&mut self, now: Instant, origin: Origin, message: &Message) {
         let mut elements = message.elements().peekable();
         while let Some(mut element) = elements.next() {
             // What the frame has besides goes with the last one.
             if let (None, Framing::Within(frame)) = (elements.peek(), message.framing()) {
                 element = element.framed(Framing::Apart(Some(frame.clone())));
             }
-            self.at_work = Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
-            self.judge(now, origin, &element, Repairs::from_iter([Repair::Batch]));
+            self.intake.at_work =
+                Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
+            self.dispatch(now, origin, &element, Repairs::from_iter([Repair::Batch]));
         }
     }
 
@@ -136,9 +136,9 @@ impl Filter {
         }
     }
 
-    fn judge_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
+    fn dispatch_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
         if element.kind() == Kind::Response {
-            let judged = self.judge_answer(now, origin, element, Repairs::default());
+            let judged = self.repair_answer(now, origin, element, Repairs::default());
             let RepairedAnswer { payload, guard, verdict, call, stream } = judged;
             return Element { stream, payload, guard, verdict, call };
         }
@@ -177,17 +177,19 @@ impl Filter {
             Ok(found) => found,
             Err(Unread::Withheld(call, reason)) => return Element::withheld(call, reason),
             Err(Unread::NotTaken(id, about)) => {
-                let call = self.ledger.get(id);
+                let call = self.correlator.ledger.get(id);
                 let payload = call.map(|call| self.with_client_names(call, message, &about));
                 let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
                 return Element { stream, payload, guard: None, verdict, call: Some(id) };
             }
         };
         // What waits would be written later and would have to say more.
-        while let Some(old) = self.ledger.get_mut(id).and_then(|call| call.pending.pop_front()) {
+        while let Some(old) =
+            self.correlator.ledger.get_mut(id).and_then(|call| call.pending.pop_front())
+        {
             self.supersede(id, old, Reason::Superseded);
         }
-        let call = self.ledger.get(id);
+        let call = self.correlator.ledger.get(id);
         let stream = call.map(|call| call.stream);
         let raw = call.and_then(|call| self.as_sent(call, message, &report));
         let framing = message.framing().clone();

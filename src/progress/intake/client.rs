@@ -22,7 +22,7 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
 use crate::protocol::{json, mcp};
 
-/// What is written of a call that is opened.
+/// The facts that a request states about the call that it opens.
 pub(crate) struct CallDraft {
     pub(crate) id: MappedId,
     pub(crate) token: Option<MappedId>,
@@ -38,7 +38,7 @@ impl Filter {
     /// Takes a message of a client and answers with what the server is to get: the very bytes,
     /// unless several clients share it. Then it may be empty: the server is to get nothing.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
-        self.at_work = None;
+        self.intake.at_work = None;
         match message.kind() {
             Kind::Request => return self.open_call(now, stream, message),
             Kind::Notification => return self.client_notification(now, stream, message),
@@ -60,7 +60,7 @@ impl Filter {
                 return self.refuse_unreadable(stream, message);
             }
             // What we do not understand the server may: its answers are no orphans.
-            Kind::Opaque => self.ledger.overflowed = true,
+            Kind::Opaque => self.correlator.ledger.overflowed = true,
             Kind::Response | Kind::Noise => {}
         }
         message.raw().clone().into()
@@ -74,10 +74,10 @@ impl Filter {
             _ if self.topology.has_strangers() => return,
             Kind::Request => {}
             Kind::Notification | Kind::Response => return,
-            _ => return self.ledger.overflowed = true,
+            _ => return self.correlator.ledger.overflowed = true,
         }
         let (Some(key), Some(method)) = (scan.id(), scan.method()) else {
-            self.ledger.overflowed = true;
+            self.correlator.ledger.overflowed = true;
             return;
         };
         let draft = CallDraft {
@@ -99,7 +99,7 @@ impl Filter {
             if self.topology.has_strangers() {
                 return self.refuse_unreadable(stream, message);
             }
-            self.ledger.overflowed = true;
+            self.correlator.ledger.overflowed = true;
             return message.raw().clone().into();
         };
         if self.topology.has_strangers() && message.repeats_a_key() {
@@ -119,7 +119,7 @@ impl Filter {
         let draft = CallDraft {
             id: MappedId::same(id, key),
             token,
-            revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
+            revision: date.and_then(|date| Revision::from_date(&json::decode_str(&date)?)),
             lacks_token,
             client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
             trace: self.trace_in(stream, &meta),
@@ -163,7 +163,7 @@ impl Filter {
         let copy = self.policy.copy_of(method, tool.as_deref(), token);
         let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
         let shadow = self.topology.keeps_shadows();
-        let id = self.ledger.open(Call {
+        let id = self.correlator.ledger.open(Call {
             shadow,
             stream,
             policy: Arc::clone(self.policy.now()),
@@ -201,7 +201,7 @@ impl Filter {
             error_code: None,
         })?;
         if let Some(copy) = copy {
-            self.ledger.learn(&copy, id);
+            self.correlator.ledger.learn(&copy, id);
         }
         if !shadow {
             self.events.push_back(FilterEvent::Opened(id));
@@ -212,7 +212,7 @@ impl Filter {
 
     /// A request that is open.
     pub fn opened(&self, id: CallId) -> Option<Opened<'_>> {
-        let call = self.ledger.get(id)?;
+        let call = self.correlator.ledger.get(id)?;
         Some(Opened {
             call: id,
             method: &call.method,
@@ -234,13 +234,13 @@ impl Filter {
         }
         if self.policy.spare_known_clients
             && clients::is_orderly(&name, &version)
-            && let Some(stream) = self.streams.get_mut(&stream)
+            && let Some(stream) = self.gate.streams.get_mut(&stream)
         {
             stream.pacing = Pacing::IMMEDIATE;
         }
     }
 
-    /// Who the client of a request is, if that says so itself, as from 2026-07-28 on.
+    /// The client that a request names itself, as from 2026-07-28 on.
     fn client_in(&self, meta: &Bytes) -> Option<Arc<Client>> {
         let (name, version) = name_and_version(&json::member(meta, mcp::META_CLIENT)?);
         let client = Client::new(&name, &version)?;
@@ -251,7 +251,7 @@ impl Filter {
     /// What the client says on a stream from now on belongs to this trace, but for requests that say
     /// themselves to which they belong.
     pub fn traced(&mut self, stream: StreamId, trace: Option<TraceContext>) {
-        if let Some(stream) = self.streams.get_mut(&stream) {
+        if let Some(stream) = self.gate.streams.get_mut(&stream) {
             stream.trace = trace.map(Arc::new);
         }
     }
@@ -259,22 +259,22 @@ impl Filter {
     /// Which trace a request belongs to.
     fn trace_in(&self, stream: StreamId, meta: &Bytes) -> Option<Arc<TraceContext>> {
         let member = |name| json::member(meta, name);
-        let words = |text: Bytes| json::words(&text).map(|words| words.into_owned());
+        let words = |text: Bytes| json::decode_str(&text).map(|words| words.into_owned());
         let (parent, state) = mcp::META_TRACE;
         let own = member(parent).and_then(words).and_then(|parent| {
             let state = member(state).and_then(words);
             TraceContext::read(parent.as_bytes(), state.as_deref().map(str::as_bytes))
         });
-        let around = || self.streams.get(&stream).and_then(|stream| stream.trace.clone());
+        let around = || self.gate.streams.get(&stream).and_then(|stream| stream.trace.clone());
         own.map(Arc::new).or_else(around)
     }
 
-    /// Who the client is, if it has said so for all of its requests.
+    /// The client, if `initialize` named it.
     pub fn client(&self) -> Option<&Arc<Client>> {
         self.client.as_ref()
     }
 
-    /// Says who the client is where this filter did not see it.
+    /// Sets the client where this filter did not see `initialize`.
     pub fn speaks_with(&mut self, client: Option<Arc<Client>>) {
         self.client = client.or_else(|| self.client.take());
     }
@@ -299,8 +299,8 @@ impl Filter {
             if self.topology.has_strangers() { Payload::default() } else { untouched.clone() };
         let Some(text) = json::member(&params, "requestId") else { return unknown };
         let Some(id) = Key::read(&text) else { return unknown };
-        let Some(call) = self.client_call(stream, &id) else {
-            let found = self.streams.get_mut(&stream).map(|stream| stream.purge(&id));
+        let Some(call) = self.correlator.client_call(stream, &id) else {
+            let found = self.gate.streams.get_mut(&stream).map(|stream| stream.purge(&id));
             for judged in found.unwrap_or_default() {
                 self.record(judged.number, judged.call, judged.verdict);
             }
@@ -308,13 +308,13 @@ impl Filter {
         };
         let remaps = self.topology.has_strangers();
         let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
-        let known = self.ledger.get(call).map(|call| call.id.server.to_json());
+        let known = self.correlator.ledger.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {
             // Its server may read another id than we do.
             self.send_cancelled(call, "the client has cancelled it");
         }
         // A client must not cancel `initialize`; if it does, that changes nothing.
-        if self.ledger.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
+        if self.correlator.ledger.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
             self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
         }
         match (place, known) {
@@ -325,7 +325,7 @@ impl Filter {
 
     /// Tells the server that nobody waits for a call any more.
     pub(crate) fn send_cancelled(&mut self, call: CallId, reason: &str) {
-        let Some(call) = self.ledger.get(call) else { return };
+        let Some(call) = self.correlator.ledger.get(call) else { return };
         let id = call.id.server.to_json();
         let reason = json::quote(reason);
         let mut text =
@@ -339,11 +339,11 @@ impl Filter {
     }
 }
 
-/// What an `Implementation` calls itself.
+/// The name and version of an `Implementation`.
 fn name_and_version(info: &Bytes) -> (String, String) {
     let text = |key: &str| {
         let text = json::member(info, key).unwrap_or_default();
-        json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
+        json::decode_str(&text).map(|words| words.into_owned()).unwrap_or_default()
     };
     (text("name"), text("version"))
 }

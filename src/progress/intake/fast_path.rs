@@ -34,7 +34,7 @@ impl Filter {
             return false;
         }
         let Some(plain) = Plain::read(text) else { return false };
-        let Some((id, call)) = self.ledger.sole_mut() else { return false };
+        let Some((id, call)) = self.correlator.ledger.sole_mut() else { return false };
         let policy = call.policy.of(call.tool.as_deref());
         let ready = call.stream == stream
             && call.is_quiet()
@@ -49,9 +49,8 @@ impl Filter {
         }
         call.note_plain(now, &plain);
         let is_unplanned = call.wake.is_none();
-        self.received_at = Some(now);
-        self.messages += 1;
-        let number = self.messages;
+        self.intake.received_at = Some(now);
+        let number = self.intake.next_number();
         self.record(number, Some(id), Verdict::Forwarded);
         // A beat that is put off is looked at when it would have been due.
         if is_unplanned {
@@ -62,7 +61,7 @@ impl Filter {
 
     /// Whether anything on this stream may go on without waiting for something else.
     fn goes_straight(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(|stream| {
+        self.gate.streams.get(&id).is_some_and(|stream| {
             stream.kind == StreamKind::Exchange
                 && stream.pacing == Pacing::IMMEDIATE
                 && stream.queue.is_empty()
@@ -70,8 +69,8 @@ impl Filter {
                 && stream.midway.is_none()
         }) && self.policy.mode != Mode::Observe
             && !self.topology.has_strangers()
-            && !self.client_is_slow
-            && self.large_messages.is_empty()
+            && !self.gate.client_is_slow
+            && self.intake.large_messages.is_empty()
     }
 }
 

@@ -15,7 +15,7 @@ impl Filter {
     /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.
     pub(crate) fn observed(&mut self, origin: Origin, message: &Message) -> bool {
         if !self.topology.is_whole() || self.topology.needs_no_choice() {
-            return self.observe(self.session_stream, Payload::of(message), Fragment::Whole);
+            return self.observe(self.gate.session_stream, Payload::of(message), Fragment::Whole);
         }
         if message.kind() != Kind::Batch && !self.is_split(message) {
             let Ok((stream, payload)) = self.observed_place(origin, message) else { return true };
@@ -44,7 +44,8 @@ impl Filter {
         payload: Payload,
         part: Fragment,
     ) -> bool {
-        let open = self.open_or_session_stream(stream).and_then(|id| self.streams.get_mut(&id));
+        let open =
+            self.open_or_session_stream(stream).and_then(|id| self.gate.streams.get_mut(&id));
         let Some(stream) = open else { return false };
         stream.observed.push_back(Transmit { payload, part });
         true
@@ -52,7 +53,7 @@ impl Filter {
 
     /// Puts a message of ours on a stream. One HTTP request needs its answer in any mode.
     pub(crate) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
-        let kind = self.streams.get(&stream).map(|stream| stream.kind);
+        let kind = self.gate.streams.get(&stream).map(|stream| stream.kind);
         let needed = kind == Some(StreamKind::Exchange) || self.topology.has_strangers();
         if self.policy.mode == Mode::Observe && self.topology.is_whole() && needed {
             let Transmit { payload, part } = item.into_transmit();
@@ -86,7 +87,7 @@ impl Filter {
                 self.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
             };
         };
-        let stream = self.ledger.get(id).map(|call| call.stream);
+        let stream = self.correlator.ledger.get(id).map(|call| call.stream);
         let names = if self.topology.has_strangers() {
             self.restored_names(id, message)
         } else {
@@ -95,7 +96,7 @@ impl Filter {
         Ok((stream, spliced(message, names)))
     }
 
-    /// Where progress goes; `None` if it is none, or of a call that is not known.
+    /// The stream for progress; `None` if the message is no progress, or its call is unknown.
     fn observed_progress(&mut self, origin: Origin, message: &Message) -> Option<Placed> {
         if !self.claims_progress(message) {
             return None;
@@ -105,7 +106,7 @@ impl Filter {
         for (_, report) in policies.reports(&method, message) {
             match self.attribute(&report.about, origin) {
                 Ok((id, _)) => {
-                    let call = self.ledger.get(id)?;
+                    let call = self.correlator.ledger.get(id)?;
                     let payload = self.with_client_names(call, message, &report.about);
                     return Some(Ok((Some(call.stream), payload)));
                 }

@@ -228,7 +228,7 @@ impl Message {
 
     /// The method, escapes read.
     pub fn method(&self) -> Option<Cow<'_, str>> {
-        self.method.clone().and_then(|method| json::words(&self.raw[method]))
+        self.method.clone().and_then(|method| json::decode_str(&self.raw[method]))
     }
 
     /// The raw `params`.

@@ -159,7 +159,10 @@ impl Scan {
 
     /// The method, if it has passed.
     pub fn method(&self) -> Option<String> {
-        self.method.as_ref().and_then(|method| json::words(method)).map(|words| words.into_owned())
+        self.method
+            .as_ref()
+            .and_then(|method| json::decode_str(method))
+            .map(|words| words.into_owned())
     }
 
     /// Whether the outermost object has closed.

@@ -77,7 +77,7 @@ pub struct Events {
     /// Whether the last byte given out is a CR, so that a LF would be the rest of a line end.
     cr: bool,
     /// The position in a block longer than the limit, part of which has been returned.
-    long: Option<Place>,
+    long: Option<Offset>,
     /// The carried bytes of that block, which come before `chunk`.
     held: Bytes,
     mark: Mark,
@@ -98,7 +98,7 @@ enum Mark {
 
 /// A place in a long block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Place {
+enum Offset {
     /// The number of bytes of a line that agree with `data:`; 0 at the start of a line.
     Name(usize),
     /// Behind `data:`, where one space is no payload.
@@ -143,7 +143,7 @@ impl Events {
     #[expect(clippy::should_implement_trait, reason = "there may be a next one after `None`")]
     pub fn next(&mut self) -> Option<Frame> {
         if let Some(place) = self.long {
-            if place == Place::Over {
+            if place == Offset::Over {
                 self.long = None;
                 return Some(Frame::End);
             }
@@ -276,10 +276,10 @@ impl Events {
         self.held = Bytes::from(mem::take(&mut self.carry));
         self.fields = Fields::default();
         let (held, chunk) = (self.held.clone(), self.chunk.clone());
-        let mut first = self.piece(Place::Name(0))?;
+        let mut first = self.piece(Offset::Name(0))?;
         let mut length = first.raw.len();
         while first.data.as_ref().is_none_or(Range::is_empty)
-            && let Some(place) = self.long.filter(|place| *place != Place::Over)
+            && let Some(place) = self.long.filter(|place| *place != Offset::Over)
             && let Some(next) = self.piece(place)
         {
             let data = next.data.map(|data| length + data.start..length + data.end);
@@ -297,7 +297,7 @@ impl Events {
     }
 
     /// As much as there is of one line of a long block.
-    fn piece(&mut self, mut place: Place) -> Option<Piece> {
+    fn piece(&mut self, mut place: Offset) -> Option<Piece> {
         let source = if self.held.is_empty() { &mut self.chunk } else { &mut self.held };
         if source.is_empty() {
             return None;
@@ -311,12 +311,12 @@ impl Events {
         let mut data = place.read(&source[at..end]).map(|from| at + from..end);
         if found.is_some() {
             place = match place {
-                Place::Name(0) => Place::Over,
-                Place::Name(DATA_LEN) => {
+                Offset::Name(0) => Offset::Over,
+                Offset::Name(DATA_LEN) => {
                     data = Some(end..end);
-                    Place::Name(0)
+                    Offset::Name(0)
                 }
-                _ => Place::Name(0),
+                _ => Offset::Name(0),
             };
         }
         let raw = source.split_to(next);
@@ -328,7 +328,7 @@ impl Events {
 
 const DATA_LEN: usize = b"data".len();
 
-impl Place {
+impl Offset {
     /// Goes on by some text of one line, and says where in it the payload begins, if there is any.
     fn read(&mut self, text: &[u8]) -> Option<usize> {
         let mut at = 0;

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use crate::config::routes::{HeaderRules, Route};
 use crate::observe::metrics::{RouteCounts, Traffic};
-use crate::relay::legs::Headers;
+use crate::relay::legs::ClientHeaders;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::headers;
 use crate::transport::http::headers::{Onward, Passage};
@@ -165,7 +165,7 @@ impl UpstreamTarget {
         target: &Target,
         uri: Uri,
         method: Method,
-        client: &Headers,
+        client: &ClientHeaders,
         own: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
         body: RequestBody,
     ) -> Result<Request<RequestBody>, String> {

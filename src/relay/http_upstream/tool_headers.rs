@@ -78,7 +78,7 @@ impl ToolHeaders {
 
     fn learn_tool(&mut self, tool: &Bytes) -> Result<(), (String, &'static str)> {
         let name = json::member(tool, "name");
-        let Some(name) = name.and_then(|name| Some(json::words(&name)?.into_owned())) else {
+        let Some(name) = name.and_then(|name| Some(json::decode_str(&name)?.into_owned())) else {
             return Ok(());
         };
         self.tools.remove(&name);
@@ -102,7 +102,7 @@ impl ToolHeaders {
     pub(crate) fn headers(&self, call: &Message) -> Vec<(HeaderName, HeaderValue)> {
         let params = call.params().unwrap_or_default();
         let name = json::member(&params, "name").unwrap_or_default();
-        let Some(mirrors) = json::words(&name).and_then(|name| self.tools.get(&*name)) else {
+        let Some(mirrors) = json::decode_str(&name).and_then(|name| self.tools.get(&*name)) else {
             return Vec::new();
         };
         if call.method().is_none_or(|method| method != mcp::TOOLS_CALL) {
@@ -121,7 +121,7 @@ impl ToolHeaders {
 /// An argument as a header says it; `None` of what is left out.
 fn header_text(value: &Bytes) -> Option<String> {
     match value.first()? {
-        b'"' => Some(json::words(value)?.into_owned()),
+        b'"' => Some(json::decode_str(value)?.into_owned()),
         b't' | b'f' => Some(std::str::from_utf8(value).ok()?.to_owned()),
         _ => match Key::read(value)? {
             Key::Text(_) => None,

@@ -365,7 +365,9 @@ impl UpstreamBody {
     pub(crate) fn size(&self) -> SizeHint {
         match &self.said {
             BodySource::Theirs(incoming) => incoming.size_hint(),
-            BodySource::Ours(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            BodySource::Ours(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
+            }
         }
     }
 

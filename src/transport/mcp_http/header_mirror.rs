@@ -59,7 +59,7 @@ pub(crate) fn date_in(request: &Message) -> Option<String> {
 }
 
 fn text(object: &Bytes, member: &str) -> Option<String> {
-    Some(json::words(&json::member(object, member)?)?.into_owned())
+    Some(json::decode_str(&json::member(object, member)?)?.into_owned())
 }
 
 const SENTINEL: (&[u8], &[u8]) = (b"=?base64?", b"?=");

@@ -96,7 +96,9 @@ impl LifecycleResponder {
         let reply = match message.kind() {
             Kind::Request => self.reply(client, &parts, &message).await?,
             // It would answer with an error that belongs to no request.
-            Kind::Notification | Kind::Response => LifecycleReply::Own(StatusCode::ACCEPTED, Bytes::new()),
+            Kind::Notification | Kind::Response => {
+                LifecycleReply::Own(StatusCode::ACCEPTED, Bytes::new())
+            }
             Kind::Batch => self.replies(client, &parts, &message).await?,
             Kind::Opaque | Kind::Noise => LifecycleReply::Server,
         };
@@ -168,7 +170,7 @@ impl LifecycleResponder {
     ) -> Result<LifecycleReply, UpstreamError> {
         let params = request.params().unwrap_or_default();
         let asked = json::member(&params, "protocolVersion").and_then(|date| {
-            let date = json::words(&date)?;
+            let date = json::decode_str(&date)?;
             legacy().find(|known| *known == date)
         });
         let date = asked.unwrap_or(NEWEST.1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use milepost::progress::Policy;
 use milepost::progress::dialect::{BuiltIn, Dialect, Fields, Report};
 use milepost::protocol::jsonrpc::Message;
-use milepost::relay::{DiagnosticsSink, Pipe, Relay, Step};
+use milepost::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -41,7 +41,7 @@ fn start(policy: Policy) -> Ends {
     let task = tokio::spawn(async move {
         loop {
             tokio::select! {
-                step = relay.step() => if step == Step::ServerDone { break },
+                step = relay.step() => if step == RelayStep::ServerDone { break },
                 why = gone.recv() => {
                     let Some(why) = why else { break };
                     relay.server_gone(&why);

@@ -54,7 +54,11 @@ impl AdminStreams {
         self.over.send_replace(true);
     }
 
-    pub(super) fn answer(&self, calls: &Arc<Table>, parts: &Parts) -> Result<AdminResponse, Refusal> {
+    pub(super) fn answer(
+        &self,
+        calls: &Arc<Table>,
+        parts: &Parts,
+    ) -> Result<AdminResponse, Refusal> {
         let path = parts.uri.path();
         if let Some(number) = path.strip_prefix("/calls/") {
             let call = number.parse().ok().and_then(|number| calls.call_json(number));

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::timeout;
 
 use super::connection::{ConnectionEnd, Http};
-use super::handler::{Admitted, Peer, Handler};
+use super::handler::{Admitted, Handler, Peer};
 use crate::config::routes::{Cors, HttpUpstream, Route, Server, Upstream};
 use crate::gateway::listen::dispatcher::Dispatcher;
 use crate::transport::http::via::Via;

@@ -18,7 +18,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
 use milepost::config::routes::{Admin, Route, Server, Upstream};
-use milepost::gateway::listen::{Admitted, Handler, ServeError, Listeners};
+use milepost::gateway::listen::{Admitted, Handler, Listeners, ServeError};
 use milepost::transport::http::via::Via;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
