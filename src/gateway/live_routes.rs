@@ -3,16 +3,14 @@
 use crate::gateway::bridge::Bridge;
 use crate::gateway::bridge::http_sse::key_in;
 use crate::gateway::direct::Direct;
+use crate::gateway::file_contents::files_of;
 use crate::gateway::observers::Observers;
 use crate::transport::http::forwarder::Forwarder;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::hash::{BuildHasher, RandomState};
 use std::io::Read as _;
-use std::path::Path;
-use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use http::request::Parts;
 use http::{Method, Response};
@@ -37,9 +35,6 @@ use crate::transport::mcp_http::target::{TargetError, targets};
 /// Previous servers of a route that are remembered while calls to them are open. Clients can no
 /// longer answer requests of older servers.
 const PREVIOUS_MAX: usize = 8;
-
-/// Bytes of a watched file that are compared to find out whether the file has changed.
-const COMPARED_MAX: u64 = 16 << 20;
 
 /// A route with all that serves it: its state, and the two ways of a request through it.
 pub(crate) struct LiveRoute {
@@ -392,27 +387,6 @@ impl RouteState {
     fn is_just(&self, route: &Route) -> bool {
         *self.route == *route && self.files == files_of(&route.upstream)
     }
-}
-
-/// Stands for what is in the files that an upstream names.
-fn files_of(upstream: &Upstream) -> u64 {
-    let Upstream::Http(http) = upstream else { return 0 };
-    let own = http.client_certificate.iter().flat_map(|own| [&own.certificate, &own.key]);
-    contents(http.ca_file.iter().chain(own).map(AsRef::as_ref))
-}
-
-/// Stands for what is in files: equal for the same, as long as the process lives.
-pub fn contents<'a>(files: impl IntoIterator<Item = &'a Path>) -> u64 {
-    static HASHER: OnceLock<RandomState> = OnceLock::new();
-    let read = |file: &Path| {
-        let mut bytes = Vec::new();
-        let read =
-            File::open(file).and_then(|file| file.take(COMPARED_MAX).read_to_end(&mut bytes));
-        read.is_ok().then_some(bytes)
-    };
-    let all: Vec<(&Path, Option<Vec<u8>>)> =
-        files.into_iter().map(|file| (file, read(file))).collect();
-    HASHER.get_or_init(Default::default).hash_one(all)
 }
 
 impl LiveRoute {

@@ -20,8 +20,7 @@ use crate::progress::{
     StreamKind, Verdict,
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
-use crate::protocol::mcp;
-use crate::protocol::mcp::Revision;
+use crate::protocol::mcp::{self, Revision};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
