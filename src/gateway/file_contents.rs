@@ -19,7 +19,7 @@ pub(crate) fn files_of(upstream: &Upstream) -> u64 {
 }
 
 /// Stands for what is in files: equal for the same, as long as the process lives.
-pub fn contents<'a>(files: impl IntoIterator<Item = &'a Path>) -> u64 {
+pub(crate) fn contents<'a>(files: impl IntoIterator<Item = &'a Path>) -> u64 {
     static HASHER: OnceLock<RandomState> = OnceLock::new();
     let read = |file: &Path| {
         let mut bytes = Vec::new();

@@ -9,7 +9,6 @@ use crate::transport::http::forwarder::Forwarder;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Read as _;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use http::request::Parts;

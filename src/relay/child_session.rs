@@ -63,7 +63,7 @@ impl Signals {
 /// The next step of stopping a server that does not end by itself.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
-    /// It has closed its output, which most often means that it ends.
+    /// The server has closed its output, and most often ends soon.
     Mute(Instant),
     Term(Instant),
     Kill(Instant),
@@ -207,7 +207,8 @@ impl<C: ClientLeg> ChildSession<C> {
         }
     }
 
-    /// The client says nothing more: the server is told, and has a while to end.
+    /// Closes the server's input after the last client message, and gives the server a while to
+    /// end.
     async fn begin_stop(&mut self, client_reads: bool) {
         self.relay.close_server_input().await;
         self.client_done = true;

@@ -27,11 +27,11 @@ use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg, delegate_to_serve
 /// and an answer that crosses their next request is an error to the Rust SDK.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Messages that a client may say behind the question and that are said again to a server that was
-/// started afresh. A client that says more has not waited for the answer.
+/// Client messages after `server/discover` that are sent again to a server that was started anew. A
+/// client with more messages has not waited for the answer.
 const RESENT_MAX: usize = 16;
 
-/// What is known of the era of a server: whether it answers `server/discover`.
+/// The known era of a server: whether the server answers `server/discover`.
 #[derive(Debug, Default)]
 pub struct Era(AtomicU8);
 
@@ -71,7 +71,7 @@ enum ProbeState {
     Probing(Box<DiscoverProbe>),
     /// The server has answered something else. An answer to the question goes no further.
     Late(Key),
-    /// The client is to be told that there is no answer, behind the next answer.
+    /// The client gets the error for its request after the next answer.
     Owed(Message),
     /// Client and server know each other.
     Agreed,
@@ -82,12 +82,12 @@ struct DiscoverProbe {
     /// The question's id as the server knows it.
     key: Key,
     id: Bytes,
-    /// What the client has said since.
+    /// The client messages since then.
     sent_since: VecDeque<(Message, Payload)>,
     deadline: Pin<Box<Sleep>>,
     /// The server has said something.
     heard: bool,
-    /// The client has been told that there is no answer.
+    /// Whether the client has received the error for its request.
     refused: bool,
 }
 
@@ -105,9 +105,9 @@ pub struct Probing<S> {
     state: ProbeState,
     /// The server has said something, on whatever stream.
     awake: bool,
-    /// What is to be said in its place.
+    /// The message in its place.
     own: Option<Message>,
-    /// What is to be said to the server that takes the place of one that has ended.
+    /// The messages for the new server in place of one that has ended.
     again: Option<VecDeque<(Message, Payload)>>,
 }
 

@@ -31,6 +31,7 @@ use tokio::time::{Sleep, sleep_until, timeout};
 
 use crate::observe::events::EventEmitter;
 use crate::progress::dialect::TextSource;
+use crate::progress::input::{Beginning, Input};
 use crate::progress::{Filter, FilterEvent, Mode, Pacing, Policy, StreamId, StreamKind};
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::relay::filter_guard::FilterGuard;
@@ -43,11 +44,11 @@ pub use crate::relay::spooled_response::SpooledResponse;
 pub use crate::relay::stderr::DiagnosticsSink;
 pub use legs::{
     ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg, TRACE_HEADERS,
-    UPSTREAM_STREAMS, trace_of,
+    trace_of,
 };
 pub use pipe::Pipe;
 
-/// What happened in one [`Relay::step`].
+/// The result of one [`Relay::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayStep {
     /// Something moved.
@@ -60,7 +61,7 @@ pub enum RelayStep {
     ServerDone,
 }
 
-/// What has become ready.
+/// The side that has become ready.
 enum RelayEvent {
     Client(FromClient),
     Server(FromServer),
@@ -77,7 +78,7 @@ pub struct Relay<C, S> {
     filter: FilterGuard,
     clients: C,
     server: S,
-    /// Bytes pass as they come, and the filter only looks on.
+    /// Whether bytes are forwarded unchanged, and the filter only observes.
     raw_mode: bool,
     diagnostics: DiagnosticsSink,
     /// A large message of a client that is passing, and on which stream.
@@ -91,7 +92,7 @@ pub struct Relay<C, S> {
     reads_server: bool,
     client_gone: bool,
     client_is_slow: bool,
-    /// The server's end of input has been told, or is not to be told.
+    /// Whether the server's input has been closed, or needs no closing.
     server_closed: bool,
     /// Whom to look at first: the sides take turns.
     server_first: bool,
@@ -155,16 +156,17 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     pub fn observed_by(&mut self, emitter: Option<EventEmitter>) {
         self.filter.observed_by(emitter);
         if self.filter.try_with(|filter| filter.has_stream(SOLE_STREAM)) == Some(false) {
-            let shared = if self.clients.are_strangers() { "begins shared" } else { "begins open" };
-            self.filter.happens(Some(now()), || shared.to_owned(), |_| ());
+            let strangers = self.clients.are_strangers();
+            let begins = if strangers { Beginning::Shared } else { Beginning::Open };
+            self.filter.apply(now(), Input::Begins(begins));
         }
     }
 
-    /// What the server has written on its standard error may be progress.
+    /// Reads the server's standard error, which may be progress.
     fn read_stderr_lines(&mut self) {
         let now = now();
         for line in self.diagnostics.lines() {
-            self.filter.overheard(now, &line);
+            self.filter.apply(now, Input::Stderr(line.into()));
         }
     }
 
@@ -180,7 +182,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if kind == StreamKind::Exchange {
             self.exchanges.insert(stream);
         }
-        self.filter.open_stream(now(), stream, kind, pacing);
+        self.filter.apply(now(), Input::Opens(stream, kind, pacing));
     }
 
     /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
@@ -264,7 +266,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         Poll::Pending
     }
 
-    /// What is left for clients when nothing is read any more.
+    /// Writes the remaining messages for clients when nothing is read any more.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<RelayEvent> {
         if self.clients.is_writing()
             && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
@@ -274,14 +276,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.poll_piece(cx).map(|(stream, piece)| RelayEvent::Piece(stream, piece))
     }
 
-    /// What has just happened, for the log.
+    /// The next event, for the log.
     pub fn poll_record(&mut self) -> Option<FilterEvent> {
         self.filter.poll_record()
     }
 
     /// No heartbeats from now on: the server is about to end.
     pub fn stop_beating(&mut self) {
-        self.filter.happens(Some(now()), || "ending".to_owned(), Filter::stop_beating);
+        self.filter.apply(now(), Input::Ending);
     }
 
     /// Requests that have no answer yet.
@@ -296,7 +298,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.stop_reading_clients();
         self.server.stop();
         let now = now();
-        self.filter.server_gone(now, why);
+        self.filter.apply(now, Input::Gone(why.into()));
     }
 
     /// The leg towards the server.
@@ -312,7 +314,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.diagnostics.read_from(errors);
     }
 
-    /// Whether the server has not been told yet all that there is for it.
+    /// Whether messages for the server are still unwritten.
     pub fn is_sending(&self) -> bool {
         self.server.is_writing()
     }
@@ -325,7 +327,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Writes what is left for clients, and then for standard error; gives up on either once it
     /// has taken nothing for as long as `patience`.
     pub async fn finish(&mut self, patience: Duration) {
-        self.filter.happens(Some(now()), || "flush".to_owned(), Filter::flush);
+        self.filter.apply(now(), Input::Flush);
         loop {
             self.collect();
             if !self.clients.is_writing() && self.spooled.is_empty() {
@@ -361,7 +363,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
         let slow = self.clients.is_slow();
         if slow != std::mem::replace(&mut self.client_is_slow, slow) {
-            self.filter.client_is_slow(now, slow);
+            self.filter.apply(now, Input::Slow(slow));
         }
         let mut ready_streams = std::mem::take(&mut self.ready_streams);
         ready_streams.clear();
@@ -409,13 +411,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             && self.filter.try_with(is_over) != Some(false)
         {
             self.exchanges.remove(&stream);
-            self.filter.close_stream(now, stream, false);
+            self.filter.apply(now, Input::Closes(stream, false));
             self.clients.finish(stream);
         }
     }
 
     fn written(&mut self, now: Instant, stream: StreamId) {
-        self.filter.written(now, stream);
+        self.filter.apply(now, Input::Written(stream));
     }
 
     fn stop_reading_clients(&mut self) {
@@ -435,14 +437,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.clients_gone()
     }
 
-    /// What is said to clients from now on goes nowhere.
+    /// Drops all further messages to clients.
     fn clients_gone(&mut self) -> RelayStep {
         self.client_gone = true;
         self.spooled.clear();
         self.stop_reading_clients();
         self.clients.discard();
         for stream in std::mem::take(&mut self.exchanges) {
-            self.filter.close_stream(now(), stream, false);
+            self.filter.apply(now(), Input::Closes(stream, false));
         }
         RelayStep::ClientGone
     }

@@ -44,7 +44,7 @@ pub struct Pipe {
     midway: bool,
 }
 
-/// What reading has come to.
+/// The result of reading.
 enum PipeRead {
     Fresh(Bytes),
     Frame(Frame),
@@ -57,7 +57,7 @@ impl Pipe {
         Self::holding(reader, writer, INSPECT_MAX)
     }
 
-    /// The same, where lines of up to `limit` bytes are held whole.
+    /// A pipe that holds lines of up to `limit` bytes whole.
     pub fn holding(reader: ByteReader, writer: ByteWriter, limit: usize) -> Self {
         Self {
             reader,
@@ -73,7 +73,7 @@ impl Pipe {
         }
     }
 
-    /// What has been read already.
+    /// A frame that has been read already.
     fn known(&mut self) -> Option<PipeRead> {
         if let Some(fresh) = self.fresh.take() {
             return Some(PipeRead::Fresh(fresh));
@@ -143,7 +143,7 @@ impl Pipe {
     }
 }
 
-/// What a client says in a frame.
+/// The client event of a frame.
 fn from_client(read: PipeRead) -> FromClient {
     match read {
         PipeRead::Fresh(bytes) => FromClient::Raw(bytes),
@@ -225,7 +225,7 @@ impl ClientLeg for Pipe {
     }
 }
 
-/// What a server says in a frame; `None` if that is nothing.
+/// The server event of a frame; `None` if there is none.
 fn from_server(read: PipeRead) -> FromServer {
     match read {
         PipeRead::Fresh(bytes) => FromServer::Raw(bytes),

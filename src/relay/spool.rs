@@ -98,7 +98,8 @@ impl<S: ServerLeg> SpoolLarge<S> {
         Some(FromServer::Message(Origin::Shared, error))
     }
 
-    /// What is no answer has no stream of its own to go to in pieces. A server does not wait for ever.
+    /// Refuses a message that is not an answer: it has no stream of its own for its pieces, and a
+    /// server does not wait for ever.
     fn refuse(&mut self, scan: &Scan) {
         tracing::warn!(kind = ?scan.kind(), "a message of the server is too large; it is not passed on");
         if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {

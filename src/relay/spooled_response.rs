@@ -43,7 +43,7 @@ impl SpooledResponse {
 pub(crate) struct SpoolReader {
     pub(crate) stream: StreamId,
     left: BoxStream<'static, std::io::Result<Bytes>>,
-    /// What comes first, until it shows what it is: the id may stand alone.
+    /// The first bytes, until they show their kind: the id may stand alone.
     head: BytesMut,
     /// Some of it has been given: nothing may come between.
     pub(crate) begun: bool,

@@ -39,12 +39,12 @@ pub struct DiagnosticsSink {
     from: Option<ByteReader>,
     read: BytesMut,
     outbox: Outbox,
-    /// What the lines on standard error are read with, if anyone wants to know them.
+    /// The reader of lines on standard error, if a route reads them.
     terminal: Option<Terminal>,
     lines: VecDeque<String>,
 }
 
-/// What has happened.
+/// An event of standard error.
 pub(crate) enum Activity {
     /// The server has written something on its standard error.
     ServerWrote,

@@ -13,7 +13,7 @@ use crate::gateway::demo_upstream::server::{self, LineReader};
 use crate::progress::{FilterEvent, Policy};
 use crate::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
 
-/// What a pipe of the operating system holds.
+/// The capacity of a pipe of the operating system.
 const PIPE_BYTES: usize = 64 << 10;
 
 /// Something passed.

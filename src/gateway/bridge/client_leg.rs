@@ -41,7 +41,7 @@ pub(crate) struct SessionLeg {
     pub(crate) session: Arc<BridgeSession>,
     sessions: Arc<BridgeSessions>,
     commands: mpsc::Receiver<SessionCommand>,
-    /// What clients have said and the relay has not heard.
+    /// Client messages that the relay has not received yet.
     heard: VecDeque<FromClient>,
     pub(crate) open: BTreeMap<StreamId, Arc<ReplayBuffer>>,
     /// Streams that have ended for the filter, and whose requests have no answer here.
@@ -53,12 +53,12 @@ pub(crate) struct SessionLeg {
     /// Requests without an answer.
     pub(crate) waiting: usize,
     call: Option<InFlightGuard>,
-    /// What holds for its route.
+    /// The settings of its route.
     pub(crate) watch: RouteWatch,
     /// When it is looked whether the session is used.
     pub(crate) timer: Pin<Box<Sleep>>,
     ending: Pin<Box<OwnedNotified>>,
-    /// What is known of the server that is shared.
+    /// The known era of the shared server.
     pub(crate) era: Option<Arc<Era>>,
     stopped: bool,
 }
@@ -103,7 +103,7 @@ impl SessionLeg {
         }
     }
 
-    /// What a command comes to; `None` if that is nothing.
+    /// The client event of a command; `None` if there is none.
     fn take(&mut self, command: SessionCommand) -> Option<FromClient> {
         match command {
             SessionCommand::Ask(store, ..) if store.is_given_up() => return None,
@@ -212,7 +212,7 @@ impl SessionLeg {
         }
     }
 
-    /// Where something for `stream` goes; `None` if its client does not want it.
+    /// The place of a message for `stream`; `None` if its client does not want the message.
     fn place_of(&self, stream: StreamId, message: &Message) -> Option<StreamId> {
         if message.kind() == Kind::Response {
             // The filter may not know whose it is.
@@ -453,7 +453,7 @@ impl ClientLeg for SessionLeg {
     }
 }
 
-/// Whatever has ended the relay, a panic too: nobody waits for it.
+/// Ends every open stream, even if the relay panicked, so that no response hangs.
 impl Drop for SessionLeg {
     fn drop(&mut self) {
         self.stop_reading();

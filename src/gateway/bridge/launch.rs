@@ -25,7 +25,7 @@ use crate::relay::{DiagnosticsSink, Relay, ServerLeg, child_session, remote_sess
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
 
-/// Who asks for a session, and how.
+/// A request for a session.
 pub(crate) struct SessionRequest<'a> {
     /// SessionKind it will be.
     pub(crate) whose: SessionKind,

@@ -45,7 +45,7 @@ pub(crate) mod signals;
 pub(crate) mod subscription;
 pub(crate) mod upload;
 
-/// What a client is told of a session that is not there.
+/// The error for a session that does not exist.
 const NO_SESSION: &str = "there is no such session; initialize a new one";
 
 /// The bridge of a route, from clients over HTTP to relays of their sessions. After a reload the next value

@@ -47,7 +47,7 @@ pub(crate) struct BufferedMessage {
     /// It is the so-manieth of its stream.
     pub(crate) number: u64,
     pub(crate) what: MessageClass,
-    /// Whose answer it is, if that is one request.
+    /// The request that the message answers, if there is one.
     pub(crate) id: Option<Bytes>,
     pub(crate) pieces: VecDeque<Bytes>,
     /// Pieces ahead of these that are not kept any more.
@@ -91,7 +91,7 @@ pub(crate) struct BufferState {
     pub(crate) resumable: bool,
 }
 
-/// What is kept of one client stream.
+/// The kept messages of one client stream.
 pub(crate) struct ReplayBuffer {
     pub(crate) id: StreamId,
     /// Its client takes nothing but answers.

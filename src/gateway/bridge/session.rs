@@ -16,6 +16,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::relay::{ClientHeaders, SOLE_STREAM};
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
+use crate::transport::random::random_id;
 
 /// Client messages waiting for the relay of their session. Further requests wait.
 const COMMANDS_MAX: usize = 64;
@@ -32,7 +33,7 @@ const ENDED_BYTES_MAX: usize = 16 << 20;
 pub(crate) const ENDED: Broken =
     Broken { status: StatusCode::NOT_FOUND, why: "the session has ended" };
 
-/// What a client says, on its way to the relay.
+/// A client message on its way to the relay.
 pub(crate) enum SessionCommand {
     /// A message, and the stream that it opens for its answers.
     Ask(Arc<ReplayBuffer>, Message, ClientHeaders),
@@ -46,7 +47,7 @@ pub(crate) enum SessionCommand {
     End(Arc<ReplayBuffer>, Scan),
 }
 
-/// What a session has agreed on.
+/// The agreed revision of a session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Agreed {
     pub(crate) date: String,
@@ -77,7 +78,7 @@ pub(crate) struct BridgeSession {
     pub(crate) whose: SessionKind,
     pub(crate) bell: Arc<SessionSignals>,
     commands: mpsc::Sender<SessionCommand>,
-    /// What belongs to no request goes here, and waits for a GET.
+    /// The stream for messages of no request, which wait for a GET.
     pub(crate) home: Arc<ReplayBuffer>,
     /// Held by who sends a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
@@ -255,10 +256,7 @@ impl BridgeSessions {
         &self,
         whose: SessionKind,
     ) -> Option<(Arc<BridgeSession>, mpsc::Receiver<SessionCommand>)> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).ok()?;
-        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (session, commands) = BridgeSession::new(id, whose);
+        let (session, commands) = BridgeSession::new(random_id()?, whose);
         self.lock().insert(session.id.clone(), Arc::clone(&session));
         Some((session, commands))
     }

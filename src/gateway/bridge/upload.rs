@@ -15,7 +15,7 @@ use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::content::on_one_line;
 use crate::transport::mcp_http::request_body::PAUSE_MAX;
 
-/// What has become of a message that was sent in pieces.
+/// The result of a message that was sent in pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upload {
     /// All of it is said.

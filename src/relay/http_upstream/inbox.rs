@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::response_reader::ResponseItem;
 use crate::progress::{Origin, StreamId};
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::relay::legs::FromServer;
+use crate::transport::mcp_http::response_reader::ResponseItem;
 
 /// A stream of the server that messages come on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,7 +26,7 @@ const TOKEN_MAX: u64 = 64 << 10;
 /// A token that is presented as `Authorization: Bearer`.
 pub struct Bearer {
     file: PathBuf,
-    /// What was read last, and when the file had changed last then.
+    /// The last token read, and the file's modification time then.
     read: Mutex<Option<(SystemTime, HeaderValue)>>,
 }
 
@@ -97,7 +97,7 @@ pub struct UpstreamTarget {
     pub(crate) message_max: usize,
     /// Silence of the server, in bytes, after which a stream is given up.
     pub(crate) idle: Option<Duration>,
-    /// Where its failures are counted.
+    /// The counters of its failures.
     pub(crate) counts: Option<Arc<RouteCounts>>,
 }
 
