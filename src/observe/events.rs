@@ -77,9 +77,9 @@ pub trait Observer: Debug + Send {
 pub enum Scope {
     /// All of it: a client, or several, on wires of their own.
     Whole,
-    /// The requests of one HTTP POST, and what their client is told.
+    /// The requests of one HTTP POST, and the messages to their client.
     Exchange,
-    /// What clients of an HTTP session are told besides.
+    /// The other messages to the clients of an HTTP session.
     Session,
 }
 

@@ -36,7 +36,7 @@ const OWN: StreamId = StreamId(0);
 
 const ORIGIN: Origin = Origin::Stream(OWN);
 
-/// Where a message is judged.
+/// The filter that handles a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judged {
     /// Here, under its number.
@@ -119,7 +119,7 @@ impl Exchange {
         }
     }
 
-    /// Where those who look on at it find it.
+    /// The id of the filter for observers.
     pub(crate) fn filter_id(&self) -> Option<FilterId> {
         self.filter.filter_id()
     }

@@ -16,12 +16,12 @@ use crate::gateway::direct::event_stream::Chunks;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::http::inflate::PlainBody;
 
-/// What the server of a POST answers with, as far as is known.
+/// The server's answer to a POST, as far as known.
 pub(crate) enum Answer {
     /// Nothing yet.
     Head(Sending),
     Events(UpstreamBody),
-    /// The same, which may have been compressed.
+    /// The same body, which may have been compressed.
     Unpacked(PlainBody),
     /// JSON, which the client gets as an event.
     Json(JsonBody),
@@ -45,7 +45,7 @@ impl JsonBody {
 
 pub(crate) struct PostUpstream {
     pub(crate) answer: Answer,
-    /// Who asked, while the server has not answered.
+    /// The POST, while the server has not answered.
     pub(crate) post: Option<Post>,
 }
 

@@ -33,7 +33,7 @@ const WAITING_MAX: usize = 256;
 /// One session, and what its streams share.
 pub(crate) struct Session {
     shared: Mutex<Shared>,
-    /// Where those who look on at it find it.
+    /// The id of the filter for observers.
     pub(crate) filter_id: Option<FilterId>,
 }
 
@@ -53,31 +53,31 @@ struct Shared {
     held: Option<(u64, Claim)>,
     /// Messages on listening streams that are not judged yet, where that matters to their stream.
     waiting: BTreeMap<u64, StreamId>,
-    /// Those that are: their number, and whether they were withheld.
+    /// Messages with a verdict: their number, and whether they were withheld.
     judged: Vec<(StreamId, u64, bool)>,
 }
 
-/// What becomes of a message that came on one stream and may be about another.
+/// The decision about a message on one stream that may belong to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Foreign {
     /// Another stream has it now.
     Moved,
-    /// It goes on where it came, as it is.
+    /// The message is forwarded unchanged on its own stream.
     Passes,
-    /// It must not be told of on this stream, nor on another.
+    /// The message must not be sent on this stream or on another.
     OutOfPlace(Reason),
     /// No other stream knows it.
     Unknown,
 }
 
-/// What becomes of a message that came on a stream on which the client listens.
+/// The decision about a message on a listening stream of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// Another stream has it now.
     Moved,
-    /// It goes on as it is.
+    /// The message is forwarded unchanged.
     Passes,
-    /// It has this number and is judged: see [`Session::collect`].
+    /// The message has this number, and the filter handles it: see [`Session::collect`].
     Taken(u64),
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Member {
     pub(crate) mailbox: Arc<Mailbox>,
     /// Tokens of its requests of which another stream tells.
     pub(crate) elsewhere: Vec<Key>,
-    /// Who the client of the session is.
+    /// The client of the session.
     pub(crate) client: Option<Arc<Client>>,
 }
 
@@ -213,8 +213,8 @@ impl Session {
         shared.note();
     }
 
-    /// What came on the stream of a request and is not about that, as far as it knows. `modern`: such
-    /// a stream speaks of its own request only.
+    /// Handles a message on the stream of a request that, to the stream's knowledge, is not about
+    /// the request. `modern`: such a stream carries messages of its own request only.
     pub(crate) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Foreign {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
@@ -233,8 +233,8 @@ impl Session {
         shared.deliver(stream, message)
     }
 
-    /// What came on a stream on which the client listens. What is left for that stream comes out of
-    /// [`Session::collect`], and if it `matters`, so does what became of it.
+    /// Handles a message on a listening stream of the client. [`Session::collect`] returns the
+    /// bytes for that stream, and the verdict if it `matters`.
     pub(crate) fn heard(&self, on: StreamId, message: &Message, matters: bool) -> Heard {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
@@ -261,8 +261,8 @@ impl Session {
         question(&mut self.lock().filter)
     }
 
-    /// What is to be written on a listening stream now, and which of its messages that matter have
-    /// been judged: their number, and whether they were withheld.
+    /// Collects the bytes that are due on a listening stream, and the verdicts on messages that
+    /// matter: their number, and whether they were withheld.
     pub(crate) fn collect(&self, stream: StreamId, out: &mut Batch) -> Vec<(u64, bool)> {
         let mut shared = self.lock();
         let at = now();
@@ -365,8 +365,8 @@ impl Shared {
 }
 
 impl Member {
-    /// The stream of a request closes: what it has not told of its requests, the session will.
-    /// `cancels`: they are given up with it.
+    /// Closes the stream of a request: the session sends the remaining messages of its requests.
+    /// `cancels`: the requests are cancelled.
     pub(crate) fn leave(&self, own: &mut FilterGuard, cancels: bool) {
         let mut shared = self.session.lock();
         let at = now();
@@ -425,7 +425,7 @@ impl Sessions {
         Self { shards, hasher, max: AtomicUsize::new(max.div_ceil(SHARDS)), audience }
     }
 
-    /// So many are kept in mind from now on.
+    /// Changes the number of remembered entries.
     pub(crate) fn keep(&self, max: usize) {
         self.max.store(max.div_ceil(SHARDS), Ordering::Relaxed);
     }

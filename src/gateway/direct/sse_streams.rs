@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
-/// What we add to an endpoint that would otherwise be the same for several clients.
+/// The parameter added to an endpoint that several clients would otherwise share.
 const OWN_KEY: &str = "milepost_stream";
 
 /// One stream and the requests that were posted for it.
@@ -36,7 +36,7 @@ pub(crate) struct State {
     pub(crate) calls: Arc<InFlight>,
     /// While requests are open.
     pub(crate) open: Option<InFlightGuard>,
-    /// How the server is told that a request has taken too long: as it was told of the last one.
+    /// The sender of cancellations to the server, as used for the last request.
     pub(crate) control: Option<ControlSender>,
 }
 
@@ -46,7 +46,7 @@ impl State {
         self.filter.try_with(|filter| filter.policy().observes()) == Some(true)
     }
 
-    /// What is asked from now on goes by what holds for the route now.
+    /// Applies the present settings of the route to the following requests.
     fn settle(&mut self) {
         self.watch.has_changed();
         self.filter.take(&self.watch.state().policy);
@@ -67,7 +67,7 @@ impl HttpSseStream {
     }
 }
 
-/// Where posts for a stream go.
+/// The endpoint for POSTs of a stream.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     pub(crate) stream: Arc<HttpSseStream>,

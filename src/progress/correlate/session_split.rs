@@ -44,7 +44,8 @@ impl Filter {
         self.revision
     }
 
-    /// Notes that some requests of this session are unknown: answers cannot be told from orphans.
+    /// Notes that some requests of this session are unknown: answers cannot be distinguished from
+    /// orphans.
     pub fn mark_incomplete(&mut self) {
         self.correlator.ledger.overflowed = true;
     }

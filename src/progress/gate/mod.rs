@@ -232,7 +232,8 @@ impl Filter {
         Ok((payload, Verdict::Repaired(repairs)))
     }
 
-    /// A client knows progress by its token: every call with that token has been told as much.
+    /// Shares the value among all calls with one token, because a client identifies progress by its
+    /// token.
     fn share_value(&mut self, id: CallId) {
         let emitted = self.correlator.ledger.get(id).and_then(|call| call.meter.emitted());
         for holder in self.correlator.ledger.holders(id) {

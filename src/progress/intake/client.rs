@@ -237,8 +237,8 @@ impl Filter {
         Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
     }
 
-    /// What the client says on a stream from now on belongs to this trace, but for requests that say
-    /// themselves to which they belong.
+    /// Assigns the following client messages on a stream to a trace, except requests that name a
+    /// trace themselves.
     pub fn set_trace(&mut self, stream: StreamId, trace: Option<TraceContext>) {
         if let Some(stream) = self.gate.streams.get_mut(&stream) {
             stream.trace = trace.map(Arc::new);
