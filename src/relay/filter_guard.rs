@@ -307,8 +307,7 @@ impl FilterGuard {
             emitter.begin_large(origin, self.filter.messages() + 1, text);
         }
         let (piece, place) = (head.clone(), text.clone());
-        if let Some(fate) = self.try_with(|filter| filter.begin_large(now, origin, piece, place))
-        {
+        if let Some(fate) = self.try_with(|filter| filter.begin_large(now, origin, piece, place)) {
             if let (Some(emitter), Disposition::NotAMessage(_)) = (&mut self.emitter, &fate) {
                 emitter.server_passing_noise(origin);
             }

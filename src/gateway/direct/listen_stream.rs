@@ -71,8 +71,7 @@ impl EventHandler for Listening {
             return true;
         }
         let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
-        let fate =
-            self.member.session.ask(|filter| filter.begin_large(now(), origin, raw, text));
+        let fate = self.member.session.ask(|filter| filter.begin_large(now(), origin, raw, text));
         passed_on(self, false, &fate, piece, out);
         matches!(fate, Disposition::NotAMessage(_))
     }
