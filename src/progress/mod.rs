@@ -17,7 +17,8 @@
 //! with [`Filter::written`].
 //!
 //! The core has no clock, no I/O, no tasks, no logs, no randomness, no unordered iteration; no
-//! input makes it panic, and a full table withholds nothing but progress.
+//! input makes it panic, and a full table withholds nothing but progress. Time is an argument, so
+//! that a test of half a minute takes no time and cannot flake.
 
 pub mod clients;
 mod correlate;
