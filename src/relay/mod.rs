@@ -94,7 +94,7 @@ pub struct Relay<C, S> {
     client_is_slow: bool,
     /// Whether the server's input has been closed, or needs no closing.
     server_closed: bool,
-    /// Whom to look at first: the sides take turns.
+    /// Whether the server is polled before the clients: the sides take turns.
     server_first: bool,
     timer: Pin<Box<Sleep>>,
     ready_streams: Vec<StreamId>,
