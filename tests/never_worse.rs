@@ -576,11 +576,11 @@ fn no_cell_of_clients_by_legacy_servers_is_worse_with_milepost() {
     }
     let cells: Vec<_> = cells.into_iter().map(|(_, cell)| cell).collect();
     cells.iter().for_each(Cell::print);
+    document(&cells);
     assert!(worse.is_empty(), "worse with Milepost:\n{}", worse.join("\n"));
     for (known, needed) in KNOWN.iter().zip(needed) {
         assert!(needed, "no longer so: {}, {}", known.behaviour, known.reason);
     }
-    document(&cells);
 }
 
 impl Cell<'_> {
