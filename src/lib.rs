@@ -1,6 +1,17 @@
 //! Milepost: a transparent MCP proxy that adds progress to legacy servers.
 //!
-//! Each folder is a layer. A layer uses the layers above it in this list, never those below.
+//! Each folder is a layer, and uses only the layers below it:
+//!
+//! ```text
+//! commands    the command line
+//! gateway     `serve`: routes, and clients over HTTP
+//! relay       one connection: two legs and a filter between them
+//! transport   standard streams, child processes, HTTP, MCP over HTTP
+//! observe     events for observers: logs, metrics, traces, recordings, live calls
+//! config      settings and the route file
+//! progress    the filter: the sans-IO core
+//! protocol    JSON, JSON-RPC, event streams, lines
+//! ```
 pub mod commands;
 pub mod config;
 pub mod gateway;

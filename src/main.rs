@@ -16,7 +16,7 @@ use milepost::commands::{adopt, check, demo, doctor, man, replay, stats, tap, wr
 use milepost::config::routes;
 use milepost::config::routes::Routes;
 use milepost::gateway::listen;
-use milepost::observe::durations::{Memory, state_dir};
+use milepost::observe::durations::{DurationStore, state_dir};
 use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use milepost::observe::log;
 use milepost::observe::log::LogFormat;
@@ -24,6 +24,7 @@ use milepost::observe::otlp;
 use milepost::observe::otlp::Over;
 use milepost::observe::record::Recording;
 use milepost::transport::child::Program;
+use milepost::transport::http::collector::CollectorClient;
 use tokio::runtime::Builder;
 use tracing::Level;
 
@@ -71,8 +72,8 @@ async fn run(command: Command) -> ExitCode {
             };
             let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
             let observers: Vec<Arc<dyn ObserverFactory>> = records.into_iter().collect();
-            let memory = Memory::open(state_dir(None, routes.state()).as_deref());
-            let traces = otlp::start(Over::Http);
+            let memory = DurationStore::open(state_dir(None, routes.state()).as_deref());
+            let traces = otlp::start(Over::Http, CollectorClient::new);
             let code = match listen::serve(&routes, &memory, &observers).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => report(&error, 1),
@@ -125,13 +126,13 @@ async fn wrap_one(args: &Wrap) -> ExitCode {
         Ok(wrapped) => wrapped,
         Err(error) => return report(&error, 2),
     };
-    let memory = Memory::open(wrapped.state_dir.as_deref());
+    let memory = DurationStore::open(wrapped.state_dir.as_deref());
     wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
     let (records, ending) = match wrapped.recording.as_ref().map(Recording::start).transpose() {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),
     };
-    let traces = otlp::start(Over::Pipe);
+    let traces = otlp::start(Over::Pipe, CollectorClient::new);
     let id = FilterId { conversation: 1, filter: 1 };
     let policy = Arc::new(wrapped.policy);
     let recorder = records.and_then(|records| records.begin(id, "", Scope::Whole, &policy));

@@ -73,7 +73,7 @@ pub async fn run_remote(
     let upstream =
         UpstreamTarget::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
     let server = HttpUpstream::new(upstream);
-    let reach = server.reach();
+    let reach = server.reachability();
     let client = Pipe::new(stdio::input(), stdio::output());
     let diagnostics = DiagnosticsSink::new(stdio::error(), None);
     let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);

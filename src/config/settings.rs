@@ -1,7 +1,7 @@
 //! The settings of a route by name, as flags and route files give them.
 //!
-//! Each is optional: what is not said is left as it is, so that several sources can be laid over
-//! each other and over the defaults of [`Policy`].
+//! Each setting is optional, so that several sources can be merged with each other and with the
+//! defaults of [`Policy`].
 
 use std::ffi::OsString;
 use std::fmt;

@@ -1,5 +1,11 @@
 //! Which routes are served: from a route file, and from the next one without a call being lost.
 
+use crate::gateway::bridge::Bridge;
+use crate::gateway::bridge::http_sse::key_in;
+use crate::gateway::direct::Direct;
+use crate::gateway::observers::Observers;
+use crate::transport::http::forwarder::Forwarder;
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -12,53 +18,61 @@ use http::request::Parts;
 use http::{Method, Response};
 
 use crate::config::routes::{Route, Routes, Upstream};
+use crate::gateway::demo_upstream;
 use crate::gateway::direct::session::Sessions;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::refusals::{no_route, refuse};
-use crate::gateway::route_state::{Audience, Kept, Site};
-use crate::gateway::{bridge, demo_upstream};
-use crate::observe::durations::Memory;
+use crate::gateway::route_state::{RouteShared, RouteState};
+use crate::observe::durations::DurationStore;
 use crate::observe::metrics::{RouteCounts, Tables};
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::body::Body;
 use crate::transport::http::endpoints::Part;
-use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body;
 use crate::transport::mcp_http::request_body::{Posted, Read, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
 
 /// Previous servers of a route that are remembered while calls to them are open. Clients can no
 /// longer answer requests of older servers.
-const BEFORE_MAX: usize = 8;
+const PREVIOUS_MAX: usize = 8;
 
 /// Bytes of a watched file that are compared to find out whether the file has changed.
 const COMPARED_MAX: u64 = 16 << 20;
 
+/// A route with all that serves it: its state, and the two ways of a request through it.
+pub(crate) struct LiveRoute {
+    pub(crate) state: Arc<RouteState>,
+    pub(crate) direct: Arc<Direct>,
+    pub(crate) bridge: Arc<Bridge>,
+    /// The values of this route with other servers, as long as calls to these are open.
+    pub(crate) previous: Vec<Weak<Self>>,
+}
+
 /// A route that is served.
 #[derive(Clone)]
-pub struct Served {
-    pub(crate) site: Arc<Site>,
-    /// The file has it no more: only its calls go on.
-    pub(crate) late: bool,
+pub struct ServedRoute {
+    pub(crate) live: Arc<LiveRoute>,
+    /// The file does not have the route any more: only its calls go on.
+    pub(crate) removed: bool,
 }
 
-impl Served {
+impl ServedRoute {
     /// The route.
     pub fn route(&self) -> &Route {
-        &self.site.route
+        &self.live.state.route
     }
 
-    /// Whether the file has it no more, and only its calls go on.
-    pub fn is_late(&self) -> bool {
-        self.late
+    /// Whether the file does not have the route any more, and only its calls go on.
+    pub fn is_removed(&self) -> bool {
+        self.removed
     }
 }
 
-impl fmt::Debug for Served {
+impl fmt::Debug for ServedRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Served").field(&self.site.route.path).finish()
+        f.debug_tuple("ServedRoute").field(&self.live.state.route.path).finish()
     }
 }
 
@@ -79,161 +93,164 @@ pub struct Changes {
 
 /// Routes that can be served as soon as they are taken ([`Proxy::take`]).
 pub struct Prepared {
-    sites: Vec<Arc<Site>>,
-    /// Those whose server is another one, or that are gone.
-    left: Vec<Arc<Site>>,
-    late: Vec<Arc<Site>>,
+    routes: Vec<Arc<LiveRoute>>,
+    /// Routes whose server is another one, or that are gone.
+    retired: Vec<Arc<LiveRoute>>,
+    removed: Vec<Arc<LiveRoute>>,
     changes: Changes,
 }
 
 /// Routes whose servers are others now, or that are gone.
 #[must_use]
-pub struct Left(Vec<Arc<Site>>);
+pub struct Retired(Vec<Arc<LiveRoute>>);
 
-impl Left {
-    /// No request comes for their servers any more: their calls end, and then all that was there for them.
-    pub fn go(self) {
-        self.0.into_iter().for_each(Site::leave);
+impl Retired {
+    /// Retires the servers: no request comes for them any more. Their calls end, and then all that was
+    /// there for them.
+    pub fn retire(self) {
+        for live in self.0 {
+            Arc::clone(&live.state).retire();
+            live.bridge.sessions.look();
+        }
     }
 }
 
-/// A site that has been left, until nothing of it is there.
-pub(crate) struct Leaving {
-    site: Weak<Site>,
+/// A retired route, until nothing of it is there.
+pub(crate) struct Retiring {
+    live: Weak<LiveRoute>,
     path: String,
     counts: Arc<RouteCounts>,
 }
 
-/// What is served, and what was.
+/// The routes that are served, and those that were.
 #[derive(Default)]
-pub(crate) struct Sites {
-    now: Vec<Arc<Site>>,
+pub(crate) struct LiveRoutes {
+    now: Vec<Arc<LiveRoute>>,
     /// Routes that the file has no more, as long as calls to them are open.
-    late: Vec<Weak<Site>>,
-    leaving: Vec<Leaving>,
+    removed: Vec<Weak<LiveRoute>>,
+    retiring: Vec<Retiring>,
     /// The file that is served.
-    routes: Option<Routes>,
+    file: Option<Routes>,
 }
 
 impl Proxy {
-    fn sites(&self) -> MutexGuard<'_, Sites> {
-        self.sites.lock().unwrap_or_else(PoisonError::into_inner)
+    fn routes(&self) -> MutexGuard<'_, LiveRoutes> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The routes that are served, in the order of their file; behind them those that it has no more and
     /// that calls are open to.
-    pub fn served(&self) -> Vec<Served> {
-        let sites = self.sites();
-        let now = sites.now.iter().map(|site| Served { site: Arc::clone(site), late: false });
-        let late = sites.late.iter().filter_map(Weak::upgrade);
-        now.chain(late.map(|site| Served { site, late: true })).collect()
+    pub fn served(&self) -> Vec<ServedRoute> {
+        let routes = self.routes();
+        let now = routes.now.iter();
+        let now = now.map(|live| ServedRoute { live: Arc::clone(live), removed: false });
+        let removed = routes.removed.iter().filter_map(Weak::upgrade);
+        now.chain(removed.map(|live| ServedRoute { live, removed: true })).collect()
     }
 
-    /// What it takes to serve these routes. Nothing has changed yet, and nothing is connected. `memory` has
-    /// and gets what is learned of them.
+    /// Prepares these routes. Nothing has changed yet, and nothing is connected. `memory` has and gets what
+    /// is learned of them.
     ///
     /// # Errors
     /// If a route's certificates cannot be used or its address is none.
-    pub fn prepare(&self, routes: &Routes, memory: &Memory) -> Result<Prepared, TargetError> {
+    pub fn prepare(
+        &self,
+        routes: &Routes,
+        memory: &DurationStore,
+    ) -> Result<Prepared, TargetError> {
         // Nobody waits for certificates to be read.
-        let (now, late, same_defaults) = {
-            let sites = self.sites();
-            let late: Vec<Arc<Site>> = sites.late.iter().filter_map(Weak::upgrade).collect();
-            let old = sites.routes.as_ref();
-            (sites.now.clone(), late, old.is_some_and(|old| old.has_defaults_of(routes)))
+        let (now, removed, same_defaults) = {
+            let live = self.routes();
+            let removed: Vec<Arc<LiveRoute>> =
+                live.removed.iter().filter_map(Weak::upgrade).collect();
+            let old = live.file.as_ref();
+            (live.now.clone(), removed, old.is_some_and(|old| old.has_defaults_of(routes)))
         };
-        let old: BTreeMap<&str, &Arc<Site>> =
-            now.iter().map(|site| (site.route.path.as_str(), site)).collect();
+        let old: BTreeMap<&str, &Arc<LiveRoute>> =
+            now.iter().map(|live| (live.state.route.path.as_str(), live)).collect();
         let mut prepared = Prepared {
-            sites: Vec::new(),
-            left: Vec::new(),
-            late: Vec::new(),
+            routes: Vec::new(),
+            retired: Vec::new(),
+            removed: Vec::new(),
             changes: Changes::default(),
         };
         let changes = &mut prepared.changes;
         for route in routes.iter() {
             let old = old.get(route.path.as_str()).copied();
-            let site = match old {
-                Some(old) if same_defaults && old.is_just(route) => {
+            let live = match old {
+                Some(old) if same_defaults && old.state.is_just(route) => {
                     changes.unchanged += 1;
                     Arc::clone(old)
                 }
                 Some(old) => {
-                    let site = self.site(routes, route, Some(old), memory)?;
+                    let live = self.live_route(routes, route, Some(old), memory)?;
                     changes.changed += 1;
-                    if !Arc::ptr_eq(&site.kept, &old.kept) {
+                    if !Arc::ptr_eq(&live.state.shared, &old.state.shared) {
                         changes.moved += 1;
-                        prepared.left.push(Arc::clone(old));
+                        prepared.retired.push(Arc::clone(old));
                     }
-                    site
+                    live
                 }
                 None => {
                     changes.added += 1;
-                    let before = late.iter().find(|late| late.route.path == route.path);
-                    self.site(routes, route, before, memory)?
+                    let before = removed.iter().find(|old| old.state.route.path == route.path);
+                    self.live_route(routes, route, before, memory)?
                 }
             };
-            prepared.sites.push(site);
+            prepared.routes.push(live);
         }
-        let is_gone = |path: &str| routes.iter().all(|route| route.path != path);
-        let removed = now.iter().filter(|site| is_gone(&site.route.path));
-        let removed: Vec<Arc<Site>> = removed.cloned().collect();
-        changes.removed = removed.len();
-        prepared.late = late.into_iter().filter(|late| is_gone(&late.route.path)).collect();
-        prepared.late.extend(removed.iter().cloned());
-        prepared.left.extend(removed);
+        let is_gone =
+            |live: &&Arc<LiveRoute>| routes.iter().all(|route| route.path != live.state.route.path);
+        let gone: Vec<Arc<LiveRoute>> = now.iter().filter(is_gone).cloned().collect();
+        changes.removed = gone.len();
+        prepared.removed = removed.iter().filter(is_gone).cloned().collect();
+        prepared.removed.extend(gone.iter().cloned());
+        prepared.retired.extend(gone);
         Ok(prepared)
     }
 
-    /// Serves these routes from now on, and says what has changed. Calls that are open go on as they began.
-    /// Servers that routes have no more are let go when nobody is sent to them any more: [`Left::go`].
-    pub fn take(&self, routes: &Routes, prepared: Prepared) -> (Changes, Left) {
-        let Prepared { sites: now, left, late, changes } = prepared;
-        now.iter().for_each(|site| site.holds());
-        let mut sites = self.sites();
-        sites.now = now;
-        sites.late = late.iter().map(Arc::downgrade).collect();
-        sites.routes = Some(routes.clone());
-        sites.leaving.extend(left.iter().map(|site| Leaving {
-            site: Arc::downgrade(site),
-            path: site.route.path.clone(),
-            counts: Arc::clone(&site.counts),
+    /// Serves these routes from now on, and returns the changes. Calls that are open go on as they began.
+    /// Servers that routes have no more are retired when nobody is sent to them any more:
+    /// [`Retired::retire`].
+    pub fn take(&self, routes: &Routes, prepared: Prepared) -> (Changes, Retired) {
+        let Prepared { routes: now, retired, removed, changes } = prepared;
+        now.iter().for_each(|live| live.publish());
+        let mut live = self.routes();
+        live.now = now;
+        live.removed = removed.iter().map(Arc::downgrade).collect();
+        live.file = Some(routes.clone());
+        live.retiring.extend(retired.iter().map(|live| Retiring {
+            live: Arc::downgrade(live),
+            path: live.state.route.path.clone(),
+            counts: Arc::clone(&live.state.shared.counts),
         }));
-        (changes, Left(left))
+        (changes, Retired(retired))
     }
 
-    /// Where a request is asked that has no session yet: at the server that its route has now.
-    pub(crate) fn standing_for(&self, site: &Arc<Site>) -> Option<Arc<Site>> {
-        if !site.has_left() {
-            return Some(Arc::clone(site));
+    /// The route as it is now, for a request that has no session yet.
+    pub(crate) fn current_for(&self, live: &Arc<LiveRoute>) -> Option<Arc<LiveRoute>> {
+        if !live.state.shared.is_retired() {
+            return Some(Arc::clone(live));
         }
-        let sites = self.sites();
-        sites.now.iter().find(|now| now.route.path == site.route.path).cloned()
+        let routes = self.routes();
+        routes.now.iter().find(|now| now.state.route.path == live.state.route.path).cloned()
     }
 
-    fn site(
+    fn live_route(
         &self,
         routes: &Routes,
         route: &Route,
-        old: Option<&Arc<Site>>,
-        memory: &Memory,
-    ) -> Result<Arc<Site>, TargetError> {
-        // Before they are used: what is written meanwhile is seen the next time.
+        old: Option<&Arc<LiveRoute>>,
+        memory: &DurationStore,
+    ) -> Result<Arc<LiveRoute>, TargetError> {
+        // Before the files are used: a change meanwhile is seen the next time.
         let files = files_of(&route.upstream);
-        let mut policy = routes.policy(route);
-        policy.learned = match old {
-            None => memory.of(&route.path, policy.estimates()),
-            Some(old) => {
-                let learned = Arc::clone(&old.policy.learned);
-                if policy.estimates() && !old.policy.estimates() {
-                    memory.load(&route.path, &learned);
-                }
-                learned
-            }
-        };
-        let same =
-            old.filter(|old| !old.has_left() && old.route.upstream.is_same_server(&route.upstream));
-        let alike = same.filter(|old| {
+        let policy = policy_of(routes, route, old.map(|old| &*old.state), memory);
+        let same = old.filter(|old| {
+            !old.state.shared.is_retired()
+                && old.state.route.upstream.is_same_server(&route.upstream)
+        });
+        let alike = same.map(|old| &old.state).filter(|old| {
             old.files == files
                 && old.route.upstream == route.upstream
                 && old.route.connect_timeout == route.connect_timeout
@@ -246,59 +263,131 @@ impl Proxy {
                 targets(route, demo.as_ref().or(self.connect.as_ref()), counts.traffic())?
             }
         };
-        // What a session knows of its requests it knows by one way of looking at them.
-        let looks_alike = same.filter(|old| old.policy.observes() == policy.observes());
-        let kept = match same {
-            Some(old) => Arc::clone(&old.kept),
+        let shared = match same {
+            Some(old) => Arc::clone(&old.state.shared),
             None => {
-                let audience = Audience::new(&route.path, counts, &self.observers);
-                Arc::new(Kept::new(audience, self.connect.as_ref(), &self.calls))
+                let observers = Observers::new(&route.path, counts, &self.observers);
+                let connect = self.connect.as_ref();
+                Arc::new(RouteShared::new(observers, connect, &self.calls, &self.shutdown))
             }
         };
-        let sessions = match looks_alike {
-            Some(old) => Arc::clone(&old.sessions),
-            None => Arc::new(Sessions::new(route.max_sessions, Arc::clone(&kept.audience))),
-        };
-        let mut before: Vec<Weak<Site>> = old.map(|old| old.before.clone()).unwrap_or_default();
-        before.extend(old.filter(|_| same.is_none()).map(Arc::downgrade));
-        before.retain(|site| site.strong_count() > 0);
-        before.drain(..before.len().saturating_sub(BEFORE_MAX));
+        let mut previous: Vec<Weak<LiveRoute>> =
+            old.map(|old| old.previous.clone()).unwrap_or_default();
+        previous.extend(old.filter(|_| same.is_none()).map(Arc::downgrade));
+        previous.retain(|live| live.strong_count() > 0);
+        previous.drain(..previous.len().saturating_sub(PREVIOUS_MAX));
         let shared_policy = Arc::new(Policy { remap: true, ..policy.clone() });
-        Ok(Arc::new(Site {
+        let route = Arc::new(route.clone());
+        let state = Arc::new(RouteState {
             policy: Arc::new(policy),
             shared_policy,
             endpoint,
             sse,
-            sessions,
-            before,
+            forwarder: Forwarder::new(self.via.clone(), Arc::clone(&route)),
             files,
-            generation: same.map_or(0, |old| old.generation + 1),
-            kept,
-            route: Arc::new(route.clone()),
-        }))
+            generation: same.map_or(0, |old| old.state.generation + 1),
+            shared,
+            route,
+        });
+        let direct = self.direct(&state, same);
+        let bridge = self.bridge_of(&state, same);
+        Ok(Arc::new(LiveRoute { state, direct, bridge, previous }))
     }
 
-    /// Tells operators how much is in the tables of every route, with what is left of servers before.
+    /// The direct path of a route. `same`: the route before a reload, if its server is the same.
+    fn direct(&self, state: &Arc<RouteState>, same: Option<&Arc<LiveRoute>>) -> Arc<Direct> {
+        let observes =
+            |old: &&Arc<LiveRoute>| old.state.policy.observes() == state.policy.observes();
+        // A session knows its requests in one mode: it observes them or it repairs them.
+        let sessions = match same.filter(observes) {
+            Some(old) => Arc::clone(&old.direct.sessions),
+            None => {
+                let observers = Arc::clone(&state.shared.observers);
+                Arc::new(Sessions::new(state.route.max_sessions, observers))
+            }
+        };
+        let state = Arc::clone(state);
+        Arc::new(match same.map(|old| &old.direct) {
+            Some(old) => Direct {
+                state,
+                sessions,
+                sse_streams: Arc::clone(&old.sse_streams),
+                origins: Arc::clone(&old.origins),
+                accepted: Arc::clone(&old.accepted),
+            },
+            None => Direct {
+                state,
+                sessions,
+                sse_streams: Arc::default(),
+                origins: Arc::default(),
+                accepted: Arc::default(),
+            },
+        })
+    }
+
+    /// The bridge of a route. `same`: the route before a reload, if its server is the same.
+    fn bridge_of(&self, state: &Arc<RouteState>, same: Option<&Arc<LiveRoute>>) -> Arc<Bridge> {
+        let (state, servers) = (Arc::clone(state), Arc::clone(&self.servers));
+        Arc::new(match same.map(|old| &old.bridge) {
+            Some(old) => Bridge {
+                state,
+                sessions: Arc::clone(&old.sessions),
+                shared: Arc::clone(&old.shared),
+                era: Arc::clone(&old.era),
+                servers,
+            },
+            None => Bridge {
+                state,
+                sessions: Arc::default(),
+                shared: Arc::default(),
+                era: Arc::default(),
+                servers,
+            },
+        })
+    }
+
+    /// Measures the tables of every route for operators, with the rest of servers before.
     pub(crate) fn measure(&self) {
-        let mut sites = self.sites();
-        let Sites { now, leaving, .. } = &mut *sites;
+        let mut routes = self.routes();
+        let LiveRoutes { now, retiring, .. } = &mut *routes;
         let mut tables: BTreeMap<&str, (&RouteCounts, Tables)> = BTreeMap::new();
-        for site in now.iter() {
-            tables.insert(&site.route.path, (&site.counts, site.tables()));
+        for live in now.iter() {
+            tables.insert(&live.state.route.path, (&live.state.shared.counts, live.tables()));
         }
-        for left in leaving.iter() {
+        for retired in retiring.iter() {
             let (_, sum) =
-                tables.entry(&left.path).or_insert_with(|| (&left.counts, Tables::default()));
-            if let Some(site) = left.site.upgrade() {
-                *sum += site.tables();
+                tables.entry(&retired.path).or_insert_with(|| (&retired.counts, Tables::default()));
+            if let Some(live) = retired.live.upgrade() {
+                *sum += live.tables();
             }
         }
         tables.into_values().for_each(|(counts, tables)| counts.tables(tables));
-        leaving.retain(|left| left.site.strong_count() > 0);
+        retiring.retain(|retired| retired.live.strong_count() > 0);
     }
 }
 
-impl Site {
+/// The policy of a route, with what has been learned of its calls.
+fn policy_of(
+    routes: &Routes,
+    route: &Route,
+    old: Option<&RouteState>,
+    memory: &DurationStore,
+) -> Policy {
+    let mut policy = routes.policy(route);
+    policy.learned = match old {
+        None => memory.of(&route.path, policy.estimates()),
+        Some(old) => {
+            let learned = Arc::clone(&old.policy.learned);
+            if policy.estimates() && !old.policy.estimates() {
+                memory.load(&route.path, &learned);
+            }
+            learned
+        }
+    };
+    policy
+}
+
+impl RouteState {
     /// Whether nothing of its route is another in `route`, and what its files hold is the same.
     fn is_just(&self, route: &Route) -> bool {
         *self.route == *route && self.files == files_of(&route.upstream)
@@ -326,79 +415,95 @@ pub fn contents<'a>(files: impl IntoIterator<Item = &'a Path>) -> u64 {
     HASHER.get_or_init(Default::default).hash_one(all)
 }
 
-impl Proxy {
-    /// Who answers a request where its session may be with a server that the route does not have any more,
-    /// and its body. Calls that are open there may need it: what its client answers, a stream that broke
-    /// off. No new call begins there.
-    pub(crate) async fn meant(
-        &self,
-        Served { site, late }: Served,
+impl LiveRoute {
+    /// Makes these the settings for calls that begin now.
+    fn publish(&self) {
+        self.direct.sessions.keep(self.state.route.max_sessions);
+        self.state.publish();
+        self.bridge.sessions.look();
+    }
+
+    /// The load of its tables.
+    fn tables(&self) -> Tables {
+        let (own, kept_messages, kept_bytes) = self.bridge.sessions.load();
+        Tables {
+            sessions: [self.direct.sessions.len(), own, self.direct.sse_streams.len()],
+            streams: self.state.shared.streams(),
+            kept_messages,
+            kept_bytes,
+        }
+    }
+
+    /// Finds the route value that answers a request whose session may be with a server that the route does
+    /// not have any more, and returns the request's body with it. Calls that are open there may need the
+    /// request: an answer of the client, a stream that broke off. No new call begins there.
+    pub(crate) async fn find_session(
+        self: &Arc<Self>,
+        removed: bool,
         parts: &Parts,
         part: &Part,
         body: Posted,
-    ) -> Result<(Arc<Site>, Posted), Box<Response<Body>>> {
-        let Some(before) = site.of_before(parts, part, late) else {
-            return if late { Err(Box::new(no_route())) } else { Ok((site, body)) };
+    ) -> Result<(Arc<Self>, Posted), Box<Response<Body>>> {
+        let Some(previous) = self.find_previous(parts, part, removed) else {
+            return if removed { Err(Box::new(no_route())) } else { Ok((Arc::clone(self), body)) };
         };
-        let comes_back = parts.headers.contains_key("last-event-id");
-        let (is_for_before, body) = match parts.method {
+        let comes_back = parts.headers.contains_key(LAST_EVENT_ID);
+        let (is_for_previous, body) = match parts.method {
             Method::POST if *part == Part::Endpoint => {
-                let max = site.route.max_request_bytes;
+                let max = self.state.route.max_request_bytes;
                 let read = request_body::read(body, &parts.headers, max, INSPECT_MAX).await;
                 let read =
-                    read.map_err(|unread| Box::new(refuse(&site, &unread, parts.version)))?;
+                    read.map_err(|unread| Box::new(refuse(&self.state, &unread, parts.version)))?;
                 let asks = match &read {
                     Read::Whole(bytes) => asks(Some(&Message::parse(bytes.clone()))),
                     Read::Large(_) => true,
                 };
                 (!asks, Posted::Read(read))
             }
-            Method::GET => (before.endpoint.is_none() || comes_back, body),
+            Method::GET => (previous.state.endpoint.is_none() || comes_back, body),
             _ => (true, body),
         };
-        match is_for_before {
-            true => Ok((before, body)),
-            false if late => Err(Box::new(no_route())),
-            false => Ok((site, body)),
+        match is_for_previous {
+            true => Ok((previous, body)),
+            false if removed => Err(Box::new(no_route())),
+            false => Ok((Arc::clone(self), body)),
         }
     }
-}
 
-impl Site {
-    /// Who answers a request that belongs to a session with a server that stood here before, or with one of
-    /// a route that is there no more (`late`): calls that are open there may need it. No new call begins
-    /// there.
-    pub(crate) fn of_before(
+    /// The value with an earlier server, or of a removed route, that has the session of a request.
+    fn find_previous(
         self: &Arc<Self>,
         parts: &Parts,
         part: &Part,
-        late: bool,
+        removed: bool,
     ) -> Option<Arc<Self>> {
-        let own = late.then(|| Arc::clone(self)).into_iter();
+        let own = removed.then(|| Arc::clone(self)).into_iter();
+        let mut all = own.chain(self.previous.iter().rev().filter_map(Weak::upgrade));
         match part {
             Part::Endpoint => {
                 let id = parts.headers.get(SESSION_ID)?.as_bytes();
-                if !late && self.knows_session(id) {
+                if !removed && self.has_session(id) {
                     return None;
                 }
-                own.chain(self.befores()).find(|before| before.knows_session(id))
+                all.find(|previous| previous.has_session(id))
             }
             Part::Messages(_) => {
                 let query = parts.uri.query()?;
-                if !late && self.knows_wire(query) {
+                if !removed && self.has_sse_stream(query) {
                     return None;
                 }
-                own.chain(self.befores()).find(|before| before.knows_wire(query))
+                all.find(|previous| previous.has_sse_stream(query))
             }
             Part::Sse | Part::WellKnown(_) => None,
         }
     }
 
-    fn knows_session(&self, id: &[u8]) -> bool {
-        self.sessions.find(id).is_some() || self.bridge.knows(id)
+    fn has_session(&self, id: &[u8]) -> bool {
+        self.direct.sessions.find(id).is_some() || self.bridge.sessions.knows(id)
     }
 
-    fn knows_wire(&self, query: &str) -> bool {
-        self.wires.knows(query) || bridge::key_in(query).is_some_and(|id| self.bridge.knows(id))
+    fn has_sse_stream(&self, query: &str) -> bool {
+        self.direct.sse_streams.knows(query)
+            || key_in(query).is_some_and(|id| self.bridge.sessions.knows(id))
     }
 }

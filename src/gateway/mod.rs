@@ -5,5 +5,6 @@ pub(crate) mod direct;
 pub mod dispatch;
 pub mod listen;
 pub mod live_routes;
+pub(crate) mod observers;
 pub(crate) mod refusals;
 pub mod route_state;

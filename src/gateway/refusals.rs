@@ -1,6 +1,6 @@
 //! Responses of the gateway's own on a route: no such route, too busy, server out of reach.
 
-use crate::gateway::route_state::Site;
+use crate::gateway::route_state::RouteState;
 use crate::observe::error_chain::error_chain;
 use crate::protocol::jsonrpc::own_error;
 use crate::transport::http::body::Body;
@@ -28,8 +28,8 @@ pub(crate) fn unavailable(why: &str) -> Response<Body> {
     text(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
-pub(crate) fn refuse(site: &Site, unread: &Unread, version: Version) -> Response<Body> {
-    tracing::info!(route = site.route.path, why = unread.why, "refused");
+pub(crate) fn refuse(state: &RouteState, unread: &Unread, version: Version) -> Response<Body> {
+    tracing::info!(route = state.route.path, why = unread.why, "refused");
     let mut response = text(unread.status, &unread.why);
     // What is left of its body is not read.
     if version < Version::HTTP_2 {
@@ -39,11 +39,15 @@ pub(crate) fn refuse(site: &Site, unread: &Unread, version: Version) -> Response
 }
 
 /// The server could not be asked: an error for the request's id, if it has one.
-pub(crate) fn unreachable(site: &Site, error: &UpstreamError, id: Option<Bytes>) -> Response<Body> {
+pub(crate) fn unreachable(
+    state: &RouteState,
+    error: &UpstreamError,
+    id: Option<Bytes>,
+) -> Response<Body> {
     let why = error_chain(error);
-    tracing::warn!(route = site.route.path, error = why, "the server could not be asked");
+    tracing::warn!(route = state.route.path, error = why, "the server could not be asked");
     if let Some(kind) = error.kind() {
-        site.counts.upstream_error(kind);
+        state.shared.counts.upstream_error(kind);
     }
     let status = match error {
         UpstreamError::ConnectTimeout { .. } | UpstreamError::Idle(_) => {

@@ -1,5 +1,5 @@
-//! What passes through one filter, and what is decided of it, for those who look on: recordings, operators.
-//! Nobody who looks on delays or changes anything.
+//! The events of one filter (messages and verdicts) for observers: recordings and operators.
+//! Observers delay and change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;

@@ -9,4 +9,4 @@ pub mod otlp;
 pub mod record;
 pub mod redact;
 pub mod transcript;
-pub mod untokened;
+pub mod untokened_clients;

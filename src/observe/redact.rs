@@ -50,7 +50,7 @@ impl Masking {
 
     /// Keeps in mind that this id or token is none, as it is written in JSON.
     pub fn spare(&mut self, name: &[u8]) {
-        let words = json::words(name).unwrap_or_else(|| String::from_utf8_lossy(name));
+        let words = json::decode_str(name).unwrap_or_else(|| String::from_utf8_lossy(name));
         if self.names.len() < KNOWN_MAX {
             self.names.insert((*words).into());
         }
@@ -114,7 +114,7 @@ impl Masking {
             Some(b'{') => {
                 let mut written = 0;
                 for member in Members::new(value) {
-                    let name = json::words(value.get(member.key.clone()).unwrap_or_default());
+                    let name = json::decode_str(value.get(member.key.clone()).unwrap_or_default());
                     let name = name.unwrap_or_default();
                     out.extend_from_slice(
                         value.get(written..member.value.start).unwrap_or_default(),
@@ -139,7 +139,7 @@ impl Masking {
                 out.extend_from_slice(value.get(written..).unwrap_or_default());
             }
             Some(b'"') => {
-                let Some(words) = json::words(value) else {
+                let Some(words) = json::decode_str(value) else {
                     // It is no string that anyone could read.
                     let words = if secret { MASK.into() } else { String::from_utf8_lossy(value) };
                     return out.extend_from_slice(self.words(&words).as_bytes());

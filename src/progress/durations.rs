@@ -1,4 +1,4 @@
-//! How long the calls of each tool took, and what that says of one that is silent.
+//! The durations of each tool's calls, and the estimates for a silent call.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};

@@ -1,4 +1,4 @@
-//! What a filter takes and gives besides bytes: origins, dispositions and events.
+//! The inputs and outputs of a filter besides bytes: origins, dispositions and events.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Whether a server has been asked for log messages.
+//! Whether log messages have been requested from a server.
 
 /// Whether a server is asked for log messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

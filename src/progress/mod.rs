@@ -1,4 +1,4 @@
-//! What progress the clients of one upstream connection are told.
+//! The progress for the clients of one upstream connection.
 //!
 //! A [`Filter`] is fed everything that passes, in both directions, and says what is to be written:
 //!

@@ -1,12 +1,98 @@
-//! What one filter of a session is responsible for.
+//! Which streams a filter stands between, and so what an upstream stream tells about its messages.
 
-/// What a filter is responsible for.
+/// The streams of one filter. A stream of the upstream tells more or less about the request that a
+/// message belongs to; each variant is one case that occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FilterRole {
-    /// Everything: there is no other filter.
-    Whole,
-    /// One request of a session, or several in one array.
-    Request,
-    /// What the requests of a session share.
-    Session,
+pub(crate) enum Topology {
+    /// One client stream carries everything. `paired`: upstream streams pair with requests.
+    SingleStream {
+        /// See [`Topology::is_paired`].
+        paired: bool,
+    },
+    /// Several streams of one client, some of them of a single request. Without pairs all of them share
+    /// one upstream wire.
+    ManyStreams {
+        /// See [`Topology::is_paired`].
+        paired: bool,
+    },
+    /// Several streams of clients that must not see each other's messages. The server knows each request
+    /// by an id of ours.
+    SharedByStrangers {
+        /// See [`Topology::is_paired`].
+        paired: bool,
+    },
+    /// The stream of one request of a session, or of several requests in one array. Another filter knows
+    /// the whole session.
+    RequestOfSession,
+    /// The streams of a session whose requests each have a filter of their own.
+    Session {
+        /// A request has had a stream here.
+        has_requests: bool,
+    },
+}
+
+impl Topology {
+    /// The topology of a filter that nobody shares a session with.
+    pub(crate) fn new(strangers: bool) -> Self {
+        if strangers {
+            Self::SharedByStrangers { paired: false }
+        } else {
+            Self::SingleStream { paired: false }
+        }
+    }
+
+    /// A stream of a single request opens.
+    pub(crate) fn open_exchange(&mut self) {
+        match *self {
+            Self::SingleStream { paired } => *self = Self::ManyStreams { paired },
+            Self::Session { .. } => *self = Self::Session { has_requests: true },
+            Self::ManyStreams { .. } | Self::SharedByStrangers { .. } | Self::RequestOfSession => {}
+        }
+    }
+
+    /// An upstream stream pairs with requests from now on. The filters of a session do not pair: each of
+    /// their upstream streams is a client stream.
+    pub(crate) fn pair(&mut self) {
+        match self {
+            Self::SingleStream { paired }
+            | Self::ManyStreams { paired }
+            | Self::SharedByStrangers { paired } => *paired = true,
+            Self::RequestOfSession | Self::Session { .. } => {}
+        }
+    }
+
+    /// Whether no other filter knows requests of the same session.
+    pub(crate) fn is_whole(self) -> bool {
+        !matches!(self, Self::RequestOfSession | Self::Session { .. })
+    }
+
+    /// Whether the filter knows the requests of a session as shadows: other filters send their progress.
+    pub(crate) fn keeps_shadows(self) -> bool {
+        matches!(self, Self::Session { .. })
+    }
+
+    /// Whether messages may belong to different client streams though they come on one upstream stream.
+    pub(crate) fn has_many_streams(self) -> bool {
+        !matches!(self, Self::SingleStream { .. } | Self::Session { has_requests: false })
+    }
+
+    /// Whether upstream streams pair with requests and are no client streams themselves.
+    pub(crate) fn is_paired(self) -> bool {
+        matches!(
+            self,
+            Self::SingleStream { paired: true }
+                | Self::ManyStreams { paired: true }
+                | Self::SharedByStrangers { paired: true }
+        )
+    }
+
+    /// Whether different clients share the server. What may be another client's goes nowhere then.
+    pub(crate) fn has_strangers(self) -> bool {
+        matches!(self, Self::SharedByStrangers { .. })
+    }
+
+    /// Whether every message goes to the one client stream that there is.
+    pub(crate) fn needs_no_choice(self) -> bool {
+        !self.has_many_streams() && !self.is_paired()
+    }
 }

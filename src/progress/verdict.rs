@@ -1,4 +1,4 @@
-//! What became of a message, and why.
+//! The verdict on a message, and its reason.
 
 /// What became of one message of the server. Each message ends in exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

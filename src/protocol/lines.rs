@@ -12,10 +12,12 @@ use bytes::{Buf, Bytes, BytesMut};
 /// held; each direction of a connection needs this much memory at worst.
 pub const INSPECT_MAX: usize = 4 << 20;
 
+// Framing of our own: ready-made codecs copy into strings, demand UTF-8, and either have no limit
+// or drop the bytes beyond the limit.
 /// U+FEFF in UTF-8, which some Windows runtimes write at the head of a stream.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// What stands next in the stream.
+/// The next frame of the stream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Frame {
     /// One line, its terminator included exactly as it came (`\n`, `\r\n`), never blank.
@@ -30,7 +32,7 @@ pub enum Frame {
         /// Whether by its newline, not by the end of input.
         terminated: bool,
     },
-    /// What stood after the last newline when the input ended, never blank.
+    /// The bytes after the last newline at the end of the input, never blank.
     Rest(Bytes),
 }
 

@@ -42,7 +42,7 @@ impl Revision {
 pub const INITIALIZE: &str = "initialize";
 /// How a client of 2026-07-28 asks a server for its revisions.
 pub const DISCOVER: &str = "server/discover";
-/// What a client says once a session can begin, up to 2025-11-25.
+/// The client's notification at the beginning of a session, up to 2025-11-25.
 pub const INITIALIZED: &str = "notifications/initialized";
 /// The tools of a server.
 pub const TOOLS_LIST: &str = "tools/list";
@@ -52,7 +52,7 @@ pub const TOOLS_CALL: &str = "tools/call";
 pub const SET_LEVEL: &str = "logging/setLevel";
 /// Progress as the specification has it.
 pub const PROGRESS: &str = "notifications/progress";
-/// What a server has to say to people.
+/// The server's log messages.
 pub const LOG: &str = "notifications/message";
 /// A requester gives up one of its requests.
 pub const CANCELLED: &str = "notifications/cancelled";
@@ -60,7 +60,7 @@ pub const CANCELLED: &str = "notifications/cancelled";
 pub const TASK_STATUS: &str = "notifications/tasks/status";
 /// A stream of notifications (2026-07-28); carries no progress.
 pub const LISTEN: &str = "subscriptions/listen";
-/// What the methods of notifications about subscriptions begin with.
+/// The prefix of methods of notifications about subscriptions.
 pub const SUBSCRIPTIONS: &str = "notifications/subscriptions/";
 /// Requests about a task.
 pub const TASKS_GET: &str = "tasks/get";
@@ -79,7 +79,7 @@ pub const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 pub const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// `_meta` key that ties a message to a `subscriptions/listen` (2026-07-28).
 pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
-/// What the `_meta` keys that a request of 2026-07-28 must have begin with.
+/// The prefix of the `_meta` keys that a request of 2026-07-28 must have.
 pub const META_PREFIX: &str = "io.modelcontextprotocol/";
 /// `_meta` keys of a request that say which trace it belongs to, in the formats of W3C (SEP-414).
 pub const META_TRACE: (&str, &str) = ("traceparent", "tracestate");

@@ -1,5 +1,5 @@
-//! What looks like a secret, so that it is not shown, in settings and in text. Better one too many than
-//! one too few.
+//! Recognition of secrets in settings and in text, so that they are not shown. A false match is
+//! better than a missed secret.
 
 /// Words in a name whose value is one.
 pub const WORDS: [&str; 18] = [
@@ -23,7 +23,7 @@ pub const WORDS: [&str; 18] = [
     "token",
 ];
 
-/// What keys of well-known services begin with.
+/// The prefixes of keys of well-known services.
 pub const BEGINNINGS: [&str; 15] = [
     "AIza",
     "AKIA",

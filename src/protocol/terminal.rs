@@ -1,8 +1,9 @@
-//! What a terminal would show of a program's output, line by line. Sans-IO.
+//! The text that a terminal would show of a program's output, line by line. Sans-IO.
 //!
 //! Programs redraw a line to show a bar: they go back to its beginning (a carriage return, a cursor
-//! movement) or over it (backspaces) and write again. Each state of such a line counts as a line. What
-//! is left of a longer state behind a shorter one is not shown: programs erase it, or mean to.
+//! movement) or over it (backspaces) and write again. Each state of such a line counts as a line.
+//! The rest of a longer state behind a shorter one is not shown: programs erase the rest, or intend
+//! to.
 
 use std::str;
 
@@ -29,7 +30,7 @@ pub struct Terminal {
     redrawn: bool,
     /// Something is in it that no text has.
     binary: bool,
-    /// It is longer than is shown.
+    /// The line is longer than the limit.
     full: bool,
     sequence: Sequence,
     /// The beginning of a character that is not whole.
@@ -185,7 +186,7 @@ impl Terminal {
         self.last = words.to_owned();
     }
 
-    /// What there is to be reported of a state of the line.
+    /// The text to report of a state of the line.
     fn news<'a>(&self, shown: &'a str) -> Option<&'a str> {
         let words = shown.trim();
         let is_news = !words.is_empty() && !self.binary && words != self.last && !is_rubbish(words);
@@ -231,7 +232,7 @@ fn floor(words: &str, most: usize) -> usize {
     (0..=most).rev().find(|&at| words.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// Where a reader is in a control sequence (ECMA-48).
+/// The position of a reader in a control sequence (ECMA-48).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Sequence {
     #[default]
@@ -248,7 +249,7 @@ enum Sequence {
     StringEscape { osc: bool },
 }
 
-/// What a character is.
+/// The meaning of a character.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Text(char),
@@ -256,13 +257,13 @@ enum Step {
     Nothing,
 }
 
-/// What moves the cursor or spoils a line.
+/// A control function that moves the cursor or spoils a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Control {
     Newline,
     /// To the beginning of this line, or to another one.
     Redraw,
-    /// So many characters back.
+    /// The cursor moves back by a number of characters.
     Back(usize),
     /// To a column, the first being 0.
     Column(usize),

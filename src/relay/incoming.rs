@@ -1,4 +1,4 @@
-//! What comes in from either side of a relay, and goes to its filter and to the other side.
+//! Messages from either side of a relay, on the way to the filter and to the other side.
 
 use crate::transport::clock::now;
 use std::time::Instant;

@@ -1,8 +1,9 @@
-//! What a relay stands between: clients on one side, a server on the other, each behind a leg that
-//! knows its transport. A leg reads and frames what its side says, and writes what its side is told.
+//! The legs of a relay: clients on one side, a server on the other, each behind a leg that knows
+//! the transport. A leg reads and frames the messages of its side, and writes the messages to its
+//! side.
 //!
-//! The text of a message has no line ends inside: a leg whose framing allows them puts spaces in their
-//! place (rule B-07).
+//! The text of a message has no line ends: a leg whose framing allows line ends replaces them by
+//! spaces (rule B-07).
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

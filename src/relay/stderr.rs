@@ -1,4 +1,5 @@
-//! What is not for the client: text on the wire that is no message, and the server's standard error.
+//! Text that is not for the client: text among the server's messages, and the server's standard
+//! error.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

@@ -40,7 +40,7 @@ pub struct Spill {
     file: Option<Arc<File>>,
     /// Bytes in the file.
     written: u64,
-    /// What follows them.
+    /// The pieces after the spilled ones.
     held: Vec<Bytes>,
     held_bytes: usize,
 }
@@ -118,12 +118,12 @@ impl Spill {
     }
 }
 
-/// What is still to be read of a spill.
+/// A reader of the rest of a spill.
 struct Reader {
     spill: Spill,
     /// Places in the file.
     left: [Range<u64>; 2],
-    /// What stands between them.
+    /// The bytes between the two parts.
     between: Option<Bytes>,
 }
 

@@ -48,8 +48,8 @@ pub fn error() -> Writer {
     Box::new(tokio::io::stderr())
 }
 
-/// A pipe is opened anew instead of being switched to non-blocking mode: the mode belongs to whoever
-/// holds the same open file, and the other holders do not expect it.
+/// The path under which a pipe can be opened anew. Switching it to non-blocking mode instead would
+/// also affect the other holders of the same open file, who do not expect that mode.
 fn own(number: u8) -> impl AsRef<Path> {
     format!("/proc/self/fd/{number}")
 }

@@ -1,4 +1,4 @@
-//! What would change, for a person to read: line by line, without secrets.
+//! The preview of a change: the changed lines of a client's file, without secrets.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

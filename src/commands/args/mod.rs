@@ -39,7 +39,7 @@ const ROUTE_FILE: &str = "proxy.toml";
 
 /// A transparent MCP proxy that adds progress to legacy servers.
 #[derive(Debug, Parser)]
-#[command(name = "milepost", version = crate::observe::otlp::VERSION, max_term_width = 100)]
+#[command(name = "milepost", version, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! What `milepost wrap` is told of a server at an address.
+//! The options of `milepost wrap` for a server at a URL.
 
 use std::path::PathBuf;
 

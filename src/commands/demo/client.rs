@@ -11,7 +11,7 @@ use crate::protocol::jsonrpc::{Key, Kind, Message};
 
 /// Asks, and remembers what it has been told.
 #[derive(Debug, Default)]
-pub(super) struct Client {
+pub(super) struct DemoClient {
     last_id: i64,
     /// Its unanswered requests.
     open: BTreeMap<i64, Open>,
@@ -25,7 +25,7 @@ struct Open {
 
 /// What the client makes of a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum ClientEvent {
     /// One of its requests has come this far.
     Progress(Progress),
     /// One of its requests is answered.
@@ -79,7 +79,7 @@ impl Fault {
     }
 }
 
-impl Client {
+impl DemoClient {
     /// The first line a client says.
     pub(super) fn initialize(&mut self) -> String {
         self.request(
@@ -112,19 +112,19 @@ impl Client {
     }
 
     /// Takes a line.
-    pub(super) fn hear(&mut self, line: &Bytes) -> Heard {
+    pub(super) fn hear(&mut self, line: &Bytes) -> ClientEvent {
         let message = Message::parse(line.clone());
         let heard = match message.kind() {
             Kind::Response => self.answer(&message),
-            _ => self.progress(&message).map(Heard::Progress),
+            _ => self.progress(&message).map(ClientEvent::Progress),
         };
-        heard.unwrap_or_else(Heard::Refused)
+        heard.unwrap_or_else(ClientEvent::Refused)
     }
 
-    fn answer(&mut self, message: &Message) -> Result<Heard, Fault> {
+    fn answer(&mut self, message: &Message) -> Result<ClientEvent, Fault> {
         let Some(Key::Integer(id)) = message.id_key() else { return Err(Fault::Answer) };
         self.open.remove(&id).ok_or(Fault::Answer)?;
-        Ok(Heard::Answer { ok: message.result().is_some() })
+        Ok(ClientEvent::Answer { ok: message.result().is_some() })
     }
 
     fn progress(&mut self, message: &Message) -> Result<Progress, Fault> {
@@ -145,7 +145,7 @@ impl Client {
             return Err(Fault::Total);
         }
         let message = part("message");
-        if message.as_ref().is_some_and(|message| json::words(message).is_none()) {
+        if message.as_ref().is_some_and(|message| json::decode_str(message).is_none()) {
             return Err(Fault::Words);
         }
         if open.told.is_some_and(|told| value <= told) {
@@ -157,7 +157,7 @@ impl Client {
         Ok(Progress {
             figure: text(figure),
             total: total.map(text),
-            message: json::words(&message).unwrap_or_default().into_owned(),
+            message: json::decode_str(&message).unwrap_or_default().into_owned(),
         })
     }
 }
@@ -168,12 +168,12 @@ mod tests {
 
     /// What the client makes of progress whose params end like this.
     #[track_caller]
-    fn check(client: &mut Client, params: &str, fault: Option<Fault>) {
+    fn check(client: &mut DemoClient, params: &str, fault: Option<Fault>) {
         let line = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#
         );
         let refused = match client.hear(&Bytes::from(line)) {
-            Heard::Refused(fault) => Some(fault),
+            ClientEvent::Refused(fault) => Some(fault),
             _ => None,
         };
         assert_eq!(refused, fault, "{params}");
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn only_what_the_specification_allows_is_heard() {
-        let mut client = Client::default();
+        let mut client = DemoClient::default();
         client.call("t");
         let own = r#""progressToken":"progress-1","#;
         check(&mut client, r#""progressToken":"other","progress":1"#, Some(Fault::Token));
@@ -193,10 +193,10 @@ mod tests {
         check(&mut client, &format!(r#"{own}"progress":1"#), Some(Fault::Falls));
         check(&mut client, &format!(r#"{own}"progress":1.5"#), None);
         let answer = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
-        assert_eq!(client.hear(&answer), Heard::Answer { ok: true });
-        assert_eq!(client.hear(&answer), Heard::Refused(Fault::Answer));
+        assert_eq!(client.hear(&answer), ClientEvent::Answer { ok: true });
+        assert_eq!(client.hear(&answer), ClientEvent::Refused(Fault::Answer));
         check(&mut client, &format!(r#"{own}"progress":2"#), Some(Fault::Token));
         let own_method = Bytes::from_static(br#"{"method":"tools/progress","params":{}}"#);
-        assert_eq!(client.hear(&own_method), Heard::Refused(Fault::Method));
+        assert_eq!(client.hear(&own_method), ClientEvent::Refused(Fault::Method));
     }
 }

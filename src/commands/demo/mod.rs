@@ -1,8 +1,8 @@
-//! `milepost demo`: a legacy server, the proxy and a client in one process, and a view of what each
-//! of them said.
+//! `milepost demo`: a legacy server, the proxy and a client in one process, and a view of their
+//! messages.
 //!
-//! Nothing is played back: the proxy is the one that `milepost wrap` runs, the client checks what
-//! it is told, and what the table says is counted on the wires.
+//! Nothing is simulated: the proxy is the one that `milepost wrap` runs, the client checks its
+//! messages, and the table counts the messages on the streams.
 
 mod client;
 mod pipes;
@@ -21,14 +21,14 @@ use tokio::signal::ctrl_c;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::progress::{FilterEvent, Policy, Verdict};
-use client::{Client, Heard, Progress};
+use client::{ClientEvent, DemoClient, Progress};
 use pipes::{Event, Pipes};
-use rows::{Fate, Row, Rows};
+use rows::{CallFate, DemoRow, Rows};
 use view::{Line, Tone};
 
 pub use client::Fault;
-pub use tally::Tally;
-pub use view::View;
+pub use tally::DemoTally;
+pub use view::DemoView;
 
 /// Time between two calls, to read what the last one came to.
 const PAUSE: Duration = Duration::from_millis(600);
@@ -64,7 +64,7 @@ const SCENES: [Scene; 3] = [
 
 /// Why the demonstration failed.
 #[derive(Debug, Error)]
-pub enum Error {
+pub enum DemoError {
     /// It could not be shown.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
@@ -96,8 +96,8 @@ pub enum Error {
 
 /// Runs the demonstration on standard output and answers with the exit code. `silence` is how long
 /// the silent tool is silent.
-pub async fn run(silence: Duration) -> Result<u8, Error> {
-    let mut view = View::of_stdout();
+pub async fn run(silence: Duration) -> Result<u8, DemoError> {
+    let mut view = DemoView::of_stdout();
     let ended = tokio::select! {
         ended = play(Policy::default(), silence, &mut view) => ended,
         Ok(()) = ctrl_c() => {
@@ -108,7 +108,7 @@ pub async fn run(silence: Duration) -> Result<u8, Error> {
     match ended {
         Ok(_) => Ok(0),
         // Whoever reads us has seen enough.
-        Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        Err(DemoError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         Err(error) => {
             let _ = view.clear();
             Err(error)
@@ -120,11 +120,11 @@ pub async fn run(silence: Duration) -> Result<u8, Error> {
 pub async fn play(
     policy: Policy,
     silence: Duration,
-    view: &mut View<'_>,
-) -> Result<Vec<Tally>, Error> {
+    view: &mut DemoView<'_>,
+) -> Result<Vec<DemoTally>, DemoError> {
     introduce(view)?;
-    let mut client = Client::default();
-    let mut bare = Client::default();
+    let mut client = DemoClient::default();
+    let mut bare = DemoClient::default();
     let mut pipes = Pipes::connect(policy, silence);
     pipes.send(&client.initialize()).await;
     bare.initialize();
@@ -146,7 +146,7 @@ pub async fn play(
     Ok(show.tallies)
 }
 
-fn introduce(view: &mut View<'_>) -> io::Result<()> {
+fn introduce(view: &mut DemoView<'_>) -> io::Result<()> {
     let intro = "A legacy MCP server, Milepost in front of it, and a client that asks for progress. \
                  All three are in this process; nothing is played back.";
     view.words(Tone::Plain, intro, 0)?;
@@ -167,11 +167,11 @@ enum Phase {
 }
 
 struct Show<'a, 'b> {
-    view: &'a mut View<'b>,
+    view: &'a mut DemoView<'b>,
     silence: Duration,
-    client: Client,
+    client: DemoClient,
     /// Hears the server's own lines, as a client without a proxy would.
-    bare: Client,
+    bare: DemoClient,
     pipes: Pipes,
     rows: Rows,
     phase: Phase,
@@ -180,11 +180,11 @@ struct Show<'a, 'b> {
     /// What the proxy says of the call that ended last: notifications sent.
     proxy_sent: u64,
     /// The last one is that of the call going on.
-    tallies: Vec<Tally>,
+    tallies: Vec<DemoTally>,
 }
 
 impl Show<'_, '_> {
-    async fn run(&mut self) -> Result<(), Error> {
+    async fn run(&mut self) -> Result<(), DemoError> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -200,8 +200,8 @@ impl Show<'_, '_> {
         }
         match self.phase {
             Phase::Leaving if self.rows.is_settled() => Ok(()),
-            Phase::Leaving => Err(Error::Unsettled),
-            _ => Err(Error::Unanswered(self.tool())),
+            Phase::Leaving => Err(DemoError::Unsettled),
+            _ => Err(DemoError::Unanswered(self.tool())),
         }
     }
 
@@ -211,9 +211,9 @@ impl Show<'_, '_> {
     }
 
     /// The time of a phase has come.
-    async fn go_on(&mut self) -> Result<(), Error> {
+    async fn go_on(&mut self) -> Result<(), DemoError> {
         if let Phase::Calling(_) = self.phase {
-            return Err(Error::Unanswered(self.tool()));
+            return Err(DemoError::Unanswered(self.tool()));
         }
         if let Some(tally) = self.tallies.last() {
             let without = tally.without();
@@ -229,12 +229,12 @@ impl Show<'_, '_> {
         Ok(())
     }
 
-    async fn call(&mut self, scene: &Scene) -> Result<(), Error> {
+    async fn call(&mut self, scene: &Scene) -> Result<(), DemoError> {
         self.view.line(&[])?;
         self.view.words(Tone::Strong, &format!("{}: {}", scene.tool, scene.speaks), 2)?;
         self.view.columns()?;
         self.view.begin(scene.tool);
-        self.tallies.push(Tally::new(scene.tool));
+        self.tallies.push(DemoTally::new(scene.tool));
         self.began = Instant::now();
         let enough = self.silence.checked_add(PATIENCE);
         self.phase = Phase::Calling(enough.and_then(|enough| self.began.checked_add(enough)));
@@ -244,7 +244,7 @@ impl Show<'_, '_> {
         Ok(())
     }
 
-    async fn see(&mut self, event: Event) -> Result<(), Error> {
+    async fn see(&mut self, event: Event) -> Result<(), DemoError> {
         match event {
             Event::Sent(line) => {
                 self.count_without(&line);
@@ -269,66 +269,68 @@ impl Show<'_, '_> {
         let heard = self.bare.hear(line);
         let Some(tally) = self.tallies.last_mut() else { return };
         match heard {
-            Heard::Answer { .. } => return,
-            Heard::Progress(_) => tally.usable += 1,
-            Heard::Refused(fault) => *tally.faults.entry(fault).or_default() += 1,
+            ClientEvent::Answer { .. } => return,
+            ClientEvent::Progress(_) => tally.usable += 1,
+            ClientEvent::Refused(fault) => *tally.faults.entry(fault).or_default() += 1,
         }
         tally.sent += 1;
     }
 
     /// Takes what the server said, or did not say, and what the client got of it.
-    async fn take(&mut self, row: &Row) -> Result<(), Error> {
+    async fn take(&mut self, row: &DemoRow) -> Result<(), DemoError> {
         let heard = row.got.as_ref().map(|line| self.client.hear(line));
-        if let Some(Heard::Refused(fault)) = heard {
+        if let Some(ClientEvent::Refused(fault)) = heard {
             let line = row.got.as_ref().map(|line| String::from_utf8_lossy(line).trim().to_owned());
-            return Err(Error::Invalid { fault, line: line.unwrap_or_default() });
+            return Err(DemoError::Invalid { fault, line: line.unwrap_or_default() });
         }
-        if let Some(Heard::Answer { ok }) = heard {
+        if let Some(ClientEvent::Answer { ok }) = heard {
             return self.answered(row, ok).await;
         }
         let Some(tally) = self.tallies.last_mut() else { return Ok(()) };
         tally.count(row.fate);
         let (mark, tone) = match row.fate {
-            Fate::Added => ('+', Tone::Added),
-            Fate::Verdict(Verdict::Repaired(_)) => ('~', Tone::Repaired),
-            Fate::Verdict(Verdict::Forwarded) => ('=', Tone::Plain),
-            Fate::Verdict(Verdict::Withheld(_)) => ('x', Tone::Dropped),
+            CallFate::Added => ('+', Tone::Added),
+            CallFate::Verdict(Verdict::Repaired(_)) => ('~', Tone::Repaired),
+            CallFate::Verdict(Verdict::Forwarded) => ('=', Tone::Plain),
+            CallFate::Verdict(Verdict::Withheld(_)) => ('x', Tone::Dropped),
         };
         let right = match (&heard, row.fate) {
-            (Some(Heard::Progress(told)), _) => {
+            (Some(ClientEvent::Progress(told)), _) => {
                 self.view.told(told);
                 told.to_string()
             }
-            (_, Fate::Verdict(Verdict::Withheld(reason))) => format!("dropped: {}", reason.name()),
+            (_, CallFate::Verdict(Verdict::Withheld(reason))) => {
+                format!("dropped: {}", reason.name())
+            }
             _ => String::new(),
         };
         Ok(self.show(row, mark, right, tone)?)
     }
 
-    async fn answered(&mut self, row: &Row, ok: bool) -> Result<(), Error> {
+    async fn answered(&mut self, row: &DemoRow, ok: bool) -> Result<(), DemoError> {
         if !ok {
-            return Err(Error::Unanswered(self.tool()));
+            return Err(DemoError::Unanswered(self.tool()));
         }
         let now = Instant::now();
         let Some(tally) = self.tallies.last_mut() else {
-            self.pipes.send(Client::INITIALIZED).await;
+            self.pipes.send(DemoClient::INITIALIZED).await;
             self.phase = Phase::Pausing(now);
             return Ok(());
         };
         tally.took = now - self.began;
         let (tool, got, sent) = (tally.tool, tally.got, self.proxy_sent);
         if got != sent {
-            return Err(Error::Miscounted { tool, got, sent });
+            return Err(DemoError::Miscounted { tool, got, sent });
         }
         let right = format!("answered after {:.1} s", tally.took.as_secs_f64());
         self.view.end(tally.took);
-        let repaired = matches!(row.fate, Fate::Verdict(Verdict::Repaired(_)));
+        let repaired = matches!(row.fate, CallFate::Verdict(Verdict::Repaired(_)));
         self.show(row, if repaired { '~' } else { '=' }, right, Tone::Strong)?;
         self.phase = Phase::Pausing(now + PAUSE);
         Ok(())
     }
 
-    fn show(&mut self, row: &Row, mark: char, right: String, tone: Tone) -> io::Result<()> {
+    fn show(&mut self, row: &DemoRow, mark: char, right: String, tone: Tone) -> io::Result<()> {
         let left = row.sent.as_ref().map(view::telling_part).unwrap_or_default();
         let at = row.at.saturating_duration_since(self.began);
         self.view.message(&Line { at, left, mark, right, tone })

@@ -9,20 +9,20 @@ use crate::progress::{FilterEvent, Verdict};
 
 /// One line of the server, or one that the proxy added, and what the client got of it.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct DemoRow {
     /// When the server sent it, or when the proxy added it.
     pub(super) at: Instant,
     /// The server's line; `None` if it is added.
     pub(super) sent: Option<Bytes>,
     /// What the proxy decided.
-    pub(super) fate: Fate,
+    pub(super) fate: CallFate,
     /// What the client got; `None` if nothing.
     pub(super) got: Option<Bytes>,
 }
 
 /// What became of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum CallFate {
     Verdict(Verdict),
     /// The server said nothing; the proxy did.
     Added,
@@ -36,7 +36,7 @@ struct Open {
     number: Option<u64>,
     at: Instant,
     sent: Option<Bytes>,
-    fate: Option<Fate>,
+    fate: Option<CallFate>,
     got: Option<Bytes>,
 }
 
@@ -67,10 +67,10 @@ impl Rows {
             FilterEvent::Message { number, verdict, .. } => {
                 let mut rows = self.open.iter_mut();
                 let Some(row) = rows.find(|row| row.number == Some(*number)) else { return };
-                row.fate = Some(Fate::Verdict(*verdict));
+                row.fate = Some(CallFate::Verdict(*verdict));
                 (!matches!(verdict, Verdict::Withheld(_))).then_some(row.key)
             }
-            FilterEvent::Heartbeat(_) => Some(self.push(None, None, Some(Fate::Added))),
+            FilterEvent::Heartbeat(_) => Some(self.push(None, None, Some(CallFate::Added))),
             FilterEvent::Opened(_) | FilterEvent::TakenOver(_) | FilterEvent::Call(_) => None,
         };
         self.to_come.extend(key);
@@ -84,14 +84,14 @@ impl Rows {
     }
 
     /// The next complete row, oldest first.
-    pub(super) fn next(&mut self) -> Option<Row> {
+    pub(super) fn next(&mut self) -> Option<DemoRow> {
         let first = self.open.front()?;
         let fate = first.fate?;
-        if first.got.is_none() && !matches!(fate, Fate::Verdict(Verdict::Withheld(_))) {
+        if first.got.is_none() && !matches!(fate, CallFate::Verdict(Verdict::Withheld(_))) {
             return None;
         }
         let Open { at, sent, got, .. } = self.open.pop_front()?;
-        Some(Row { at, sent, fate, got })
+        Some(DemoRow { at, sent, fate, got })
     }
 
     /// Whether every line has found its place.
@@ -99,7 +99,7 @@ impl Rows {
         self.open.is_empty() && self.came.is_empty()
     }
 
-    fn push(&mut self, number: Option<u64>, sent: Option<Bytes>, fate: Option<Fate>) -> u64 {
+    fn push(&mut self, number: Option<u64>, sent: Option<Bytes>, fate: Option<CallFate>) -> u64 {
         self.last_key += 1;
         let key = self.last_key;
         self.open.push_back(Open { key, number, at: Instant::now(), sent, fate, got: None });

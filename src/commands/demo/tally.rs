@@ -1,12 +1,12 @@
-//! What a call came to, counted where it can be seen: at the server, at the proxy, at the client.
+//! The result of the demo's calls, counted at the server, at the proxy and at the client.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use super::client::Fault;
-use super::rows::Fate;
-use super::view::{Tone, View};
+use super::rows::CallFate;
+use super::view::{DemoView, Tone};
 use crate::progress::{Reason, Repair, Verdict};
 
 /// Below this width the table becomes sentences.
@@ -14,7 +14,7 @@ const TABLE_WIDTH: usize = 76;
 
 /// What a call came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tally {
+pub struct DemoTally {
     /// The tool that was called.
     pub tool: &'static str,
     /// Notifications that the server sent.
@@ -37,7 +37,7 @@ pub struct Tally {
     pub took: Duration,
 }
 
-impl Tally {
+impl DemoTally {
     pub(super) fn new(tool: &'static str) -> Self {
         Self {
             tool,
@@ -54,15 +54,15 @@ impl Tally {
     }
 
     /// Counts a notification.
-    pub(super) fn count(&mut self, fate: Fate) {
+    pub(super) fn count(&mut self, fate: CallFate) {
         match fate {
-            Fate::Added => self.added += 1,
-            Fate::Verdict(Verdict::Forwarded) => {}
-            Fate::Verdict(Verdict::Repaired(repairs)) => {
+            CallFate::Added => self.added += 1,
+            CallFate::Verdict(Verdict::Forwarded) => {}
+            CallFate::Verdict(Verdict::Repaired(repairs)) => {
                 self.repaired += 1;
                 repairs.iter().for_each(|repair| *self.repairs.entry(repair).or_default() += 1);
             }
-            Fate::Verdict(Verdict::Withheld(reason)) => {
+            CallFate::Verdict(Verdict::Withheld(reason)) => {
                 *self.dropped.entry(reason).or_default() += 1;
                 return;
             }
@@ -86,7 +86,7 @@ impl Tally {
 }
 
 /// Shows what all calls came to.
-pub(super) fn show(tallies: &[Tally], view: &mut View<'_>) -> io::Result<()> {
+pub(super) fn show(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result<()> {
     view.line(&[])?;
     if view.width() >= TABLE_WIDTH {
         table(tallies, view)?;
@@ -117,7 +117,7 @@ pub(super) fn show(tallies: &[Tally], view: &mut View<'_>) -> io::Result<()> {
     view.words(Tone::Plain, "In front of a server of yours: milepost wrap -- COMMAND", 0)
 }
 
-fn table(tallies: &[Tally], view: &mut View<'_>) -> io::Result<()> {
+fn table(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result<()> {
     let heads = [
         "                  server   usable | with Milepost, the client",
         "                    sent  without |    got  repaired  added  dropped",
@@ -125,7 +125,7 @@ fn table(tallies: &[Tally], view: &mut View<'_>) -> io::Result<()> {
     for head in heads {
         view.line(&[(Tone::Dim, head)])?;
     }
-    for Tally { tool, sent, usable, got, repaired, added, dropped, .. } in tallies {
+    for DemoTally { tool, sent, usable, got, repaired, added, dropped, .. } in tallies {
         let counts = format!("{sent:6}{usable:9} |{got:7}{repaired:10}{added:7}  ");
         let name = format!("{tool:18}");
         view.line(&[
@@ -137,8 +137,8 @@ fn table(tallies: &[Tally], view: &mut View<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn sentences(tallies: &[Tally], view: &mut View<'_>) -> io::Result<()> {
-    for Tally { tool, sent, usable, got, repaired, added, dropped, .. } in tallies {
+fn sentences(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result<()> {
+    for DemoTally { tool, sent, usable, got, repaired, added, dropped, .. } in tallies {
         let dropped = counts_or_none(dropped);
         let text = format!(
             "{tool}: server sent {sent}, without Milepost usable {usable}; client got {got}, \
@@ -151,7 +151,7 @@ fn sentences(tallies: &[Tally], view: &mut View<'_>) -> io::Result<()> {
 
 /// One line for each name that has been counted.
 fn explain<K: Copy>(
-    view: &mut View<'_>,
+    view: &mut DemoView<'_>,
     what: &str,
     counted: &BTreeMap<K, u64>,
     name: fn(K) -> &'static str,

@@ -1,4 +1,4 @@
-//! What the demonstration shows: lines of two columns, and bars where there is a terminal.
+//! The view of the demo: lines of two columns, and bars on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -31,7 +31,7 @@ const RIGHT_MAX: usize = 44;
 const BAR_PARTS: u64 = 1000;
 
 /// Where the demonstration is shown.
-pub struct View<'a>(Out<'a>);
+pub struct DemoView<'a>(Out<'a>);
 
 enum Out<'a> {
     /// Lines, and no control sequences.
@@ -68,7 +68,7 @@ pub(super) struct Line {
     pub(super) tone: Tone,
 }
 
-impl<'a> View<'a> {
+impl<'a> DemoView<'a> {
     /// Standard output: live if it is a terminal.
     pub fn of_stdout() -> Self {
         if !io::stdout().is_terminal() {
@@ -88,7 +88,7 @@ impl<'a> View<'a> {
         Self(Out::Plain(Box::new(out), PLAIN_WIDTH))
     }
 
-    /// Whether [`View::tick`] is of any use.
+    /// Whether [`DemoView::tick`] is of any use.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.0, Out::Live(_))
     }
@@ -315,7 +315,7 @@ pub(super) fn telling_part(line: &Bytes) -> String {
 
 fn members(object: &Bytes) -> String {
     let members = Members::new(object).map(|member| {
-        let key = json::words(&object[member.key]).unwrap_or_default().into_owned();
+        let key = json::decode_str(&object[member.key]).unwrap_or_default().into_owned();
         let value = object.slice(member.value);
         let block = json::elements(&value).and_then(|(found, _)| {
             found.into_iter().find_map(|block| json::member(&value.slice(block), "text"))

@@ -1,4 +1,4 @@
-//! What was found in a conversation: what is wrong, and how each call went.
+//! Findings: the faults seen in a conversation, and the result of each call.
 
 use std::time::Duration;
 

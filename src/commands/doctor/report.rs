@@ -1,4 +1,4 @@
-//! What is told of a server: for people, and for machines.
+//! The report on a server, as text and as JSON.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

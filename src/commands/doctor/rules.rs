@@ -1,5 +1,5 @@
-//! What can be wrong with a server, in words: for each fault what it is, why it matters, what the
-//! specification says, and what Milepost does about it.
+//! The rules: for each fault of a server its description, its effect, the section of the
+//! specification, and Milepost's cure.
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

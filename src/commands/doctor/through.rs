@@ -13,7 +13,7 @@ use super::cure::PATH;
 use crate::config::routes::{Admin, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::listen::{Routed, Site, StartError};
-use crate::observe::durations::Memory;
+use crate::observe::durations::DurationStore;
 use crate::transport::http::via::Via;
 
 /// How long what is served may take to end.
@@ -32,7 +32,7 @@ impl Served {
     pub(super) async fn start(routes: &Routes) -> Result<Self, StartError> {
         let via = Via::random()?;
         // What is seen here is learned by nobody.
-        let proxy = Proxy::new(routes, via.clone(), None, &Memory::default(), &[])?;
+        let proxy = Proxy::new(routes, via.clone(), None, &DurationStore::default(), &[])?;
         let handler = Arc::new(Routed(Arc::clone(&proxy), None));
         let listed: Vec<&Route> = routes.iter().collect();
         let server = Server {

@@ -1,4 +1,4 @@
-//! What was seen of a conversation with a server, in the order and at the times in which it was seen.
+//! The record of a conversation with a server: each event with its time.
 
 use std::time::Duration;
 

@@ -180,7 +180,7 @@ impl Web {
 fn mirrored(message: &Message) -> Vec<(HeaderName, HeaderValue)> {
     let method = message.method().and_then(|method| HeaderValue::try_from(&*method).ok());
     let name = message.params().and_then(|params| json::member(&params, "name"));
-    let name = name.and_then(|name| HeaderValue::try_from(json::words(&name)?.as_ref()).ok());
+    let name = name.and_then(|name| HeaderValue::try_from(json::decode_str(&name)?.as_ref()).ok());
     let method = method.map(|value| (HeaderName::from_static("mcp-method"), value));
     let name = name.map(|value| (HeaderName::from_static("mcp-name"), value));
     method.into_iter().chain(name).collect()

@@ -1,4 +1,4 @@
-//! Plays what one filter was told of a recorded conversation, by the clock of the recording.
+//! A player feeds the recorded events of one filter to a new filter, by the clock of the recording.
 
 mod command;
 

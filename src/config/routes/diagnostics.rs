@@ -1,4 +1,4 @@
-//! What is wrong in a route file: where, at which key, and in words that say what would be right.
+//! Errors of a route file: the position, the key, and a message that names the right value.
 
 use std::ops::Range;
 

@@ -139,7 +139,7 @@ impl Page<'_> {
             let pointer = self.text(Pointer::as_str(&last.pointer));
             // JSON has no scalar that TOML would read as another.
             let equals = String::from_utf8_lossy(&last.equals);
-            let equals = match crate::protocol::json::words(&last.equals) {
+            let equals = match crate::protocol::json::decode_str(&last.equals) {
                 Some(words) => self.text(&words),
                 None => equals.into_owned(),
             };

@@ -1,5 +1,5 @@
-//! Values of a route file that are strings: how each is spelled, what is said of anything else, and
-//! its JSON Schema.
+//! Values of a route file that are strings: their syntax, the errors for other values, and their
+//! JSON Schema.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,6 +1,7 @@
 //! The leg of a relay towards the clients of one session: each POST with requests is a stream, and there
 //! is one for what belongs to no request.
 
+use crate::gateway::bridge::signals::Broken;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -16,17 +17,16 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::large::Large;
-use super::session::{Command, ENDED, Session, Sessions, Whose, requests};
-use crate::gateway::bridge::idle::idle;
-use crate::gateway::bridge::replay_buffer::{Broken, Store};
-use crate::gateway::route_state::Following;
+use super::session::{Command, ENDED, Session, SessionKind, Sessions, requests};
+use crate::gateway::bridge::replay_buffer::Store;
+use crate::gateway::route_state::RouteWatch;
 use crate::progress::{Fragment, Pacing, StreamId, StreamKind, Transmit};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe::Era;
 use crate::relay::{Clients, FromClient, Headers, SOLE_STREAM};
-use crate::transport::http::in_flight::OpenCall;
-use crate::transport::http::shutdown::{Ending, SHUTTING_DOWN};
+use crate::transport::http::in_flight::InFlightGuard;
+use crate::transport::http::shutdown::{SHUTTING_DOWN, Shutdown};
 
 /// A client that takes nothing for so long, although there is something for it, is taken for gone: what
 /// waits for it would keep the server from being read.
@@ -52,9 +52,9 @@ pub(crate) struct Streams {
     pub(crate) large: BTreeMap<StreamId, Large>,
     /// Requests without an answer.
     pub(crate) waiting: usize,
-    call: Option<OpenCall>,
+    call: Option<InFlightGuard>,
     /// What holds for its route.
-    pub(crate) following: Following,
+    pub(crate) watch: RouteWatch,
     /// When it is looked whether the session is used.
     pub(crate) timer: Pin<Box<Sleep>>,
     ending: Pin<Box<OwnedNotified>>,
@@ -72,8 +72,8 @@ impl Streams {
         commands: mpsc::Receiver<Command>,
         pacing: Pacing,
         era: Option<Arc<Era>>,
-        following: Following,
-        ending: &Ending,
+        watch: RouteWatch,
+        ending: &Shutdown,
     ) -> Self {
         let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
         if ending.has_ended() {
@@ -93,9 +93,9 @@ impl Streams {
             waiting: 0,
             call: None,
             timer: Box::pin(sleep_until(
-                Instant::now() + idle(following.site()).unwrap_or_default(),
+                Instant::now() + Self::idle(watch.state()).unwrap_or_default(),
             )),
-            following,
+            watch,
             ending: notified,
             era,
             stopped: false,
@@ -120,7 +120,7 @@ impl Streams {
                 let request = scan.id().filter(|_| scan.kind() == Kind::Request);
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
-                if self.session.whose == Whose::Wire {
+                if self.session.whose == SessionKind::HttpSse {
                     self.wait_for(request.len());
                     store.expect(request);
                 } else {
@@ -135,7 +135,7 @@ impl Streams {
 
     /// A message that opens no stream. On a wire it may have requests all the same.
     fn told(&mut self, message: Message, headers: Headers) -> FromClient {
-        if self.session.whose == Whose::Wire {
+        if self.session.whose == SessionKind::HttpSse {
             let requests = requests(&message);
             self.wait_for(requests.len());
             self.session.home.expect(requests);
@@ -168,7 +168,7 @@ impl Streams {
     fn wait_for(&mut self, requests: usize) {
         self.waiting += requests;
         if self.waiting > 0 && self.call.is_none() {
-            self.call = Some(self.following.site().calls.open());
+            self.call = Some(self.watch.state().shared.calls.open());
         }
     }
 
@@ -193,7 +193,7 @@ impl Streams {
 
     /// The stream of the request that has this id; clients that share a session may each have one.
     pub(crate) fn awaiting(&self, id: &Key) -> Option<StreamId> {
-        if self.session.whose == Whose::Shared {
+        if self.session.whose == SessionKind::Shared {
             return None;
         }
         self.open.iter().find(|(_, store)| store.awaits(id)).map(|(stream, _)| *stream)
@@ -441,11 +441,11 @@ impl Clients for Streams {
 
     fn is_slow(&self) -> bool {
         // Others must not be told less for it.
-        self.session.whose != Whose::Shared && self.session.bell.is_slow()
+        self.session.whose != SessionKind::Shared && self.session.bell.is_slow()
     }
 
     fn are_strangers(&self) -> bool {
-        self.session.whose == Whose::Shared
+        self.session.whose == SessionKind::Shared
     }
 
     fn end(&mut self) {

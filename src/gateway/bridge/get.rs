@@ -1,34 +1,29 @@
 //! GET and DELETE of a session that is ours.
 
+use crate::gateway::bridge::frame;
+use crate::gateway::bridge::responses::{events_head, no_method, refusal};
+use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
+use super::Bridge;
 use super::session::{ENDED, Session};
-use super::{events_head, frame, named, no_method, refusal};
 use crate::gateway::bridge::replay_buffer::Store;
 use crate::gateway::bridge::response_body::{Form, Reader};
-use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::Site;
 use crate::protocol::sse;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::Outlet;
-use crate::transport::mcp_http::header_names::SESSION_ID;
 
-impl Proxy {
+impl Bridge {
     /// A client listens, or comes back for what it has missed.
-    pub(crate) fn bridge_get(
-        &self,
-        site: &Arc<Site>,
-        parts: &Parts,
-        outlet: Outlet,
-    ) -> Response<Body> {
+    pub(crate) fn get(&self, parts: &Parts, outlet: Outlet) -> Response<Body> {
         if !parts.headers.contains_key(SESSION_ID) {
             return no_method();
         }
-        let session = match named(site, &parts.headers) {
+        let session = match self.session_named(&parts.headers) {
             Ok(session) => session,
             Err(refusal) => return *refusal,
         };
@@ -37,24 +32,24 @@ impl Proxy {
             // There is nothing to come back for: a stream would have the client come back again.
             return no_method();
         }
-        let Some(counted) = site.count() else {
+        let Some(permit) = self.state.permit() else {
             let why = "too many streams are open on this route";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
         };
         session.touch();
         let greeting = Bytes::from_static(sse::COMMENT);
-        let means = (site.route.keep_alive, outlet, counted);
+        let means = (self.state.route.keep_alive, outlet, permit);
         let reader = Reader::new(store.attach(from), &session, Form::Events, &greeting, means);
-        self.said(site, StatusCode::OK, events_head(), Body::Stream(Box::new(reader)))
+        self.route_response(StatusCode::OK, events_head(), Body::Stream(Box::new(reader)))
     }
 
     /// A client ends its session.
-    pub(crate) fn bridge_delete(&self, site: &Arc<Site>, parts: &Parts) -> Response<Body> {
-        match named(site, &parts.headers) {
+    pub(crate) fn delete(&self, parts: &Parts) -> Response<Body> {
+        match self.session_named(&parts.headers) {
             Ok(session) => {
-                site.bridge.forget(&session.id);
+                self.sessions.forget(&session.id);
                 session.end(ENDED);
-                self.said(site, StatusCode::OK, HeaderMap::new(), Body::empty())
+                self.route_response(StatusCode::OK, HeaderMap::new(), Body::empty())
             }
             Err(refusal) => *refusal,
         }
@@ -63,7 +58,7 @@ impl Proxy {
 
 /// The stream that a GET asks for, and behind which of its messages.
 fn wanted(session: &Session, headers: &HeaderMap) -> (Arc<Store>, Option<u64>) {
-    let id = headers.get("last-event-id").and_then(|id| frame::read_id(id.as_bytes()));
+    let id = headers.get(LAST_EVENT_ID).and_then(|id| frame::read_id(id.as_bytes()));
     let found = id.and_then(|(stream, number)| Some((session.find(stream)?, Some(number))));
     found.unwrap_or_else(|| (Arc::clone(&session.home), None))
 }

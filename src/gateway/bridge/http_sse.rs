@@ -1,20 +1,18 @@
 //! HTTP+SSE of 2024-11-05 before a server of another transport: a session is one stream for everything,
 //! and an endpoint to post to (rules L).
 
-use std::sync::Arc;
+use crate::gateway::bridge::responses::{events_head, refusal};
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
 
+use super::Bridge;
 use super::launch::Wanted;
 use super::post::{Said, broken_off, read};
-use super::session::{Command, Whose};
+use super::session::{Command, SessionKind};
 use super::upload::Upload;
-use super::{events_head, passed, refusal};
 use crate::gateway::bridge::response_body::{Form, Reader};
-use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::Site;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::Outlet;
 use crate::transport::mcp_http::request_body::{Posted, asks};
@@ -28,59 +26,48 @@ pub(crate) fn key_in(query: &str) -> Option<&[u8]> {
     pairs.find(|(name, _)| *name == KEY).map(|(_, id)| id.as_bytes())
 }
 
-impl Proxy {
+impl Bridge {
     /// A client opens its stream, which is its session.
-    pub(crate) fn bridge_wire(
-        &self,
-        site: &Arc<Site>,
-        parts: &Parts,
-        ours: bool,
-        outlet: Outlet,
-    ) -> Response<Body> {
+    pub(crate) fn open_stream(&self, parts: &Parts, ours: bool, outlet: Outlet) -> Response<Body> {
         if parts.method != Method::GET {
             let why = "clients of HTTP+SSE open their stream with a GET";
             return refusal(StatusCode::METHOD_NOT_ALLOWED, why, None);
         }
-        let Some(counted) = site.count() else {
+        let Some(permit) = self.state.permit() else {
             let why = "too many streams are open on this route";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
         };
-        let session = match self.begin_session(site, &Wanted { whose: Whose::Wire, id: None, ours })
-        {
-            Ok(session) => session,
-            Err(refusal) => return *refusal,
-        };
-        let path = site.route.path.trim_end_matches('/');
+        let session =
+            match self.begin_session(&Wanted { whose: SessionKind::HttpSse, id: None, ours }) {
+                Ok(session) => session,
+                Err(refusal) => return *refusal,
+            };
+        let path = self.state.route.path.trim_end_matches('/');
         let id = &session.id;
         let first = format!("event: endpoint\ndata: {path}/messages?{KEY}={id}\n\n");
-        let means = (site.route.keep_alive, outlet, counted);
+        let means = (self.state.route.keep_alive, outlet, permit);
         let attached = session.home.attach(None);
         let reader = Reader::new(attached, &session, Form::Plain, &Bytes::from(first), means);
         let body = Body::Stream(Box::new(reader.ends_session()));
-        self.said(site, StatusCode::OK, events_head(), body)
+        self.route_response(StatusCode::OK, events_head(), body)
     }
 
     /// A client posts for its stream.
-    pub(crate) async fn bridge_to_wire(
-        &self,
-        site: &Arc<Site>,
-        parts: Parts,
-        body: Posted,
-    ) -> Response<Body> {
+    pub(crate) async fn post_to_stream(&self, parts: Parts, body: Posted) -> Response<Body> {
         let id = key_in(parts.uri.query().unwrap_or_default());
-        let Some(session) = id.and_then(|id| site.bridge.find(id, Whose::Wire)) else {
+        let Some(session) = id.and_then(|id| self.sessions.find(id, SessionKind::HttpSse)) else {
             let why = "there is no such stream; open one with a GET";
             return refusal(StatusCode::NOT_FOUND, why, None);
         };
-        let said = match read(site, &parts, body).await {
+        let said = match read(&self.state, &parts, body).await {
             Ok(said) => said,
             Err(refusal) => return *refusal,
         };
-        if site.has_left() && asks(said.message()) {
+        if self.state.shared.is_retired() && asks(said.message()) {
             let why = "this route has another server now; open a new stream with a GET";
             return refusal(StatusCode::NOT_FOUND, why, None);
         }
-        let headers = passed(site, parts.headers);
+        let headers = self.headers_for_server(parts.headers);
         let heard = match said {
             Said::Whole(message) => {
                 let _order = session.speaking.lock().await;
@@ -95,6 +82,6 @@ impl Proxy {
             return refusal(StatusCode::NOT_FOUND, "the session has ended", None);
         }
         let accepted = Body::from(Bytes::from_static(b"Accepted"));
-        self.said(site, StatusCode::ACCEPTED, HeaderMap::new(), accepted)
+        self.route_response(StatusCode::ACCEPTED, HeaderMap::new(), accepted)
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a session of ours is still used, and by which settings.
+//! The idle time of a session: whether the session is still used, and with which settings.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::session::Whose;
+use super::session::SessionKind;
 use crate::config::routes::Upstream;
 use crate::gateway::bridge::client_leg::Streams;
-use crate::gateway::route_state::Site;
+use crate::gateway::route_state::RouteState;
 use crate::relay::FromClient;
 
 /// Without use for so long a session ends that has no server of its own.
@@ -25,20 +25,20 @@ impl Streams {
 
     /// Other settings hold for requests from now on.
     pub(crate) fn settled(&mut self) -> Option<FromClient> {
-        if !self.following.has_changed() {
+        if !self.watch.has_changed() {
             return None;
         }
         // It may have to end sooner than it was looked for.
         self.timer.as_mut().reset(Instant::now());
-        let site = self.following.site();
-        let shared = self.session.whose == Whose::Shared;
-        let policy = if shared { &site.shared_policy } else { &site.policy };
+        let state = self.watch.state();
+        let shared = self.session.whose == SessionKind::Shared;
+        let policy = if shared { &state.shared_policy } else { &state.policy };
         Some(FromClient::Settings(Arc::clone(policy)))
     }
 
     /// Whether its route has another server now, and no request waits here for its answer.
     pub(crate) fn has_been_left(&self) -> bool {
-        self.waiting == 0 && self.following.site().has_left()
+        self.waiting == 0 && self.watch.state().shared.is_retired()
     }
 
     /// Whether somebody uses the session: a call whose client has gone may never have an answer.
@@ -49,7 +49,7 @@ impl Streams {
 
     /// Ready when the session has been without use for too long.
     pub(crate) fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(idle) = idle(self.following.site()) else { return Poll::Pending };
+        let Some(idle) = Self::idle(self.watch.state()) else { return Poll::Pending };
         loop {
             ready!(self.timer.as_mut().poll(cx));
             let unused = if self.is_in_use() { Duration::ZERO } else { self.session.unused_for() };
@@ -59,12 +59,12 @@ impl Streams {
             self.timer.as_mut().reset(Instant::now() + (idle - unused));
         }
     }
-}
 
-/// Without use for so long a session of a route ends.
-pub(crate) fn idle(site: &Site) -> Option<Duration> {
-    match &site.route.upstream {
-        Upstream::Command(stdio) => stdio.idle_timeout,
-        _ => Some(IDLE),
+    /// Without use for so long a session of a route ends.
+    pub(crate) fn idle(state: &RouteState) -> Option<Duration> {
+        match &state.route.upstream {
+            Upstream::Command(stdio) => stdio.idle_timeout,
+            _ => Some(IDLE),
+        }
     }
 }

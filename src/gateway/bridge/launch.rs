@@ -1,19 +1,20 @@
-//! Where the server side of a session is started.
+//! The start of a session's server side.
 
-use crate::transport::http::via::Via;
+use http::HeaderMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
 use tracing::Instrument;
 
-use super::session::{Running, Session, Whose};
+use super::Bridge;
+use super::responses::refusal;
+use super::session::{Running, Session, SessionKind};
 use crate::config::routes::{StdioUpstream, Upstream};
 use crate::gateway::bridge::client_leg::Streams;
 use crate::gateway::bridge::server_log::Said;
 use crate::gateway::bridge::shared_servers::Ends;
-use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::{Following, Site};
+use crate::gateway::route_state::{RouteState, RouteWatch};
 use crate::observe::error_chain::error_chain;
 use crate::observe::events::Scope;
 use crate::observe::log::Connection;
@@ -26,36 +27,35 @@ use crate::transport::http::body::Body;
 
 /// Who asks for a session, and how.
 pub(crate) struct Wanted<'a> {
-    /// Whose it will be.
-    pub(crate) whose: Whose,
+    /// SessionKind it will be.
+    pub(crate) whose: SessionKind,
     /// The id of the request that asks for it.
     pub(crate) id: Option<&'a [u8]>,
     /// `Authorization` was for us.
     pub(crate) ours: bool,
 }
 
-impl Proxy {
+impl Bridge {
     /// Starts a session of its own with a server of its own; what the client is told if that cannot be.
     pub(crate) fn begin_session(
         &self,
-        site: &Arc<Site>,
         wanted: &Wanted<'_>,
     ) -> Result<Arc<Session>, Box<Response<Body>>> {
         let refuse = |status, why: &str| {
-            tracing::warn!(route = site.route.path, why, "no session");
-            Err(Box::new(super::refusal(status, why, wanted.id)))
+            tracing::warn!(route = self.state.route.path, why, "no session");
+            Err(Box::new(refusal(status, why, wanted.id)))
         };
-        if self.ending.has_ended() {
+        if self.state.shared.shutdown.has_ended() {
             return refuse(
                 StatusCode::SERVICE_UNAVAILABLE,
                 crate::transport::http::shutdown::SHUTTING_DOWN,
             );
         }
-        let (max, limit) = match &site.route.upstream {
+        let (max, limit) = match &self.state.route.upstream {
             Upstream::Command(stdio) => (stdio.max_children, "max_children"),
-            _ => (site.route.max_sessions, "max_sessions"),
+            _ => (self.state.route.max_sessions, "max_sessions"),
         };
-        let sessions = &site.bridge;
+        let sessions = &self.sessions;
         let Some(running) = sessions.count(max, &self.servers) else {
             let why = format!("as many sessions run on this route as may: see {limit}");
             return refuse(StatusCode::SERVICE_UNAVAILABLE, &why);
@@ -64,27 +64,32 @@ impl Proxy {
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, "no session id can be made");
         };
         let pacing = match wanted.whose {
-            Whose::Wire => site.pacing(),
-            Whose::Own | Whose::Shared => Pacing::IMMEDIATE,
+            SessionKind::HttpSse => self.state.pacing(),
+            SessionKind::Own | SessionKind::Shared => Pacing::IMMEDIATE,
         };
-        let is_shared = wanted.whose == Whose::Shared;
+        let is_shared = wanted.whose == SessionKind::Shared;
         let streams = Streams::new(
             Arc::clone(&session),
             Arc::clone(sessions),
             commands,
             pacing,
-            is_shared.then(|| Arc::clone(&site.era)),
-            Following::new(site),
-            &self.ending,
+            is_shared.then(|| Arc::clone(&self.era)),
+            RouteWatch::new(&self.state),
+            &self.state.shared.shutdown,
         );
-        let started = match &site.route.upstream {
-            Upstream::Command(stdio) => start(site, stdio, &session, streams, running),
+        let started = match &self.state.route.upstream {
+            Upstream::Command(stdio) => self.start(stdio, &session, streams, running),
             _ => {
-                let server = HttpUpstream::new(target_of(site, &self.via, wanted.ours));
-                let mut relay = Relay::new(Arc::clone(&site.policy), streams, server, no_noise());
-                relay.observed_by(site.audience.emitter(None, Scope::Whole, &site.policy));
-                let log = site.audience.log();
-                let span = tracing::info_span!("session", route = %site.route.path);
+                let server = HttpUpstream::new(target_of(&self.state, wanted.ours));
+                let mut relay =
+                    Relay::new(Arc::clone(&self.state.policy), streams, server, no_noise());
+                relay.observed_by(self.state.shared.observers.emitter(
+                    None,
+                    Scope::Whole,
+                    &self.state.policy,
+                ));
+                let log = self.state.shared.observers.log();
+                let span = tracing::info_span!("session", route = %self.state.route.path);
                 tokio::spawn(carry(relay, log, running).instrument(span));
                 Ok(())
             }
@@ -94,63 +99,91 @@ impl Proxy {
             Err(why) => refuse(StatusCode::BAD_GATEWAY, &why),
         }
     }
+
+    /// The session of the server that this caller shares; started if there is none. The refusal if there
+    /// can be none.
+    pub(crate) async fn shared_session(
+        &self,
+        headers: &HeaderMap,
+        id: Option<&[u8]>,
+    ) -> Result<Arc<Session>, Box<Response<Body>>> {
+        let restarts = match &self.state.route.upstream {
+            Upstream::Command(stdio) => stdio.restart,
+            _ => true,
+        };
+        let dead = || {
+            let why = "the MCP server has died, and is not started again: see restart";
+            Box::new(refusal(StatusCode::BAD_GATEWAY, why, id))
+        };
+        let start = |again: bool| {
+            if again {
+                self.state.shared.counts.child_restarted();
+            }
+            self.begin_session(&Wanted { whose: SessionKind::Shared, id, ours: false })
+        };
+        self.shared.session_of(headers, restarts, dead, start).await
+    }
+
+    /// Starts a child and the task that carries what is said; why that cannot be.
+    fn start(
+        &self,
+        stdio: &StdioUpstream,
+        session: &Arc<Session>,
+        streams: Streams,
+        running: Running,
+    ) -> Result<(), String> {
+        let policy = match session.whose {
+            SessionKind::Own | SessionKind::HttpSse => Arc::clone(&self.state.policy),
+            SessionKind::Shared => Arc::clone(&self.state.shared_policy),
+        };
+        let emitter = self.state.shared.observers.emitter(None, Scope::Whole, &policy);
+        let shared = Arc::clone(&self.state.shared);
+        let ends = Ends { servers: Arc::clone(&self.shared), session: Arc::clone(session) };
+        let limits = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
+        let era = Arc::clone(&self.era);
+        if let Some(connect) = shared.in_process.clone() {
+            tokio::spawn(async move {
+                let log = shared.observers.log();
+                let _ends = ends;
+                let Ok(io) = connect().await else { return };
+                let (from, to) = tokio::io::split(io);
+                let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
+                let mut relay = Relay::new(policy, streams, server, no_noise());
+                relay.observed_by(emitter);
+                carry(relay, log, running).await;
+            });
+            return Ok(());
+        }
+        let program = Program {
+            command: stdio.command.clone(),
+            env: stdio.env.clone(),
+            cwd: stdio.cwd.clone(),
+        };
+        let noise = Box::new(Said::default());
+        let relay = |server, diagnostics| {
+            let mut relay = Relay::new(policy, streams, server, diagnostics);
+            relay.observed_by(emitter);
+            relay
+        };
+        let log = shared.observers.log();
+        let host = Host::start(program, Some(limits), era, noise, log, relay);
+        let mut host = host.map_err(|error| {
+            shared.counts.upstream_error("child");
+            error_chain(&error)
+        })?;
+        let child = shared.counts.child_started();
+        let span = tracing::info_span!("session", route = %self.state.route.path, pid = host.id());
+        let task = async move {
+            let (_running, _child, _ends) = (running, child, ends);
+            host.run(None).await;
+        };
+        tokio::spawn(task.instrument(span));
+        Ok(())
+    }
 }
 
 fn no_noise() -> DiagnosticsSink {
     DiagnosticsSink::new(Box::new(Said::default()), None)
-}
-
-/// Starts a child and the task that carries what is said; why that cannot be.
-fn start(
-    site: &Arc<Site>,
-    stdio: &StdioUpstream,
-    session: &Arc<Session>,
-    streams: Streams,
-    running: Running,
-) -> Result<(), String> {
-    let policy = match session.whose {
-        Whose::Own | Whose::Wire => Arc::clone(&site.policy),
-        Whose::Shared => Arc::clone(&site.shared_policy),
-    };
-    let emitter = site.audience.emitter(None, Scope::Whole, &policy);
-    let (site, session) = (Arc::clone(site), Arc::clone(session));
-    let shared = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
-    let era = Arc::clone(&site.era);
-    if let Some(connect) = site.in_process.clone() {
-        tokio::spawn(async move {
-            let log = site.audience.log();
-            let _ends = Ends { site, session };
-            let Ok(io) = connect().await else { return };
-            let (from, to) = tokio::io::split(io);
-            let server = child_session::stand_in(Box::new(from), Box::new(to), shared, era);
-            let mut relay = Relay::new(policy, streams, server, no_noise());
-            relay.observed_by(emitter);
-            carry(relay, log, running).await;
-        });
-        return Ok(());
-    }
-    let program =
-        Program { command: stdio.command.clone(), env: stdio.env.clone(), cwd: stdio.cwd.clone() };
-    let noise = Box::new(Said::default());
-    let relay = |server, diagnostics| {
-        let mut relay = Relay::new(policy, streams, server, diagnostics);
-        relay.observed_by(emitter);
-        relay
-    };
-    let log = site.audience.log();
-    let host = Host::start(program, Some(shared), era, noise, log, relay);
-    let mut host = host.map_err(|error| {
-        site.counts.upstream_error("child");
-        error_chain(&error)
-    })?;
-    let child = site.counts.child_started();
-    let span = tracing::info_span!("session", route = %site.route.path, pid = host.id());
-    let task = async move {
-        let (_running, _child, _ends) = (running, child, Ends { site, session });
-        host.run(None).await;
-    };
-    tokio::spawn(task.instrument(span));
-    Ok(())
 }
 
 /// Carries what clients and a server say that is no child, until either has said its last word.
@@ -160,18 +193,24 @@ async fn carry<S: Server>(relay: Relay<Streams, S>, log: Connection, _running: R
 }
 
 /// How long the server of a new session may take to answer its first request.
-pub(crate) fn start_timeout(site: &Site) -> Option<Duration> {
-    match &site.route.upstream {
+pub(crate) fn start_timeout(state: &RouteState) -> Option<Duration> {
+    match &state.route.upstream {
         Upstream::Command(stdio) => Some(stdio.start_timeout),
         _ => None,
     }
 }
 
 /// The server of a route, for a session.
-fn target_of(site: &Arc<Site>, via: &Via, ours: bool) -> UpstreamTarget {
-    let endpoints = (site.endpoint.clone(), site.sse.clone());
-    let (route, counts, site) =
-        (Arc::clone(&site.route), Arc::clone(&site.counts), Arc::clone(site));
-    let latest = Box::new(move || site.latest().map(|latest| Arc::clone(&latest.route)));
-    UpstreamTarget::served(&route, endpoints, latest, via, ours, &counts)
+fn target_of(state: &Arc<RouteState>, ours: bool) -> UpstreamTarget {
+    let endpoints = (state.endpoint.clone(), state.sse.clone());
+    let newest = Arc::clone(state);
+    let latest = Box::new(move || newest.latest().map(|latest| Arc::clone(&latest.route)));
+    UpstreamTarget::served(
+        &state.route,
+        endpoints,
+        latest,
+        &state.forwarder.via,
+        ours,
+        &state.shared.counts,
+    )
 }

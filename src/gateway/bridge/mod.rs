@@ -10,83 +10,61 @@
 //! answers a request takes it from there, as one JSON answer or as events, and so does a client that
 //! comes back for what it has missed.
 
-mod client_leg;
-mod frame;
-mod get;
-mod http_sse;
-mod idle;
-mod large;
-mod launch;
-mod modern;
-mod post;
-mod replay_buffer;
-mod response_body;
-mod server_log;
-mod session;
-mod shared_servers;
-mod signals;
-mod subscription;
-mod upload;
-
-use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
+use http::{HeaderMap, Response, StatusCode, Version};
 
+use self::responses::refusal;
+use self::session::{Session, SessionKind, Sessions};
+use self::shared_servers::SharedServers;
 use crate::config::routes::Upstream;
-use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::Site;
-use crate::protocol::json;
-use crate::protocol::jsonrpc::own_error;
+use crate::gateway::route_state::RouteState;
 use crate::protocol::mcp::Revision;
+use crate::relay::discover_probe::Era;
 use crate::relay::{Headers, TRACE_HEADERS};
 use crate::transport::http::body::Body;
-use crate::transport::http::write_state::Outlet;
-use crate::transport::mcp_http::request_body::Posted;
-use session::{Session, Whose};
+use crate::transport::http::in_flight::InFlight;
+use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
 
-pub(crate) use crate::gateway::bridge::http_sse::key_in;
-pub(crate) use crate::gateway::bridge::shared_servers::SharedServers;
-pub(crate) use session::Sessions;
-
-/// The JSON-RPC error code of a request that is not as it should be.
-const INVALID_REQUEST: i32 = -32600;
-
-/// The JSON-RPC error code of what is no JSON.
-const PARSE_ERROR: i32 = -32700;
+pub(crate) mod client_leg;
+pub(crate) mod frame;
+pub(crate) mod get;
+pub(crate) mod http_sse;
+pub(crate) mod idle;
+pub(crate) mod large;
+pub(crate) mod launch;
+pub(crate) mod modern;
+pub(crate) mod post;
+pub(crate) mod replay_buffer;
+pub(crate) mod response_body;
+pub(crate) mod responses;
+pub(crate) mod server_log;
+pub(crate) mod session;
+pub(crate) mod shared_servers;
+pub(crate) mod signals;
+pub(crate) mod subscription;
+pub(crate) mod upload;
 
 /// What a client is told of a session that is not there.
 const NO_SESSION: &str = "there is no such session; initialize a new one";
 
-/// After how long a client comes back whose stream has broken off, in milliseconds.
-const RETRY_MS: u64 = 1000;
+/// The bridge of a route, from clients over HTTP to relays of their sessions. After a reload the next value
+/// shares the tables of this one, if the server is the same.
+pub(crate) struct Bridge {
+    pub(crate) state: Arc<RouteState>,
+    pub(crate) sessions: Arc<Sessions>,
+    /// Servers that clients of 2026-07-28 share.
+    pub(crate) shared: Arc<SharedServers>,
+    /// The revisions that the server, a child, has turned out to speak.
+    pub(crate) era: Arc<Era>,
+    /// Servers of all routes that run for sessions.
+    pub(crate) servers: Arc<InFlight>,
+}
 
-impl Proxy {
-    /// Answers a request of a client of Streamable HTTP.
-    pub(crate) async fn bridge(
-        self: &Arc<Self>,
-        site: &Arc<Site>,
-        parts: Parts,
-        body: Posted,
-        ours: bool,
-        outlet: Outlet,
-    ) -> Response<Body> {
-        match parts.method {
-            Method::POST => self.bridge_post(site, parts, body, ours, outlet).await,
-            // Later revisions have nothing to listen to, and nothing to end (rule H-11).
-            _ if modern::date_of(&parts.headers, None).is_some() => no_method(),
-            Method::GET => self.bridge_get(site, &parts, outlet),
-            Method::DELETE => self.bridge_delete(site, &parts),
-            _ => no_method(),
-        }
-    }
-
+impl Bridge {
     /// A response of ours with the route's own headers.
-    fn said(
+    pub(crate) fn route_response(
         &self,
-        site: &Site,
         status: StatusCode,
         headers: HeaderMap,
         body: Body,
@@ -95,83 +73,43 @@ impl Proxy {
         parts.status = status;
         parts.headers = headers;
         parts.version = Version::HTTP_11;
-        self.answered(site, parts, false, body)
+        self.state.forwarder.response(parts, false, body)
     }
-}
 
-/// The session that a request names; what its client is told if there is none.
-fn named(site: &Site, headers: &HeaderMap) -> Result<Arc<Session>, Box<Response<Body>>> {
-    let Some(id) = headers.get(SESSION_ID) else {
-        let why = "this request names no session; send Mcp-Session-Id, or initialize first";
-        return Err(Box::new(refusal(StatusCode::BAD_REQUEST, why, None)));
-    };
-    let Some(session) = site.bridge.find(id.as_bytes(), Whose::Own) else {
-        return Err(Box::new(refusal(StatusCode::NOT_FOUND, NO_SESSION, None)));
-    };
-    if let Some(date) = headers.get(REVISION) {
-        let known = date.to_str().ok().and_then(Revision::from_date);
-        let legacy = known.is_some_and(|revision| revision < Revision::V2026_07_28);
-        if !legacy && session.agreed().date.as_bytes() != date.as_bytes() {
-            let why = "this revision of the protocol is not known; send the one agreed on";
+    /// The session that a request names; the refusal if there is none.
+    pub(crate) fn session_named(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Session>, Box<Response<Body>>> {
+        let Some(id) = headers.get(SESSION_ID) else {
+            let why = "this request names no session; send Mcp-Session-Id, or initialize first";
             return Err(Box::new(refusal(StatusCode::BAD_REQUEST, why, None)));
+        };
+        let Some(session) = self.sessions.find(id.as_bytes(), SessionKind::Own) else {
+            return Err(Box::new(refusal(StatusCode::NOT_FOUND, NO_SESSION, None)));
+        };
+        if let Some(date) = headers.get(REVISION) {
+            let known = date.to_str().ok().and_then(Revision::from_date);
+            let legacy = known.is_some_and(|revision| revision < Revision::V2026_07_28);
+            if !legacy && session.agreed().date.as_bytes() != date.as_bytes() {
+                let why = "this revision of the protocol is not known; send the one agreed on";
+                return Err(Box::new(refusal(StatusCode::BAD_REQUEST, why, None)));
+            }
         }
+        Ok(session)
     }
-    Ok(session)
-}
 
-/// The headers of a client's request, where there is a use for them: a child has none, and only its trace
-/// matters.
-fn passed(site: &Site, mut headers: HeaderMap) -> Headers {
-    if matches!(site.route.upstream, Upstream::Command(_)) {
-        let mut trace = HeaderMap::new();
-        for name in TRACE_HEADERS {
-            let values = headers.get_all(&name).iter().cloned().collect::<Vec<_>>();
-            trace.extend(values.into_iter().map(|value| (name.clone(), value)));
+    /// The headers of a client's request, where there is a use for them: a child has none, and only its trace
+    /// matters.
+    pub(crate) fn headers_for_server(&self, mut headers: HeaderMap) -> Headers {
+        if matches!(self.state.route.upstream, Upstream::Command(_)) {
+            let mut trace = HeaderMap::new();
+            for name in TRACE_HEADERS {
+                let values = headers.get_all(&name).iter().cloned().collect::<Vec<_>>();
+                trace.extend(values.into_iter().map(|value| (name.clone(), value)));
+            }
+            headers = trace;
         }
-        headers = trace;
+        Some(Arc::new(headers))
     }
-    Some(Arc::new(headers))
-}
-
-/// Headers of a stream of events.
-fn events_head() -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    headers
-}
-
-fn json_head() -> HeaderMap {
-    let json = HeaderValue::from_static("application/json");
-    HeaderMap::from_iter([(header::CONTENT_TYPE, json)])
-}
-
-fn no_method() -> Response<Body> {
-    let mut response =
-        refusal(StatusCode::METHOD_NOT_ALLOWED, "use POST, or GET and DELETE with a session", None);
-    let allow = HeaderValue::from_static("GET, POST, DELETE");
-    response.headers_mut().insert(header::ALLOW, allow);
-    response
-}
-
-/// A JSON-RPC error of ours, for this request if its id is known.
-fn refusal(status: StatusCode, why: &str, id: Option<&[u8]>) -> Response<Body> {
-    refused(status, INVALID_REQUEST, why, id)
-}
-
-fn refused(status: StatusCode, code: i32, why: &str, id: Option<&[u8]>) -> Response<Body> {
-    let text = match id {
-        Some(id) => own_error(id, why, None),
-        None => {
-            let head = format!(r#"{{"jsonrpc":"2.0","error":{{"code":{code},"message":"#);
-            let why = json::quote(why);
-            let tail = br#","data":{"proxy":"milepost"}}}"#;
-            Bytes::from([head.as_bytes(), &why, tail].concat())
-        }
-    };
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = status;
-    *response.headers_mut() = json_head();
-    response
 }

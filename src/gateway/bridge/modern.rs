@@ -1,17 +1,19 @@
-//! Clients of 2026-07-28 before a stdio server: no sessions; each request has a stream of its own, and
-//! the server is shared. What the client is told by status comes from the server's answer (rule H-12).
+//! Clients of 2026-07-28 in front of a stdio server: there are no sessions, each request has a
+//! stream of its own, and the server is shared. The status of a response comes from the server's
+//! answer (rule H-12).
 
+use crate::gateway::bridge::responses::{json_head, refusal};
+use crate::relay::discover_probe::Era;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
+use super::Bridge;
 use super::post::Said;
 use crate::config::routes::Upstream;
-use crate::gateway::bridge::{json_head, refusal};
-use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::Site;
+use crate::gateway::route_state::RouteState;
 use crate::protocol::jsonrpc::{Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
@@ -49,11 +51,10 @@ pub(crate) fn status_of(answer: &Bytes) -> StatusCode {
     }
 }
 
-impl Proxy {
+impl Bridge {
     /// Answers a POST of a client that speaks the revision of this date.
-    pub(crate) async fn bridge_modern(
+    pub(crate) async fn post_modern(
         self: &Arc<Self>,
-        site: &Arc<Site>,
         parts: &Parts,
         said: Said,
         date: &str,
@@ -70,7 +71,7 @@ impl Proxy {
             Kind::Request => {}
             Kind::Notification => {
                 // A request is given up by leaving its stream; nothing else is for all who share a server.
-                return self.said(site, StatusCode::ACCEPTED, HeaderMap::new(), Body::empty());
+                return self.route_response(StatusCode::ACCEPTED, HeaderMap::new(), Body::empty());
             }
             _ => {
                 let why = "a request or a notification is expected";
@@ -83,20 +84,20 @@ impl Proxy {
             let text = error_answer(id.as_deref().unwrap_or(b"null"), INVALID_PARAMS, why, None);
             return with_error(StatusCode::BAD_REQUEST, text);
         }
-        if let Some(refusal) = too_old(site, &message, date) {
+        if let Some(refusal) = too_old(&self.state, &self.era, &message, date) {
             return refusal;
         }
-        match self.shared_session(site, &parts.headers, id.as_deref()).await {
-            Ok(session) => self.ask_shared(site, parts, message, session, outlet).await,
+        match self.shared_session(&parts.headers, id.as_deref()).await {
+            Ok(session) => self.ask_shared(parts, message, session, outlet).await,
             Err(refusal) => *refusal,
         }
     }
 }
 
 /// What the client is told of a server that it cannot share: it is to fall back to `initialize`.
-fn too_old(site: &Site, message: &Message, date: &str) -> Option<Response<Body>> {
-    let shares = match &site.route.upstream {
-        Upstream::Command(stdio) => stdio.share && !site.era.is_old(),
+fn too_old(state: &RouteState, era: &Era, message: &Message, date: &str) -> Option<Response<Body>> {
+    let shares = match &state.route.upstream {
+        Upstream::Command(stdio) => stdio.share && !era.is_old(),
         _ => false,
     };
     if shares {

@@ -1,6 +1,8 @@
-//! A POST to a session that is ours: said to the server, and answered with one JSON answer if nothing
-//! else is said before it, or with a stream.
+//! A POST to a session of the bridge: the message goes to the server; the response is one JSON
+//! answer if no other message comes before it, else a stream.
 
+use crate::gateway::bridge::responses::{PARSE_ERROR, events_head, json_head, refusal, refused};
+use crate::gateway::bridge::{frame, modern};
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,19 +12,15 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tokio::time::{sleep, timeout};
 
+use super::Bridge;
 use super::launch::{self, Wanted};
-use super::session::{Command, ENDED, Session, Whose, requests};
+use super::session::{Command, ENDED, Session, SessionKind, requests};
 use super::upload::Upload;
-use super::{
-    PARSE_ERROR, RETRY_MS, events_head, frame, json_head, modern, named, passed, refusal, refused,
-};
 use crate::gateway::bridge::replay_buffer::Look;
 use crate::gateway::bridge::response_body::{Form, Reader};
 use crate::gateway::bridge::subscription::Attached;
-use crate::gateway::direct::stream_body::MOVED;
-use crate::gateway::dispatch::Proxy;
 use crate::gateway::refusals::refuse;
-use crate::gateway::route_state::{Counted, Site};
+use crate::gateway::route_state::{RouteState, StreamPermit};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
 use crate::protocol::mcp::Revision;
@@ -36,6 +34,9 @@ use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body;
 use crate::transport::mcp_http::request_body::{Posted, asks};
 use crate::transport::mcp_http::request_head::RequestHead;
+
+/// After how long a client comes back whose stream has broken off, in milliseconds.
+const RETRY_MS: u64 = 1000;
 
 /// What a client has posted.
 pub(crate) enum Said {
@@ -56,15 +57,15 @@ impl Said {
 
 /// Reads the body of a POST; what its client is told if that is no message.
 pub(crate) async fn read(
-    site: &Site,
+    state: &RouteState,
     parts: &Parts,
     body: Posted,
 ) -> Result<Said, Box<Response<Body>>> {
-    let max = site.route.max_request_bytes;
+    let max = state.route.max_request_bytes;
     // A shared server is told other ids: all of a message has to be there.
     let held_max = if modern::date_of(&parts.headers, None).is_some() { max } else { INSPECT_MAX };
     let read = request_body::read(body, &parts.headers, max, held_max).await;
-    match read.map_err(|unread| Box::new(refuse(site, &unread, parts.version)))? {
+    match read.map_err(|unread| Box::new(refuse(state, &unread, parts.version)))? {
         request_body::Read::Large(body) => Ok(Said::Large(body)),
         request_body::Read::Whole(bytes) => {
             let line = bytes.slice_ref(bytes.trim_ascii());
@@ -80,8 +81,7 @@ pub(crate) async fn read(
 
 /// One POST that asks something.
 struct Asking {
-    proxy: Arc<Proxy>,
-    site: Arc<Site>,
+    bridge: Arc<Bridge>,
     session: Arc<Session>,
     /// How its client reads.
     reads_events: bool,
@@ -93,38 +93,23 @@ struct Asking {
     /// The ids of its requests.
     ids: Vec<Bytes>,
     outlet: Outlet,
-    counted: Counted,
+    permit: StreamPermit,
 }
 
-impl Proxy {
-    pub(crate) async fn bridge_post(
+impl Bridge {
+    pub(crate) async fn post(
         self: &Arc<Self>,
-        site: &Arc<Site>,
         parts: Parts,
-        body: Posted,
+        said: Said,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
-        let said = match read(site, &parts, body).await {
-            Ok(said) => said,
-            Err(refusal) => return *refusal,
-        };
-        // What has no session may have been on its way while the route got another server.
-        let now = match parts.headers.contains_key(SESSION_ID) {
-            true => Arc::clone(site),
-            false => match self.standing_for(site) {
-                Some(now) if now.endpoint.is_none() => now,
-                Some(_) => return refusal(StatusCode::SERVICE_UNAVAILABLE, MOVED, None),
-                None => return crate::gateway::refusals::no_route(),
-            },
-        };
-        let site = &now;
         if let Some(date) = modern::date_of(&parts.headers, said.message()) {
-            let answer = self.bridge_modern(site, &parts, said, &date, outlet);
+            let answer = self.post_modern(&parts, said, &date, outlet);
             return Box::pin(answer).await;
         }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(said.message());
-        let found = if new { None } else { Some(named(site, &parts.headers)) };
+        let found = if new { None } else { Some(self.session_named(&parts.headers)) };
         let session = match found.transpose() {
             Ok(session) => session,
             Err(refusal) => return *refusal,
@@ -132,26 +117,25 @@ impl Proxy {
         let (session, message) = match (session, said) {
             (Some(session), Said::Whole(message)) if !asks(Some(&message)) => (session, message),
             (session, said) => {
-                return Box::pin(self.bridge_ask(site, &parts, said, session, ours, outlet)).await;
+                return Box::pin(self.post_requests(&parts, said, session, ours, outlet)).await;
             }
         };
         let _order = session.speaking.lock().await;
-        if !session.say(Command::Tell(message, passed(site, parts.headers))).await {
+        if !session.say(Command::Tell(message, self.headers_for_server(parts.headers))).await {
             return gone(None);
         }
-        self.said(site, StatusCode::ACCEPTED, HeaderMap::new(), Body::empty())
+        self.route_response(StatusCode::ACCEPTED, HeaderMap::new(), Body::empty())
     }
 
-    async fn bridge_ask(
+    async fn post_requests(
         self: &Arc<Self>,
-        site: &Arc<Site>,
         parts: &Parts,
         said: Said,
         session: Option<Arc<Session>>,
         ours: bool,
         outlet: Outlet,
     ) -> Response<Body> {
-        let Some(counted) = site.count() else {
+        let Some(permit) = self.state.permit() else {
             let why = "too many streams are open on this route";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
         };
@@ -162,13 +146,13 @@ impl Proxy {
             Some(session) => session,
             None => {
                 let id = ids.first().map(|id| &id[..]);
-                match self.begin_session(site, &Wanted { whose: Whose::Own, id, ours }) {
+                match self.begin_session(&Wanted { whose: SessionKind::Own, id, ours }) {
                     Ok(session) => session,
                     Err(refusal) => return *refusal,
                 }
             }
         };
-        let asking = self.asking(site, parts, session, ids, (outlet, counted));
+        let asking = self.asking(parts, session, ids, (outlet, permit));
         if new {
             let unborn = Unborn(Some(Arc::clone(&asking.session)));
             asking.begin(said, unborn).await
@@ -178,27 +162,25 @@ impl Proxy {
     }
 }
 
-impl Proxy {
+impl Bridge {
     fn asking(
         self: &Arc<Self>,
-        site: &Arc<Site>,
         parts: &Parts,
         session: Arc<Session>,
         ids: Vec<Bytes>,
-        (outlet, counted): (Outlet, Counted),
+        (outlet, permit): (Outlet, StreamPermit),
     ) -> Asking {
-        let asked = RequestHead::of(site.caller(&parts.headers), parts);
+        let asked = RequestHead::of(self.state.caller(&parts.headers), parts);
         Asking {
-            proxy: Arc::clone(self),
-            site: Arc::clone(site),
+            bridge: Arc::clone(self),
             reads_events: asked.reads_events,
             reads_json: !asked.reads_events || asked.reads_json,
             limits_events: asked.limits_events,
             needs_status: false,
-            headers: passed(site, parts.headers.clone()),
+            headers: self.headers_for_server(parts.headers.clone()),
             ids,
             outlet,
-            counted,
+            permit,
             session,
         }
     }
@@ -206,18 +188,17 @@ impl Proxy {
     /// Asks a server that others ask too.
     pub(crate) async fn ask_shared(
         self: &Arc<Self>,
-        site: &Arc<Site>,
         parts: &Parts,
         message: Message,
         session: Arc<Session>,
         outlet: Outlet,
     ) -> Response<Body> {
-        let Some(counted) = site.count() else {
+        let Some(permit) = self.state.permit() else {
             let why = "too many streams are open on this route";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, why, message.id().as_deref());
         };
         let ids = message.id().into_iter().collect();
-        let mut asking = self.asking(site, parts, session, ids, (outlet, counted));
+        let mut asking = self.asking(parts, session, ids, (outlet, permit));
         asking.needs_status = message.method().as_deref() == Some(mcp::DISCOVER);
         asking.ask(Said::Whole(message)).await
     }
@@ -279,7 +260,7 @@ impl Asking {
             Err(refusal) => return *refusal,
         };
         let over = poll_fn(|cx| attached.poll_over(cx));
-        let patience = launch::start_timeout(&self.site);
+        let patience = launch::start_timeout(&self.bridge.state);
         let over = async {
             match patience {
                 Some(patience) => timeout(patience, over).await.ok(),
@@ -288,7 +269,7 @@ impl Asking {
         };
         let Some(look) = over.await else {
             let why = "the MCP server did not answer in time: see start_timeout";
-            tracing::warn!(route = self.site.route.path, why, "no session");
+            tracing::warn!(route = self.bridge.state.route.path, why, "no session");
             let id = self.ids.first().map(|id| &id[..]);
             return refusal(StatusCode::GATEWAY_TIMEOUT, why, id);
         };
@@ -298,7 +279,7 @@ impl Asking {
         let mut headers = HeaderMap::new();
         if let Some(result) = result.filter(|_| broken.is_none()) {
             let date = json::member(&result, "protocolVersion");
-            let date = date.and_then(|date| json::words(&date).map(|date| date.into_owned()));
+            let date = date.and_then(|date| json::decode_str(&date).map(|date| date.into_owned()));
             self.session.agree(&date.unwrap_or_default());
             if let Ok(id) = HeaderValue::from_str(&self.session.id) {
                 headers.insert(SESSION_ID, id);
@@ -350,7 +331,7 @@ impl Asking {
 
     /// The session has ended while the request was on its way.
     fn gone(&self) -> Response<Body> {
-        if self.session.whose != Whose::Shared {
+        if self.session.whose != SessionKind::Shared {
             return gone(self.ids.first());
         }
         let why = "the MCP server has ended";
@@ -360,7 +341,7 @@ impl Asking {
     /// When the client gets a stream although there is nothing to be said (rule A4).
     fn upgrades(&self) -> Option<Duration> {
         let may = self.reads_events && !self.needs_status;
-        let after = self.site.route.upgrade_after.filter(|_| may)?;
+        let after = self.bridge.state.route.upgrade_after.filter(|_| may)?;
         Some(if self.limits_events {
             after.max(crate::transport::mcp_http::request_head::LATE_UPGRADE)
         } else {
@@ -380,7 +361,7 @@ impl Asking {
         let body = match answers.len() {
             0 if self.reads_events => {
                 headers.extend(events_head());
-                return self.proxy.said(&self.site, status, headers, Body::empty());
+                return self.bridge.route_response(status, headers, Body::empty());
             }
             0 => {
                 let id = self.ids.first().map_or(&b"null"[..], |id| id);
@@ -390,11 +371,11 @@ impl Asking {
             _ => joined(&answers),
         };
         let status = match self.session.whose {
-            Whose::Shared if status == StatusCode::OK => modern::status_of(&body),
+            SessionKind::Shared if status == StatusCode::OK => modern::status_of(&body),
             _ => status,
         };
         headers.extend(json_head());
-        self.proxy.said(&self.site, status, headers, Body::from(body))
+        self.bridge.route_response(status, headers, Body::from(body))
     }
 
     fn events(self, attached: Attached, mut headers: HeaderMap) -> Response<Body> {
@@ -406,7 +387,8 @@ impl Asking {
             false => Bytes::from_static(sse::COMMENT),
         };
         // Who shares a server cannot come back for what is missed (rule R-10).
-        let form = if self.session.whose == Whose::Shared { Form::Plain } else { Form::Events };
+        let form =
+            if self.session.whose == SessionKind::Shared { Form::Plain } else { Form::Events };
         self.read(attached, form, &first, headers)
     }
 
@@ -417,9 +399,9 @@ impl Asking {
         first: &Bytes,
         headers: HeaderMap,
     ) -> Response<Body> {
-        let means = (self.site.route.keep_alive, self.outlet, self.counted);
+        let means = (self.bridge.state.route.keep_alive, self.outlet, self.permit);
         let reader = Reader::new(attached, &self.session, form, first, means);
-        self.proxy.said(&self.site, StatusCode::OK, headers, Body::Stream(Box::new(reader)))
+        self.bridge.route_response(StatusCode::OK, headers, Body::Stream(Box::new(reader)))
     }
 }
 

@@ -1,17 +1,16 @@
-//! What is said on one client stream: kept until its client has taken it, and a while longer for one that
-//! comes back for what it has missed.
+//! The messages of one client stream: kept until the client has received them, and a while longer
+//! for a client that resumes.
 //!
-//! The relay gives, a response takes; whichever comes later finds what the other has left. A stream
-//! without a client goes on: that its client is gone does not mean that its requests are given up.
+//! The relay adds messages and a response takes them, in either order. A stream without a client
+//! stays open: a lost connection does not cancel its requests.
 
+use crate::gateway::bridge::signals::{Bell, Broken};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures::task::AtomicWaker;
-use http::StatusCode;
 
-use crate::gateway::bridge::signals::Bell;
 use crate::gateway::bridge::subscription::Attached;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan, own_error};
@@ -56,13 +55,6 @@ pub(crate) struct Kept {
     pub(crate) bytes: usize,
     /// All of it has come.
     pub(crate) whole: bool,
-}
-
-/// How a stream ended before its requests were answered.
-#[derive(Debug, Clone)]
-pub(crate) struct Broken {
-    pub(crate) status: StatusCode,
-    pub(crate) why: &'static str,
 }
 
 /// How far a client has got: all up to a message, and pieces of the next.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::session::{ENDED, Session};
 use crate::gateway::bridge::subscription::{Attached, Goes};
 use crate::gateway::direct::event_stream::{BLOCKED_FOR, SLOW_AFTER, SLOW_FOR};
-use crate::gateway::route_state::Counted;
+use crate::gateway::route_state::StreamPermit;
 use crate::protocol::sse;
 use crate::transport::http::body::{Batch, Source};
 use crate::transport::http::client::UpstreamError;
@@ -48,7 +48,7 @@ pub(crate) struct Reader {
     timer: Pin<Box<Sleep>>,
     /// The session ends with this response.
     ends_session: bool,
-    _counted: Counted,
+    _counted: StreamPermit,
 }
 
 impl Reader {
@@ -58,7 +58,7 @@ impl Reader {
         session: &Arc<Session>,
         form: Form,
         first: &Bytes,
-        (keep_alive, outlet, counted): (Option<Duration>, Outlet, Counted),
+        (keep_alive, outlet, counted): (Option<Duration>, Outlet, StreamPermit),
     ) -> Self {
         let mut out = Batch::default();
         out.raw(first);

@@ -1,4 +1,4 @@
-//! What a server writes on its standard error, line by line in our log.
+//! The standard error of a server, line by line in the log.
 
 use std::io;
 use std::pin::Pin;

@@ -1,5 +1,6 @@
 //! Sessions that are ours: their ids, and how those who answer requests find them.
 
+use crate::gateway::bridge::signals::{Bell, Broken};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +10,12 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::sync::mpsc;
 
-use crate::gateway::bridge::replay_buffer::{Broken, Store};
-use crate::gateway::bridge::signals::Bell;
+use crate::gateway::bridge::replay_buffer::Store;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::relay::{Headers, SOLE_STREAM};
-use crate::transport::http::in_flight::{Calls, OpenCall};
+use crate::transport::http::in_flight::{InFlight, InFlightGuard};
 
 /// Client messages waiting for the relay of their session. Further requests wait.
 const COMMANDS_MAX: usize = 64;
@@ -60,13 +60,13 @@ struct Table {
     agreed: Agreed,
 }
 
-/// Whose a session is.
+/// SessionKind a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum SessionKind {
     /// One client's of Streamable HTTP.
     Own,
     /// One client's of HTTP+SSE, which has one stream for everything.
-    Wire,
+    HttpSse,
     /// Shared by clients of 2026-07-28, which know of no session.
     Shared,
 }
@@ -74,7 +74,7 @@ pub(crate) enum Whose {
 /// A session as those see it who answer requests.
 pub(crate) struct Session {
     pub(crate) id: String,
-    pub(crate) whose: Whose,
+    pub(crate) whose: SessionKind,
     pub(crate) bell: Arc<Bell>,
     commands: mpsc::Sender<Command>,
     /// What belongs to no request goes here, and waits for a GET.
@@ -88,7 +88,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session, and what its clients say.
-    fn new(id: String, whose: Whose) -> (Arc<Self>, mpsc::Receiver<Command>) {
+    fn new(id: String, whose: SessionKind) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let bell = Arc::new(Bell::default());
         let home = Store::new(SOLE_STREAM, false, false, Arc::clone(&bell));
@@ -136,7 +136,8 @@ impl Session {
         table.last += 1;
         let number = table.last;
         let bell = Arc::clone(&self.bell);
-        let store = Store::new(StreamId(number), only_answers, self.whose == Whose::Shared, bell);
+        let store =
+            Store::new(StreamId(number), only_answers, self.whose == SessionKind::Shared, bell);
         table.stores.insert(number, Arc::clone(&store));
         store
     }
@@ -205,7 +206,7 @@ pub(crate) struct Sessions {
 /// A session's server, which counts as long as this is there.
 pub(crate) struct Running {
     sessions: Arc<Sessions>,
-    _running: OpenCall,
+    _running: InFlightGuard,
 }
 
 impl Drop for Running {
@@ -235,14 +236,17 @@ impl Sessions {
     }
 
     /// Room for one more server, if `max` are not running; `running` counts those of the proxy.
-    pub(crate) fn count(self: &Arc<Self>, max: usize, running: &Arc<Calls>) -> Option<Running> {
+    pub(crate) fn count(self: &Arc<Self>, max: usize, running: &Arc<InFlight>) -> Option<Running> {
         let before = self.servers.fetch_add(1, Ordering::Relaxed);
         let counted = Running { sessions: Arc::clone(self), _running: running.open() };
         (before < max).then_some(counted)
     }
 
     /// A new session; `None` if the system gives no random bytes.
-    pub(crate) fn begin(&self, whose: Whose) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
+    pub(crate) fn begin(
+        &self,
+        whose: SessionKind,
+    ) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
         let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -252,7 +256,7 @@ impl Sessions {
     }
 
     /// The session of this id.
-    pub(crate) fn find(&self, id: &[u8], whose: Whose) -> Option<Arc<Session>> {
+    pub(crate) fn find(&self, id: &[u8], whose: SessionKind) -> Option<Arc<Session>> {
         let id = std::str::from_utf8(id).ok()?;
         self.lock().get(id).filter(|session| session.whose == whose).cloned()
     }

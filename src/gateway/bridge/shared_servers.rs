@@ -5,16 +5,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::{HeaderMap, Response, StatusCode, header};
+use http::{HeaderMap, header};
 use tokio::time::{Instant, sleep_until};
 
-use super::launch::Wanted;
-use super::refusal;
-use super::session::{Session, Whose};
-use crate::config::routes::Upstream;
-use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::Site;
-use crate::transport::http::body::Body;
+use super::session::Session;
 
 /// The pause before a server is started again that has died once; it doubles with each further death.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -78,6 +72,39 @@ impl SharedServers {
         }
     }
 
+    /// The session of the server that this caller shares. `start` begins one if there is none; its argument
+    /// tells whether the server has run before and died. `dead` is the error of a server that has died and
+    /// must not be started again.
+    pub(crate) async fn session_of<E>(
+        &self,
+        headers: &HeaderMap,
+        restarts: bool,
+        dead: impl Fn() -> E,
+        start: impl Fn(bool) -> Result<Arc<Session>, E>,
+    ) -> Result<Arc<Session>, E> {
+        let caller = caller(headers);
+        loop {
+            let at = {
+                let mut known = self.lock();
+                match Self::find(&known, &caller, restarts) {
+                    Found::Running(session) => return Ok(session),
+                    Found::At(at) if at > Instant::now() => at,
+                    Found::Dead => return Err(dead()),
+                    found => {
+                        let session = start(matches!(found, Found::At(_)))?;
+                        let deaths = known.get(&caller).map_or(0, |before| before.deaths);
+                        let began = Instant::now();
+                        let entry =
+                            Entry { session: Arc::clone(&session), began, deaths, died: None };
+                        known.insert(caller, entry);
+                        return Ok(session);
+                    }
+                }
+            };
+            sleep_until(at).await;
+        }
+    }
+
     /// The server of a session has ended.
     fn ended(&self, session: &Arc<Session>) {
         let mut known = self.lock();
@@ -99,13 +126,13 @@ impl SharedServers {
 
 /// Tells when the server of a session has ended, in whatever way.
 pub(crate) struct Ends {
-    pub(crate) site: Arc<Site>,
+    pub(crate) servers: Arc<SharedServers>,
     pub(crate) session: Arc<Session>,
 }
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.site.shared.ended(&self.session);
+        self.servers.ended(&self.session);
     }
 }
 
@@ -118,50 +145,6 @@ fn caller(headers: &HeaderMap) -> Caller {
     let values = headers.get_all(header::AUTHORIZATION).iter();
     // No value has a zero.
     values.flat_map(|value| value.as_bytes().iter().copied().chain([0])).collect()
-}
-
-impl Proxy {
-    /// The session of the server that this caller shares; started if there is none. What the client is
-    /// told if there can be none.
-    pub(crate) async fn shared_session(
-        &self,
-        site: &Arc<Site>,
-        headers: &HeaderMap,
-        id: Option<&[u8]>,
-    ) -> Result<Arc<Session>, Box<Response<Body>>> {
-        let restarts = match &site.route.upstream {
-            Upstream::Command(stdio) => stdio.restart,
-            _ => true,
-        };
-        let caller = caller(headers);
-        loop {
-            let at = {
-                let mut known = site.shared.lock();
-                match SharedServers::find(&known, &caller, restarts) {
-                    Found::Running(session) => return Ok(session),
-                    Found::At(at) if at > Instant::now() => at,
-                    Found::Dead => {
-                        let why = "the MCP server has died, and is not started again: see restart";
-                        return Err(Box::new(refusal(StatusCode::BAD_GATEWAY, why, id)));
-                    }
-                    found => {
-                        if matches!(found, Found::At(_)) {
-                            site.counts.child_restarted();
-                        }
-                        let wanted = Wanted { whose: Whose::Shared, id, ours: false };
-                        let session = self.begin_session(site, &wanted)?;
-                        let deaths = known.get(&caller).map_or(0, |before| before.deaths);
-                        let began = Instant::now();
-                        let entry =
-                            Entry { session: Arc::clone(&session), began, deaths, died: None };
-                        known.insert(caller, entry);
-                        return Ok(session);
-                    }
-                }
-            };
-            sleep_until(at).await;
-        }
-    }
 }
 
 #[cfg(test)]

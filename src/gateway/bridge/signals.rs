@@ -1,5 +1,6 @@
-//! How those who answer requests reach the relay of their session.
+//! The signals between request handlers and the relay of their session.
 
+use http::StatusCode;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,8 +10,14 @@ use std::time::Duration;
 use futures::task::AtomicWaker;
 use tokio::time::Instant;
 
-use crate::gateway::bridge::replay_buffer::Broken;
 use crate::progress::StreamId;
+
+/// How a stream ended before its requests were answered.
+#[derive(Debug, Clone)]
+pub(crate) struct Broken {
+    pub(crate) status: StatusCode,
+    pub(crate) why: &'static str,
+}
 
 /// Wakes a relay, and says why.
 #[derive(Default)]

@@ -1,12 +1,13 @@
 //! A client that reads a stream: what it is given of what is kept, and how far it has got.
 
+use crate::gateway::bridge::signals::Broken;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
 use super::frame;
-use crate::gateway::bridge::replay_buffer::{Broken, Look, Place, State, Store};
+use crate::gateway::bridge::replay_buffer::{Look, Place, State, Store};
 use crate::protocol::jsonrpc::own_error;
 use crate::transport::http::body::Batch;
 

@@ -95,7 +95,7 @@ impl Request {
         Some(Self {
             id: String::from_utf8_lossy(&message.id()?).into_owned(),
             method: message.method()?.into_owned(),
-            tool: json::words(&name).unwrap_or_default().into_owned(),
+            tool: json::decode_str(&name).unwrap_or_default().into_owned(),
         })
     }
 

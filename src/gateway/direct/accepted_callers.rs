@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const CALLERS: usize = 1024;
 
 /// A set of callers that may forget some.
-pub(crate) struct Proven(Box<[AtomicU64; CALLERS]>);
+pub(crate) struct AcceptedCallers(Box<[AtomicU64; CALLERS]>);
 
-impl Default for Proven {
+impl Default for AcceptedCallers {
     fn default() -> Self {
         Self(Box::new([const { AtomicU64::new(0) }; CALLERS]))
     }
 }
 
-impl Proven {
+impl AcceptedCallers {
     fn place(&self, caller: u64) -> &AtomicU64 {
         &self.0[usize::try_from(caller % CALLERS as u64).unwrap_or_default()]
     }
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_caller_is_proven_until_it_is_refused_or_another_takes_its_place() {
-        let proven = Proven::default();
+        let proven = AcceptedCallers::default();
         assert!(!proven.contains(7));
         proven.set(7, true);
         assert!(proven.contains(7));

@@ -2,7 +2,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::gateway::route_state::Counted;
+use crate::gateway::route_state::StreamPermit;
 use crate::transport::http::body::Body;
 use crate::transport::http::write_state::Outlet;
 
@@ -12,7 +12,7 @@ pub(crate) type Claim = mpsc::Sender<ClaimRequest>;
 /// A client that takes a held stream over.
 pub(crate) struct ClaimRequest {
     pub(crate) outlet: Outlet,
-    pub(crate) permit: Counted,
+    pub(crate) permit: StreamPermit,
     /// Takes the head and the body of the response.
     pub(crate) reply: oneshot::Sender<(http::response::Parts, Body)>,
 }

@@ -1,14 +1,13 @@
-//! What a server is told that no client has said, where each client posts for itself.
+//! Messages of the proxy's own to an HTTP server (cancellations, `logging/setLevel`), where each
+//! client request is a POST of its own.
 
-use crate::progress::Payload;
+use crate::progress::{Payload, Policy};
 use crate::transport::mcp_http::target::ServerClient;
 use std::future::poll_fn;
 
 use http::{Method, Request};
 use tokio::time::timeout;
 
-use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::Site;
 use crate::observe::error_chain::error_chain;
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::headers;
@@ -16,40 +15,37 @@ use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::request_body;
 
 /// Tells the server something that no client has said.
-pub(crate) type Tell = Box<dyn Fn(Payload) + Send>;
+pub(crate) type ControlSender = Box<dyn Fn(Payload) + Send>;
 
-impl Proxy {
-    /// How a server is told what no client has said, where that can happen: that nobody waits for a
-    /// request any more, which log messages are wanted. Nobody gets what it answers to that.
-    pub(crate) fn teller(
-        &self,
-        site: &Site,
-        client: &ServerClient,
-        request: &Request<RequestBody>,
-    ) -> Option<Tell> {
-        if !site.policy.gives_up() && site.policy.log_level.is_none() {
-            return None;
-        }
-        let client = client.clone();
-        let (uri, mut headers) = (request.uri().clone(), request.headers().clone());
-        headers::forget_the_body(&mut headers);
-        Some(Box::new(move |payload| {
-            let mut request = Request::new(RequestBody::from(payload.to_bytes()));
-            *request.method_mut() = Method::POST;
-            *request.uri_mut() = uri.clone();
-            *request.headers_mut() = headers.clone();
-            let client = client.clone();
-            tokio::spawn(async move {
-                match client.send(request).await {
-                    Ok(response) => read_out(response.into_body()).await,
-                    Err(error) => tracing::warn!(
-                        error = error_chain(&error),
-                        "a server could not be told what no client has said"
-                    ),
-                }
-            });
-        }))
+/// How a server is told what no client has said, where that can happen: that nobody waits for a
+/// request any more, which log messages are wanted. Nobody gets what it answers to that.
+pub(crate) fn control_sender(
+    policy: &Policy,
+    client: &ServerClient,
+    request: &Request<RequestBody>,
+) -> Option<ControlSender> {
+    if !policy.gives_up() && policy.log_level.is_none() {
+        return None;
     }
+    let client = client.clone();
+    let (uri, mut headers) = (request.uri().clone(), request.headers().clone());
+    headers::forget_the_body(&mut headers);
+    Some(Box::new(move |payload| {
+        let mut request = Request::new(RequestBody::from(payload.to_bytes()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri.clone();
+        *request.headers_mut() = headers.clone();
+        let client = client.clone();
+        tokio::spawn(async move {
+            match client.send(request).await {
+                Ok(response) => read_out(response.into_body()).await,
+                Err(error) => tracing::warn!(
+                    error = error_chain(&error),
+                    "a server could not be told what no client has said"
+                ),
+            }
+        });
+    }))
 }
 
 /// Reads an answer that nobody gets: a server may give up what is not read.

@@ -22,6 +22,9 @@ use crate::transport::http::body::{Batch, Source};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::write_state::Outlet;
 
+// The listener's connection reports slowness, because data in buffers is old before anyone asks for
+// more. While a client is blocked, nothing is read for it. Afterwards its progress is thinned until
+// the client has kept up for a second; other messages wait their turn.
 /// A client that takes so long to ask for more could not take what there was (rule G4).
 pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(50);
 
@@ -36,8 +39,8 @@ pub(crate) const SLOW_FOR: Duration = Duration::from_secs(1);
 pub(crate) const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
 /// What decides what becomes of events.
-pub(crate) trait Judge: Send {
-    /// One event. What it comes to goes to `out` at once or in [`Judge::collect`].
+pub(crate) trait EventHandler: Send {
+    /// One event. What it comes to goes to `out` at once or in [`EventHandler::collect`].
     fn event(&mut self, event: &Event, out: &mut Batch);
     /// The first piece of an event that is too large to be held: all that is ahead of its message,
     /// and how that begins. True if it is no message, and passes as it is.
@@ -72,7 +75,7 @@ pub(crate) trait Judge: Send {
 
 /// What becomes of a piece of a large event once it has been judged: as it is, where it is no message or
 /// `observing`; what the judge's filter has for it, where it is one.
-pub(crate) fn passed_on<J: Judge>(
+pub(crate) fn passed_on<J: EventHandler>(
     judge: &mut J,
     observing: bool,
     fate: &Disposition,
@@ -133,6 +136,10 @@ enum Large {
     AsItIs,
 }
 
+// The body of the response drives the server's connection; there is no task of its own. A task
+// would hand over each chunk separately, and each would be written separately; read in place, all
+// bytes that have arrived go out in one write. The connection also ends with the response: a call
+// may be silent for minutes, and a task would not notice that its client has left.
 pub(crate) struct EventStream<J, U> {
     pub(crate) judge: J,
     upstream: U,
@@ -155,7 +162,7 @@ pub(crate) struct EventStream<J, U> {
     greets: bool,
 }
 
-impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
+impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
     pub(crate) fn new(judge: J, upstream: U, silence: Silence, outlet: Outlet) -> Self {
         let now = Instant::now();
         Self {
@@ -365,7 +372,7 @@ impl<J: Judge, U: Chunks<J>> EventStream<J, U> {
     }
 }
 
-impl<J: Judge, U: Chunks<J>> Source for EventStream<J, U> {
+impl<J: EventHandler, U: Chunks<J>> Source for EventStream<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if std::mem::take(&mut self.greets) {
             self.out.raw(&Bytes::from_static(sse::COMMENT));

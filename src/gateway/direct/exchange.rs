@@ -1,7 +1,7 @@
-//! One POST and what is said in answer to it. Its filter is its own: nobody waits for it, and it
-//! waits for nobody.
+//! One POST and its response, with a filter of its own: no other request waits for this filter, and
+//! the filter waits for no other.
 
-use crate::gateway::direct::control::Tell;
+use crate::gateway::direct::control::ControlSender;
 use crate::transport::mcp_http::event_message::{message_in, text_of};
 use std::sync::Arc;
 use std::task::Context;
@@ -11,8 +11,8 @@ use bytes::Bytes;
 use super::mailbox::Mail;
 use super::session::{Foreign, Member, Session};
 use crate::config::routes::Lifecycle;
-use crate::gateway::direct::event_stream::{Judge, passed_on};
-use crate::gateway::route_state::Audience;
+use crate::gateway::direct::event_stream::{EventHandler, passed_on};
+use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::{
@@ -28,7 +28,7 @@ use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
-use crate::transport::http::in_flight::OpenCall;
+use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::mcp_http::event_ids::Marks;
 
 /// The only stream of an exchange's filter.
@@ -64,8 +64,8 @@ pub(crate) struct Exchange {
     ends_with_answer: bool,
     /// The last answer has been given.
     answered: bool,
-    tell: Option<Tell>,
-    open: Option<OpenCall>,
+    control: Option<ControlSender>,
+    open: Option<InFlightGuard>,
     /// When the server said something last.
     heard: std::time::Instant,
 }
@@ -78,7 +78,7 @@ impl Exchange {
         message: Option<&Message>,
         revision: Option<Revision>,
         trace: Option<TraceContext>,
-        audience: &Audience,
+        audience: &Observers,
     ) -> Self {
         let (filter, begins) = match session {
             Some(_) => (Filter::of_request(Arc::clone(policy)), "begins request"),
@@ -133,7 +133,7 @@ impl Exchange {
             resumes_never: false,
             ends_with_answer: false,
             answered: false,
-            tell: None,
+            control: None,
             open: None,
             heard: now(),
         }
@@ -144,17 +144,20 @@ impl Exchange {
         self.filter.filter_id()
     }
 
-    /// The requests are on their way. `tell`: how the server is told that one has taken too long.
+    /// Marks the requests as sent. `control` sends cancellations to the server when a call times out.
     /// `open`: while nobody waits for the end of a stream of notifications, of calls everybody does.
-    pub(crate) fn begins(&mut self, open: Option<OpenCall>, tell: Option<Tell>) {
+    pub(crate) fn begins(&mut self, open: Option<InFlightGuard>, control: Option<ControlSender>) {
         self.open = open;
-        self.tell = tell;
+        self.control = control;
         self.note(None);
     }
 
     /// The server knows no more than how to answer.
     pub(crate) fn only_answers(&mut self, lifecycle: &Lifecycle) {
         self.resumes_never = true;
+        // Only where the route says so does a stream end with its last answer: a server may send
+        // messages, progress of a task or an event id after the answer; and to cut the stream is to
+        // close a connection that could be used again.
         self.ends_with_answer = lifecycle.end_with_answer;
     }
 
@@ -167,7 +170,7 @@ impl Exchange {
 
     /// The requests will have no answer as far as progress goes: the server has refused them, or
     /// answers in a way that is not read. The call is open as long as what is returned is there.
-    pub(crate) fn release(mut self) -> Option<OpenCall> {
+    pub(crate) fn release(mut self) -> Option<InFlightGuard> {
         self.settle_all();
         self.open.take()
     }
@@ -285,8 +288,8 @@ impl Exchange {
         self.answered |= timed_out && self.filter.open_calls() == 0;
         let told = std::iter::from_fn(|| self.filter.poll_to_server());
         let told: Vec<Payload> = told.collect();
-        if let Some(tell) = &self.tell {
-            told.into_iter().for_each(tell);
+        if let Some(control) = &self.control {
+            told.into_iter().for_each(control);
         }
     }
 }
@@ -311,7 +314,7 @@ fn drain(filter: &mut FilterGuard, mut each: impl FnMut(Transmit)) {
     filter.written(at, OWN);
 }
 
-impl Judge for Exchange {
+impl EventHandler for Exchange {
     fn event(&mut self, event: &Event, out: &mut Batch) {
         self.resumable |= !self.resumes_never && event.id().is_some_and(|id| !id.is_empty());
         if self.observing {

@@ -2,6 +2,7 @@
 //! servers put progress there and nowhere else.
 
 use crate::gateway::direct::claim::ClaimRequest;
+use crate::gateway::route_state::StreamPermit;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use super::session::Session;
+use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::listen_stream::Listening;
-use crate::gateway::dispatch::Proxy;
-use crate::gateway::route_state::Site;
 use crate::progress::Mode;
 use crate::transport::http::body::{Body, Source};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
@@ -44,28 +44,30 @@ struct Handover {
 }
 
 /// Judges a stream on which the client of these headers listens.
-pub(crate) fn listening(site: &Arc<Site>, asked: &RequestHead) -> Listening {
+pub(crate) fn listening(direct: &Direct, asked: &RequestHead) -> Listening {
     let session = match asked.session_id() {
-        Some(id) => site.sessions.find_or_begin(id, &site.policy, true, None),
+        Some(id) => direct.sessions.find_or_begin(id, &direct.state.policy, true, None),
         // Without a session no request can be known here.
-        None => Arc::new(Session::new(&site.policy, true, &site.audience, None)),
+        None => {
+            Arc::new(Session::new(&direct.state.policy, true, &direct.state.shared.observers, None))
+        }
     };
-    let observing = site.policy.mode == Mode::Observe;
+    let observing = direct.state.policy.mode == Mode::Observe;
     Listening::new(session.listen(asked.resumes), observing, asked.resumes)
 }
 
-impl Proxy {
+impl Direct {
     /// The session of `headers` has begun: if its client does not listen soon, we do.
-    pub(crate) fn hold_get(self: &Arc<Self>, site: &Arc<Site>, caller: u64, headers: HeaderMap) {
-        let session = headers.get(SESSION_ID).and_then(|id| site.sessions.find(id.as_bytes()));
+    pub(crate) fn hold_get(self: &Arc<Self>, caller: u64, headers: HeaderMap) {
+        let session = headers.get(SESSION_ID).and_then(|id| self.sessions.find(id.as_bytes()));
         let Some(session) = session else { return };
-        let (proxy, site) = (Arc::clone(self), Arc::clone(site));
+        let direct = Arc::clone(self);
         tokio::spawn(async move {
             sleep(HOLD_AFTER).await;
             if !session.is_listening() {
                 let (claim, claims) = mpsc::channel(1);
                 if session.hold(caller, claim) {
-                    proxy.keep_get(&site, &session, headers, claims).await;
+                    direct.keep_get(&session, headers, claims).await;
                     session.let_go();
                 }
             }
@@ -74,12 +76,11 @@ impl Proxy {
 
     async fn keep_get(
         &self,
-        site: &Arc<Site>,
         session: &Arc<Session>,
         headers: HeaderMap,
         mut claims: mpsc::Receiver<ClaimRequest>,
     ) {
-        let Some(target) = &site.endpoint else { return };
+        let Some(target) = &self.state.endpoint else { return };
         let mut get = Request::new(());
         *get.method_mut() = Method::GET;
         *get.headers_mut() = headers;
@@ -87,8 +88,9 @@ impl Proxy {
         get.headers_mut().remove(header::CONTENT_LENGTH);
         get.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         let (parts, ()) = get.into_parts();
-        let asked = RequestHead::of(site.caller(&parts.headers), &parts);
-        let request = self.onward(site, target, parts, RequestBody::empty(), false);
+        let asked = RequestHead::of(self.state.caller(&parts.headers), &parts);
+        let request =
+            self.state.forwarder.request(target.address(None), parts, RequestBody::empty(), false);
         let response = match target.client.send(request).await {
             Ok(response) => response,
             Err(error) => {
@@ -104,12 +106,12 @@ impl Proxy {
             return;
         }
         let (head, body) = response.into_parts();
-        let mut quiet = Silence::of(&site.route);
+        let mut quiet = Silence::of(&self.state.route);
         quiet.keep_alive = None;
-        let stream = EventStream::new(listening(site, &asked), body, quiet, Outlet::default());
+        let stream = EventStream::new(listening(self, &asked), body, quiet, Outlet::default());
         let mut held = Handover { stream, queue: VecDeque::new(), midway: false };
-        let mut ending = std::pin::pin!(self.ending.wait());
-        let mut over = std::pin::pin!(site.over.wait());
+        let mut ending = std::pin::pin!(self.state.shared.shutdown.wait());
+        let mut over = std::pin::pin!(self.state.shared.over.wait());
         loop {
             tokio::select! {
                 event = poll_fn(|cx| held.stream.poll(cx)) => match event {
@@ -119,9 +121,9 @@ impl Proxy {
                 claim = claims.recv() => {
                     if let Some(claim) = claim {
                         let ClaimRequest { outlet, permit, reply } = claim;
-                        held.stream.speak_up(Silence::of(&site.route));
+                        held.stream.speak_up(Silence::of(&self.state.route));
                         held.stream.speak_to(outlet);
-                        let body = self.stream_behind(held.queue, held.stream, permit);
+                        let body = stream_behind(held.queue, held.stream, permit);
                         let _ = reply.send((head, body));
                     }
                     return;
@@ -129,7 +131,7 @@ impl Proxy {
                 () = &mut ending => return,
                 () = &mut over => return,
             }
-            if asked.session_id().is_none_or(|id| site.sessions.find(id).is_none()) {
+            if asked.session_id().is_none_or(|id| self.sessions.find(id).is_none()) {
                 return;
             }
         }
@@ -138,31 +140,25 @@ impl Proxy {
     /// The client comes for the stream that is held for it, if one is.
     pub(crate) async fn held_get(
         &self,
-        site: &Arc<Site>,
         asked: &RequestHead,
         outlet: &Outlet,
     ) -> Option<Response<Body>> {
-        if !site.route.own_get || asked.resumes {
+        if !self.state.route.own_get || asked.resumes {
             return None;
         }
-        let claim = site.sessions.find(asked.session_id()?)?.claim(asked.caller)?;
+        let claim = self.sessions.find(asked.session_id()?)?.claim(asked.caller)?;
         let (reply, receiver) = oneshot::channel();
-        let permit = site.count()?;
+        let permit = self.state.permit()?;
         claim.send(ClaimRequest { outlet: outlet.clone(), permit, reply }).await.ok()?;
         let (head, body) = receiver.await.ok()?;
-        Some(self.answered(site, head, true, body))
+        Some(self.state.forwarder.response(head, true, body))
     }
+}
 
-    fn stream_behind(
-        &self,
-        queue: VecDeque<Bytes>,
-        stream: Stream,
-        counted: crate::gateway::route_state::Counted,
-    ) -> Body {
-        match self.listened(stream, counted) {
-            Body::Stream(rest) => Body::Stream(Box::new(Behind { queue, rest })),
-            other => other,
-        }
+fn stream_behind(queue: VecDeque<Bytes>, stream: Stream, permit: StreamPermit) -> Body {
+    match stream_body::of_listener(stream, permit) {
+        Body::Stream(rest) => Body::Stream(Box::new(Behind { queue, rest })),
+        other => other,
     }
 }
 

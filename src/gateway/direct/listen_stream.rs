@@ -6,7 +6,7 @@ use std::task::Context;
 
 use super::mailbox::Mail;
 use super::session::{Heard, Member};
-use crate::gateway::direct::event_stream::{Judge, passed_on};
+use crate::gateway::direct::event_stream::{EventHandler, passed_on};
 use crate::progress::{Disposition, Origin, StreamId};
 use crate::protocol::sse::{Event, Piece};
 use crate::transport::clock::now;
@@ -39,7 +39,7 @@ impl Listening {
     }
 }
 
-impl Judge for Listening {
+impl EventHandler for Listening {
     fn event(&mut self, event: &Event, out: &mut Batch) {
         let message = message_in(event).filter(|_| !self.observing);
         let Some(message) = message else {

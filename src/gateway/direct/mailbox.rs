@@ -1,5 +1,5 @@
-//! Where a response finds what others have for it: another stream of its session has heard of its
-//! request, or the client has cancelled it.
+//! The mailbox of a response: messages about its request from other streams of the session, and
+//! cancellations by the client.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

@@ -1,9 +1,19 @@
 //! Clients over HTTP before servers over HTTP: each request is a POST of its own, with its own filter.
+
+use std::sync::{Arc, Mutex};
+
+use self::accepted_callers::AcceptedCallers;
+use self::session::Sessions;
+use self::sse_streams::HttpSseStreams;
+use crate::gateway::route_state::RouteState;
+use crate::transport::http::cors::Known;
+
 pub(crate) mod accepted_callers;
 pub(crate) mod claim;
 pub(crate) mod control;
 pub(crate) mod event_stream;
 pub(crate) mod exchange;
+pub(crate) mod forward;
 pub(crate) mod held_stream;
 pub(crate) mod http_sse;
 pub(crate) mod listen_stream;
@@ -11,4 +21,18 @@ pub(crate) mod mailbox;
 pub(crate) mod post;
 pub(crate) mod response;
 pub(crate) mod session;
+pub(crate) mod sse_streams;
 pub(crate) mod stream_body;
+
+/// The direct path of a route, from clients over HTTP to a server over HTTP. After a reload the next value
+/// shares the tables of this one, if the server is the same.
+pub(crate) struct Direct {
+    pub(crate) state: Arc<RouteState>,
+    pub(crate) sessions: Arc<Sessions>,
+    /// Open streams of HTTP+SSE.
+    pub(crate) sse_streams: Arc<HttpSseStreams>,
+    /// The CORS headers that the server has sent to origins.
+    pub(crate) origins: Arc<Mutex<Known>>,
+    /// Callers without a session whom the server has answered with success.
+    pub(crate) accepted: Arc<AcceptedCallers>,
+}

@@ -1,6 +1,10 @@
 //! A POST to a Streamable HTTP endpoint: registered, sent on, and answered in whatever form the server
 //! answers, or as a stream if it takes long (rules A3, A4, U).
 
+use crate::config::routes::Route;
+use crate::gateway::direct::control::control_sender;
+use crate::gateway::refusals::{refuse, unavailable, unreachable};
+use crate::gateway::route_state::StreamPermit;
 use crate::transport::mcp_http::request_body::{Posted, asks};
 use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
 use std::sync::Arc;
@@ -14,11 +18,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::exchange::Exchange;
 use super::session::Session;
+use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::response::{Answer, JsonBody, PostUpstream};
-use crate::gateway::dispatch::Proxy;
-use crate::gateway::refusals::refuse;
-use crate::gateway::route_state::Site;
 use crate::observe::events::FilterId;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
@@ -41,18 +43,16 @@ const JSON_HELD_MAX: usize = 256 << 10;
 
 /// One POST.
 pub(crate) struct Post {
-    proxy: Arc<Proxy>,
-    pub(crate) site: Arc<Site>,
+    direct: Arc<Direct>,
     asked: RequestHead,
     session: Option<Arc<Session>>,
     message: Option<Message>,
     outlet: Outlet,
 }
 
-impl Proxy {
+impl Direct {
     pub(crate) async fn post(
         self: &Arc<Self>,
-        site: &Arc<Site>,
         target: &Target,
         mut parts: Parts,
         body: Posted,
@@ -62,43 +62,45 @@ impl Proxy {
         let read = match request_body::read(
             body,
             &parts.headers,
-            site.route.max_request_bytes,
+            self.state.route.max_request_bytes,
             INSPECT_MAX,
         )
         .await
         {
             Ok(read) => read,
-            Err(unread) => return refuse(site, &unread, parts.version),
+            Err(unread) => return refuse(&self.state, &unread, parts.version),
         };
-        let (message, body) = request_body::for_server(read, &site.policy, &mut parts.headers);
+        let (message, body) =
+            request_body::for_server(read, &self.state.policy, &mut parts.headers);
         if let Some(message) = &message
             && let Err(refusal) = header_mirror::check(&parts.headers, message)
         {
             return *refusal;
         }
-        let asked = RequestHead::of(site.caller(&parts.headers), &parts);
+        let asked = RequestHead::of(self.state.caller(&parts.headers), &parts);
         let post = Post {
-            proxy: Arc::clone(self),
-            site: Arc::clone(site),
-            session: asked.session_id().and_then(|id| site.sessions.find(id)),
+            direct: Arc::clone(self),
+            session: asked.session_id().and_then(|id| self.sessions.find(id)),
             asked,
             message,
             outlet,
         };
         if asks(post.message.as_ref()) {
             let trace = trace_of(&parts.headers);
-            let request = self.onward(site, target, parts, body, ours);
+            let request =
+                self.state.forwarder.request(target.address(parts.uri.query()), parts, body, ours);
             return post.ask(target, request, trace).await;
         }
-        let own = (post.begins() && site.route.own_get).then(|| {
+        let own = (post.begins() && self.state.route.own_get).then(|| {
             let mut headers = parts.headers.clone();
             if ours {
                 headers.remove(header::AUTHORIZATION);
             }
             headers
         });
-        let request = self.onward(site, target, parts, body, ours);
-        Box::pin(post.tell(target, request, own)).await
+        let request =
+            self.state.forwarder.request(target.address(parts.uri.query()), parts, body, ours);
+        Box::pin(post.notify(target, request, own)).await
     }
 }
 
@@ -110,26 +112,24 @@ impl Post {
         trace: Option<TraceContext>,
     ) -> Response<Body> {
         let client = target.client.clone();
-        let Some(counted) = self.site.count() else {
-            return crate::gateway::refusals::unavailable(
-                "too many streams are open on this route",
-            );
+        let Some(permit) = self.direct.state.permit() else {
+            return unavailable("too many streams are open on this route");
         };
-        let cancel = self.proxy.teller(&self.site, &client, &request);
+        let cancel = control_sender(&self.direct.state.policy, &client, &request);
         let mut sending: Sending = async move { client.send(request).await }.boxed();
         let revision = self.revision();
         let mut exchange = Exchange::new(
-            &self.site.policy,
+            &self.direct.state.policy,
             self.session.as_ref(),
             self.message.as_ref(),
             revision,
             trace,
-            &self.site.audience,
+            &self.direct.state.shared.observers,
         );
         let method = self.message.as_ref().and_then(Message::method);
         let listens = method.as_deref() == Some(mcp::LISTEN);
-        exchange.begins((!listens).then(|| self.site.calls.open()), cancel);
-        if let Some(lifecycle) = self.site.route.lifecycle() {
+        exchange.begins((!listens).then(|| self.direct.state.shared.calls.open()), cancel);
+        if let Some(lifecycle) = self.direct.state.route.lifecycle() {
             exchange.only_answers(lifecycle);
         }
         let deadline = self.upgrades().map(|after| Instant::now() + after);
@@ -142,13 +142,13 @@ impl Post {
         let head = tokio::select! {
             biased;
             head = sending.as_mut() => head,
-            () = elapsed => return self.upgrade(exchange, Answer::Head(sending), counted),
-            () = self.proxy.ending.wait() => {
+            () = elapsed => return self.upgrade(exchange, Answer::Head(sending), permit),
+            () = self.direct.state.shared.shutdown.wait() => {
                 Err(UpstreamError::BrokenOff(crate::transport::http::shutdown::SHUTTING_DOWN))
             }
         };
         match head {
-            Ok(response) => self.respond(response, exchange, deadline, counted).await,
+            Ok(response) => self.respond(response, exchange, deadline, permit).await,
             Err(error) => {
                 exchange.release();
                 self.unreachable(&error)
@@ -156,23 +156,24 @@ impl Post {
         }
     }
 
-    /// A POST that asks nothing: notifications and answers of the client.
-    async fn tell(
+    /// Sends a POST without requests: notifications and answers of the client.
+    async fn notify(
         self,
         target: &Target,
         request: Request<RequestBody>,
         own_get: Option<HeaderMap>,
     ) -> Response<Body> {
         let begins = self.begins();
-        let tell = self.proxy.teller(&self.site, &target.client, &request).filter(|_| begins);
+        let control =
+            control_sender(&self.direct.state.policy, &target.client, &request).filter(|_| begins);
         let told = || {
             let session = self.session.as_ref()?;
-            Some(session.told(self.message.as_ref()?, &self.site.policy))
+            Some(session.told(self.message.as_ref()?, &self.direct.state.policy))
         };
         if !begins {
             told();
         }
-        let open = self.site.calls.open();
+        let open = self.direct.state.shared.calls.open();
         match target.client.send(request).await {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
@@ -180,16 +181,21 @@ impl Post {
                 // Nothing may come before it.
                 if begins && response.status().is_success() {
                     let ours = told().unwrap_or_default();
-                    if let Some(tell) = tell {
-                        ours.into_iter().for_each(tell);
+                    if let Some(control) = control {
+                        ours.into_iter().for_each(control);
                     }
                 }
                 if let Some(headers) = own_get.filter(|_| response.status().is_success()) {
-                    self.proxy.hold_get(&self.site, self.asked.caller, headers);
+                    self.direct.hold_get(self.asked.caller, headers);
                 }
-                self.proxy.piped(&self.site, response, Some(open))
+                self.direct.state.forwarder.piped(response, Some(open))
             }
         }
+    }
+
+    /// The settings of the request's route.
+    pub(crate) fn route(&self) -> &Route {
+        &self.direct.state.route
     }
 
     /// Whether the client says that its session can begin.
@@ -208,15 +214,16 @@ impl Post {
 
     /// When the client gets a stream although the server has not answered (rule A4); `None`: never.
     fn upgrades(&self) -> Option<Duration> {
-        let after = self.site.route.upgrade_after?;
+        let after = self.direct.state.route.upgrade_after?;
         let message = self.message.as_ref().filter(|message| message.kind() == Kind::Request)?;
         let method = message.method()?;
-        let listed = self.site.route.upgrade_methods.iter().any(|listed| *listed == *method);
+        let listed =
+            self.direct.state.route.upgrade_methods.iter().any(|listed| *listed == *method);
         let proven = match &self.session {
             Some(session) => session.is_proven(),
             // The server may have lost it, and says so with a status.
             None if self.asked.session_id().is_some() => false,
-            None => self.site.proven.contains(self.asked.caller),
+            None => self.direct.accepted.contains(self.asked.caller),
         };
         let meta = json::member(&message.params().unwrap_or_default(), "_meta");
         let token = meta.and_then(|meta| json::member(&meta, "progressToken"));
@@ -229,54 +236,53 @@ impl Post {
     /// What the client's origin has to be told; `None` if that is not known yet.
     fn origin_headers(&self) -> Option<HeaderMap> {
         // Where the proxy answers for CORS itself, it does so for every response.
-        if self.asked.origin.is_none() || self.site.route.cors.is_some() {
+        if self.asked.origin.is_none() || self.direct.state.route.cors.is_some() {
             return Some(HeaderMap::new());
         }
-        self.site.known_origins.lock().ok()?.of(self.asked.origin.as_ref())
+        self.direct.origins.lock().ok()?.of(self.asked.origin.as_ref())
     }
 
     /// What a response of the server tells of the session and of the caller.
     pub(crate) fn learn(&self, status: StatusCode, headers: &HeaderMap, beside: Option<FilterId>) {
-        if let (Some(origin), Ok(mut known)) = (&self.asked.origin, self.site.known_origins.lock())
-        {
+        if let (Some(origin), Ok(mut known)) = (&self.asked.origin, self.direct.origins.lock()) {
             known.note(Some(origin), headers);
         }
         let id = self.asked.session_id();
         if status.is_success() {
             match (&self.session, id) {
                 (Some(session), _) => session.prove(true),
-                (None, None) => self.site.proven.set(self.asked.caller, true),
+                (None, None) => self.direct.accepted.set(self.asked.caller, true),
                 (None, Some(id)) => {
-                    let policy = &self.site.policy;
-                    self.site.sessions.find_or_begin(id, policy, true, beside).prove(true);
+                    let policy = &self.direct.state.policy;
+                    self.direct.sessions.find_or_begin(id, policy, true, beside).prove(true);
                 }
             }
         } else if status == StatusCode::UNAUTHORIZED {
             match &self.session {
                 Some(session) => session.prove(false),
-                None => self.site.proven.set(self.asked.caller, false),
+                None => self.direct.accepted.set(self.asked.caller, false),
             }
         } else if status == StatusCode::NOT_FOUND
             && let Some(id) = id
         {
-            self.site.sessions.forget(id);
+            self.direct.sessions.forget(id);
         }
     }
 
     /// The session that the server has begun with this answer.
     pub(crate) fn begin(&self, headers: &HeaderMap, exchange: &mut Exchange) {
         let (Some(id), Some(message)) = (headers.get(SESSION_ID), &self.message) else { return };
-        let sessions = &self.site.sessions;
+        let sessions = &self.direct.sessions;
         let is_new = message.method().as_deref() == Some(mcp::INITIALIZE);
         match &self.session {
             // Some servers name a new session in every answer: it means the client's own then.
             Some(session) if !is_new => sessions.also_called(id.as_bytes(), session),
             _ => {
-                let policy = &self.site.policy;
+                let policy = &self.direct.state.policy;
                 let beside = exchange.filter_id();
                 let session = sessions.find_or_begin(id.as_bytes(), policy, !is_new, beside);
                 session.prove(true);
-                exchange.join(&session, message, &self.site.policy);
+                exchange.join(&session, message, &self.direct.state.policy);
             }
         }
     }
@@ -286,32 +292,32 @@ impl Post {
         response: Response<UpstreamBody>,
         mut exchange: Exchange,
         deadline: Option<Instant>,
-        counted: crate::gateway::route_state::Counted,
+        permit: StreamPermit,
     ) -> Response<Body> {
         self.learn(response.status(), response.headers(), exchange.filter_id());
         if response.status() != StatusCode::OK {
             let open = exchange.release();
-            return self.proxy.piped(&self.site, response, open);
+            return self.direct.state.forwarder.piped(response, open);
         }
         self.begin(response.headers(), &mut exchange);
         let kind = Content::of(response.headers());
         let (parts, body) = response.into_parts();
         match kind {
             Content::Events => {
-                let response = self.proxy.answered(&self.site, parts, true, Body::empty());
-                let stream = self.stream(exchange, Answer::Events(body), counted, false);
+                let response = self.direct.state.forwarder.response(parts, true, Body::empty());
+                let stream = self.stream(exchange, Answer::Events(body), permit, false);
                 response.map(|_| stream)
             }
-            Content::Json => self.json(parts, body, exchange, deadline, counted).await,
+            Content::Json => self.json(parts, body, exchange, deadline, permit).await,
             Content::Other => {
                 if parts.headers.contains_key(header::CONTENT_ENCODING) {
                     tracing::warn!(
-                        route = self.site.route.path,
+                        route = self.direct.state.route.path,
                         "the server compresses although asked not to; this answer is not looked at"
                     );
                 }
                 let open = exchange.release();
-                self.proxy.piped(&self.site, Response::from_parts(parts, body), open)
+                self.direct.state.forwarder.piped(Response::from_parts(parts, body), open)
             }
         }
     }
@@ -323,7 +329,7 @@ impl Post {
         mut body: UpstreamBody,
         mut exchange: Exchange,
         deadline: Option<Instant>,
-        counted: crate::gateway::route_state::Counted,
+        permit: StreamPermit,
     ) -> Response<Body> {
         let mut held = Vec::new();
         let mut bytes = 0;
@@ -338,7 +344,7 @@ impl Post {
                         Ok(next) => next,
                         Err(_) => {
                             let answer = Answer::Json(JsonBody::new(body.into(), held));
-                            return self.upgrade(exchange, answer, counted);
+                            return self.upgrade(exchange, answer, permit);
                         }
                     },
                 };
@@ -359,7 +365,7 @@ impl Post {
                         let told = exchange.body(&whole);
                         let changed = told.is_some();
                         let body = Body::from(told.unwrap_or(whole));
-                        return self.proxy.answered(&self.site, parts, changed, body);
+                        return self.direct.state.forwarder.response(parts, changed, body);
                     }
                 }
             }
@@ -368,25 +374,20 @@ impl Post {
         let open = exchange.release();
         let held = (!held.is_empty()).then(|| joined(held));
         let body = Body::piped(held, body, open);
-        self.proxy.answered(&self.site, parts, false, body)
+        self.direct.state.forwarder.response(parts, false, body)
     }
 
     /// The client gets a stream now; what the server answers will be an event on it.
-    fn upgrade(
-        self,
-        exchange: Exchange,
-        answer: Answer,
-        counted: crate::gateway::route_state::Counted,
-    ) -> Response<Body> {
-        self.site.counts.upgraded();
+    fn upgrade(self, exchange: Exchange, answer: Answer, permit: StreamPermit) -> Response<Body> {
+        self.direct.state.shared.counts.upgraded();
         let mut headers = self.origin_headers().unwrap_or_default();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
         let (mut parts, ()) = Response::new(()).into_parts();
         parts.headers = headers;
-        let response = self.proxy.answered(&self.site, parts, false, Body::empty());
-        let stream = self.stream(exchange, answer, counted, true);
+        let response = self.direct.state.forwarder.response(parts, false, Body::empty());
+        let stream = self.stream(exchange, answer, permit, true);
         response.map(|_| stream)
     }
 
@@ -394,12 +395,14 @@ impl Post {
         self,
         exchange: Exchange,
         answer: Answer,
-        counted: crate::gateway::route_state::Counted,
+        permit: StreamPermit,
         greets: bool,
     ) -> Body {
-        let silence =
-            Silence { keep_alive: self.site.route.keep_alive, idle: self.site.route.idle_timeout };
-        let (proxy, outlet) = (Arc::clone(&self.proxy), self.outlet.clone());
+        let silence = Silence {
+            keep_alive: self.direct.state.route.keep_alive,
+            idle: self.direct.state.route.idle_timeout,
+        };
+        let outlet = self.outlet.clone();
         // What an answer that has begun may yet teach needs no headers.
         let post = (!matches!(answer, Answer::Events(_))).then_some(self);
         let upstream = PostUpstream { answer, post };
@@ -407,12 +410,12 @@ impl Post {
         if greets {
             stream.greet();
         }
-        proxy.stream(stream, counted)
+        stream_body::of_call(stream, permit)
     }
 
     fn unreachable(&self, error: &UpstreamError) -> Response<Body> {
         let id = self.message.as_ref().and_then(Message::id);
-        crate::gateway::refusals::unreachable(&self.site, error, id)
+        unreachable(&self.direct.state, error, id)
     }
 }
 

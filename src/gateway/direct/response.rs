@@ -1,5 +1,5 @@
-//! What the server of a POST answers with when its client has a stream already, or gets one: events as
-//! they come, JSON as one event, a status as an error.
+//! The response to a POST whose client has a stream already, or gets one: events as they arrive,
+//! JSON as one event, a status as an error.
 
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::mcp_http::content::{Content, on_one_line};
@@ -130,7 +130,7 @@ impl Chunks<Exchange> for PostUpstream {
                         return Poll::Ready(Some(Ok(crate::protocol::sse::write(answer.raw()))));
                     }
                     tracing::warn!(
-                        route = self.post.as_ref().map(|post| &*post.site.route.path),
+                        route = self.post.as_ref().map(|post| &*post.route().path),
                         %status,
                         "the server refused a request whose answer had begun as a stream"
                     );

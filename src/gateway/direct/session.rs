@@ -1,5 +1,5 @@
-//! What the requests of one session share: whose progress comes on which stream, tasks, and the
-//! revision. Everything else belongs to the requests themselves (`exchange`).
+//! The state shared by the requests of one session: which stream carries whose progress, tasks, and
+//! the revision. All other state belongs to the requests themselves (`exchange`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::mailbox::{Mail, Mailbox};
 use crate::gateway::direct::claim::Claim;
-use crate::gateway::route_state::Audience;
+use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::clients::Client;
@@ -96,7 +96,7 @@ impl Session {
     pub(crate) fn new(
         policy: &Arc<Policy>,
         begun: bool,
-        audience: &Audience,
+        audience: &Observers,
         beside: Option<FilterId>,
     ) -> Self {
         let filter = Filter::of_session(Arc::clone(policy));
@@ -416,11 +416,11 @@ pub(crate) struct Sessions {
     hasher: RandomState,
     /// For each shard.
     max: AtomicUsize,
-    audience: Arc<Audience>,
+    audience: Arc<Observers>,
 }
 
 impl Sessions {
-    pub(crate) fn new(max: usize, audience: Arc<Audience>) -> Self {
+    pub(crate) fn new(max: usize, audience: Arc<Observers>) -> Self {
         let (shards, hasher) = (Default::default(), RandomState::new());
         Self { shards, hasher, max: AtomicUsize::new(max.div_ceil(SHARDS)), audience }
     }

@@ -1,9 +1,8 @@
-//! What operators and their probes ask: `/livez`, `/readyz`, `/metrics`, `/calls`, `/tap`, `/log-level` and
-//! the live page.
+//! The admin listener: `/livez`, `/readyz`, `/metrics`, `/calls`, `/tap`, `/log-level` and the live
+//! page.
 //!
-//! Probes are answered whoever asks, and so is the page, which holds no data. What shows or changes
-//! something asks for `bearer` of `[admin]`, if there is one; if there is none, it can only be had over
-//! loopback.
+//! Probes are answered for every client, and so is the page, which holds no data. All other paths
+//! need the `bearer` of `[admin]`; without a `bearer` they answer over loopback only.
 
 mod page;
 mod streams;

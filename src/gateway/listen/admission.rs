@@ -1,8 +1,8 @@
-//! Who is let in: pure decisions about a request's head, the same for every path and method.
+//! Admission: pure decisions about a request's head, the same for every path and method.
 //!
-//! A page of any site can send requests to a listener on the machine of whoever looks at it. What it
-//! cannot do is choose the `Host` and the `Origin` that its browser sends: hence both are checked,
-//! before anything else looks at the request.
+//! A page of any site can send requests to a listener on its reader's machine. The page cannot
+//! choose the `Host` and the `Origin` that the browser sends. Hence both are checked before any
+//! other part of the request.
 
 use std::net::SocketAddr;
 

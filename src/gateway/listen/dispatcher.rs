@@ -1,4 +1,4 @@
-//! What happens to each request before it is handled, and to its answer after.
+//! The dispatcher handles each request before its handler, and each response after it.
 
 use std::error::Error;
 use std::panic::AssertUnwindSafe;
@@ -23,7 +23,7 @@ use tracing::{error, info};
 use super::handler::{Admitted, Client, Handler};
 use crate::config::routes::{Cors, Route, Server};
 use crate::gateway::listen::admission::{admit, authorize};
-use crate::gateway::live_routes::Served;
+use crate::gateway::live_routes::ServedRoute;
 use crate::transport::http::cors;
 use crate::transport::http::endpoints::{Part, Places};
 use crate::transport::http::refusal::Refusal;
@@ -41,6 +41,10 @@ const TOLD_MAX: usize = 100;
 
 /// What every request to the listener passes.
 pub(super) struct Front<H> {
+    // Settings are exchanged by pointer: a request loads this value once, without a lock that
+    // others write to, and keeps the state of its route. Sessions and streams, which outlive a
+    // request, compare two numbers before they handle a client message, and give their filter the
+    // new policy.
     standing: ArcSwap<Standing>,
     via: Via,
     handler: Arc<H>,
@@ -52,7 +56,7 @@ pub(super) struct Standing {
     server: Server,
     places: Places,
     cors: Vec<Option<Arc<Cors>>>,
-    served: Vec<Served>,
+    served: Vec<ServedRoute>,
 }
 
 impl Standing {
@@ -66,8 +70,8 @@ impl Standing {
     }
 
     /// Routes as they are served.
-    pub(super) fn of(server: Server, served: Vec<Served>) -> Self {
-        let routes = served.iter().map(|served| (served.route(), served.is_late()));
+    pub(super) fn of(server: Server, served: Vec<ServedRoute>) -> Self {
+        let routes = served.iter().map(|served| (served.route(), served.is_removed()));
         let standing = Self::new(server, routes);
         Self { served, ..standing }
     }

@@ -1,4 +1,4 @@
-//! The one who answers requests that were let in.
+//! The trait of request handlers behind the dispatcher.
 
 use std::error::Error;
 use std::future::{self, Future};
@@ -11,7 +11,7 @@ use http_body::Body as AnyBody;
 use hyper::body::Incoming;
 
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::live_routes::Served;
+use crate::gateway::live_routes::ServedRoute;
 use crate::gateway::refusals::no_route;
 use crate::observe::calls::Table;
 use crate::observe::metrics::Traffic;
@@ -38,7 +38,7 @@ pub struct Admitted {
     /// What it is for.
     pub place: Place,
     /// The route as it was when the request came.
-    pub served: Option<Served>,
+    pub served: Option<ServedRoute>,
     /// Who sent it.
     pub client: Client,
     /// Its `Authorization` was for this listener and goes no further.
@@ -61,7 +61,7 @@ impl Handler for Routed {
         }
     }
 
-    fn served(&self) -> Vec<Served> {
+    fn served(&self) -> Vec<ServedRoute> {
         self.0.served()
     }
 
@@ -109,7 +109,7 @@ pub trait Handler: Send + Sync + 'static {
     }
 
     /// The routes that are served, in the order in which places number them.
-    fn served(&self) -> Vec<Served> {
+    fn served(&self) -> Vec<ServedRoute> {
         Vec::new()
     }
 

@@ -1,7 +1,7 @@
-//! `milepost serve`: listeners, who is let in, what passes, and the way to the end.
+//! `milepost serve`: listeners, admission, dispatch, shutdown.
 //!
-//! Knows HTTP and which routes there are; knows nothing of what is done with a request that was let
-//! in. That is the [`Handler`]'s.
+//! This module knows HTTP and the routes; the [`Handler`] knows how an admitted request is
+//! answered.
 
 mod admin;
 pub mod admission;
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use crate::config::routes::{Admin, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
 use crate::observe::calls::{Table, Watch};
-use crate::observe::durations::Memory;
+use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::transport::child::adopt_orphans;
 use crate::transport::http::via::Via;
@@ -59,7 +59,7 @@ pub enum StartError {
 /// If they cannot be served.
 pub async fn serve(
     routes: &Routes,
-    memory: &Memory,
+    memory: &DurationStore,
     observers: &[Arc<dyn ObserverFactory>],
 ) -> Result<u8, StartError> {
     let via = Via::random()?;

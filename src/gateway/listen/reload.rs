@@ -21,14 +21,14 @@ use crate::gateway::dispatch::Proxy;
 use crate::gateway::listen::listeners::{Controls, Ready};
 use crate::gateway::listen::route_file::{LOOK_EVERY, Watch};
 use crate::gateway::live_routes::{Changes, Prepared, contents};
-use crate::observe::durations::Memory;
+use crate::observe::durations::DurationStore;
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Reload;
 
 /// Reads the file again and again.
 pub(super) struct Reloading {
     path: PathBuf,
-    memory: Memory,
+    memory: DurationStore,
     proxy: Arc<Proxy>,
     controls: Controls<Routed>,
     /// What cannot be exchanged, as it was at the start.
@@ -107,7 +107,7 @@ impl Reloading {
     /// What `routes` say is served by `proxy` and `controls`. `memory` has and gets what is learned.
     pub(super) fn new(
         routes: &Routes,
-        memory: Memory,
+        memory: DurationStore,
         proxy: Arc<Proxy>,
         controls: Controls<Routed>,
     ) -> Self {
@@ -251,7 +251,7 @@ impl Reloading {
             self.admin = routes.admin().clone();
         }
         self.controls.take(ready, routes.server(), &self.admin);
-        left.go();
+        left.retire();
         self.proxy.metrics().config().reloaded(Reload::Taken);
         for (key, running, asked) in self.fixed.differing(&Fixed::of(routes)) {
             warn!(key, running, asked, "only a restart can change this; what runs stays");

@@ -1,13 +1,16 @@
-//! Whether files have become others: what their paths lead to is looked at now and then.
+//! Detection of changed files: the target of each path is examined at intervals.
 //!
-//! A look sees all ways in which files change: written in place, replaced by a rename, or reached over a
-//! symbolic link that points elsewhere, as those of a ConfigMap or a Secret of Kubernetes are.
+//! An examination detects all ways in which files change: written in place, replaced by a rename,
+//! or reached over a symbolic link with a new target, as in a ConfigMap or a Secret of Kubernetes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+// The file is polled, not subscribed to: every way of replacing a file ends in another device,
+// inode, time or length behind the path, and a check every 2 s needs no crate and no limit of the
+// system.
 /// How often files are looked at. A change is taken once two looks have seen the same: nobody writes a
 /// file for that long.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);

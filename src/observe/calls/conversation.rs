@@ -1,4 +1,4 @@
-//! One conversation: links what was said to what was decided, and both to calls.
+//! One conversation: links messages with their verdicts, and both with calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock, Weak};
@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use memchr::memmem::Finder;
 
-use super::entry::{Became, Ended, Entry, Kept, State};
+use super::entry::{Became, CapturedMessage, Ended, Entry, State};
 use super::taps::Tapped;
 use super::text::Text;
 use super::{Route, Table};
@@ -41,16 +41,16 @@ pub(super) struct Conversation {
     scope: Scope,
     masks: Masks,
     is_observed: bool,
-    /// Those that are open; without an entry where there was no room for one.
+    /// Open calls; without an entry if the table had no room.
     open: BTreeMap<CallId, Option<(Arc<Entry>, usize)>>,
     ended: VecDeque<(CallId, Weak<Entry>)>,
     waiting: VecDeque<Waiting>,
-    /// What a client has said, and what the server got instead.
+    /// The last client message, and the message that the server got instead.
     said: Option<(Instant, Bytes)>,
-    /// That has opened a call.
+    /// Whether the last client message has opened a call.
     has_opened: bool,
     sent: Option<Bytes>,
-    /// What a client was told, until it is known what that was.
+    /// The last message to a client, until its verdict is known.
     told: Option<(Instant, Bytes)>,
     /// A message of the server became that.
     is_claimed: bool,
@@ -139,7 +139,7 @@ impl Conversation {
             FilterEvent::Heartbeat(call) => {
                 let after = self.told.take().map(|(_, text)| Text::of(&text));
                 let entry = self.find(*call);
-                let kept = Kept { at, became: Became::Beat, before: None, after };
+                let kept = CapturedMessage { at, became: Became::Beat, before: None, after };
                 self.keep(entry, kept, |state, kept| {
                     state.account.sent += 1;
                     state.account.beats += 1;
@@ -177,7 +177,7 @@ impl Conversation {
         let became = if is_answer { Became::Answer(verdict) } else { Became::Judged(verdict) };
         let before = text.map(|text| Text::of(text));
         let spoke = heard.map(|(at, _)| at);
-        let kept = Kept { at, became, before, after };
+        let kept = CapturedMessage { at, became, before, after };
         let is_told = self.is_observed || !is_withheld;
         self.keep(entry, kept, |state, kept| {
             state.spoke = state.spoke.max(spoke);
@@ -199,7 +199,12 @@ impl Conversation {
     }
 
     /// Adds a message to what is known of a call, and shows it to those who tap.
-    fn keep(&self, entry: Option<Arc<Entry>>, kept: Kept, change: impl FnOnce(&mut State, &Kept)) {
+    fn keep(
+        &self,
+        entry: Option<Arc<Entry>>,
+        kept: CapturedMessage,
+        change: impl FnOnce(&mut State, &CapturedMessage),
+    ) {
         if self.table.taps.any() {
             let call = entry.as_deref();
             self.table.taps.tell(&Tapped::new(&self.table, &self.route, &self.masks, call, &kept));
@@ -230,14 +235,15 @@ impl Conversation {
             Ended::So(Outcome::Result | Outcome::ToolError | Outcome::Interim | Outcome::Error)
         );
         if !is_said && self.table.taps.any() {
-            let kept = Kept { at, became: Became::Over(ended), before: None, after: None };
+            let kept =
+                CapturedMessage { at, became: Became::Over(ended), before: None, after: None };
             let call = Some(entry);
             self.table.taps.tell(&Tapped::new(&self.table, &self.route, &self.masks, call, &kept));
         }
     }
 
-    /// What a client was told and no message of the server became: an answer in its place, or progress
-    /// made of text.
+    /// Records a message to a client that does not come from a server message: an answer in its
+    /// place, or progress made of text.
     fn own(&self, at: Instant, text: Bytes) {
         let message = Message::parse(text);
         let after = Some(Text::of(message.raw()));
@@ -247,7 +253,7 @@ impl Conversation {
             });
             let Some(entry) = answered else { return };
             let Some((_, ended)) = entry.state().ended else { return };
-            let kept = Kept { at, became: Became::Own(ended), before: None, after };
+            let kept = CapturedMessage { at, became: Became::Own(ended), before: None, after };
             self.keep(Some(entry), kept, |state, _| {
                 state.is_answered = true;
                 state.told = Some(at);
@@ -255,7 +261,7 @@ impl Conversation {
         } else if message.method().as_deref() == Some(mcp::PROGRESS) {
             let token = json::member(&message.params().unwrap_or_default(), "progressToken");
             let of = token.and_then(|token| self.find_by(|entry| entry.has_token(&token)));
-            let kept = Kept { at, became: Became::FromText, before: None, after };
+            let kept = CapturedMessage { at, became: Became::FromText, before: None, after };
             self.keep(of, kept, |state, kept| {
                 state.account.overheard += 1;
                 state.account.sent += 1;
@@ -265,8 +271,8 @@ impl Conversation {
         }
     }
 
-    /// What a client has said that opens no call. Of an HTTP session each message is told once, though
-    /// the filters of its exchanges and its own see it.
+    /// Records a client message that opens no call. Of an HTTP session each message is recorded
+    /// once, though the filters of its exchanges and the session's own filter see it.
     fn said(&self, at: Instant, text: Bytes) {
         if !self.table.taps.any() {
             return;
@@ -279,7 +285,11 @@ impl Conversation {
         };
         if !is_told_elsewhere {
             let before = Some(Text::of(&text));
-            self.keep(None, Kept { at, became: Became::Said, before, after: None }, |_, _| {});
+            self.keep(
+                None,
+                CapturedMessage { at, became: Became::Said, before, after: None },
+                |_, _| {},
+            );
         }
     }
 }
@@ -317,7 +327,12 @@ impl Observer for Conversation {
             }
             EventKind::Overheard(line) if self.table.taps.any() => {
                 let before = Some(Text::of(line.as_bytes()));
-                let kept = Kept { at: event.at, became: Became::Overheard, before, after: None };
+                let kept = CapturedMessage {
+                    at: event.at,
+                    became: Became::Overheard,
+                    before,
+                    after: None,
+                };
                 self.keep(None, kept, |_, _| {});
             }
             EventKind::Command(command) if command == "failed" => self.has_failed = true,
@@ -347,7 +362,7 @@ impl Observer for Conversation {
         if let Some((at, text)) = &self.said {
             let before = Some(request_in(text, call.id));
             let after = self.sent.as_deref().map(Text::of);
-            let kept = Kept { at: *at, became: Became::Request, before, after };
+            let kept = CapturedMessage { at: *at, became: Became::Request, before, after };
             if entry.is_some() || self.table.taps.any() {
                 self.keep(entry, kept, |_, _| {});
             }

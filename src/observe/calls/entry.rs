@@ -1,4 +1,4 @@
-//! One call as it is known to those who look on.
+//! One call as observers see it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ const LAST_MAX: usize = 48;
 /// Bytes of a name, an id or a token in the table of calls. Longer text is cut.
 const NAME_MAX: usize = 256;
 
-/// What a message was, and what became of it.
+/// The kind of a message, and the verdict on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Became {
     /// The request.
@@ -69,16 +69,16 @@ impl Ended {
 
 /// A message, and what became of it.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct CapturedMessage {
     pub(super) at: Instant,
     pub(super) became: Became,
-    /// What was said.
+    /// The original message.
     pub(super) before: Option<Text>,
-    /// What the other side got, if it is not the very same.
+    /// The message that the other side got, if it differs.
     pub(super) after: Option<Text>,
 }
 
-impl Kept {
+impl CapturedMessage {
     /// Memory that it takes.
     fn bytes(&self) -> usize {
         let texts = self.before.iter().chain(&self.after);
@@ -86,22 +86,22 @@ impl Kept {
     }
 }
 
-/// What is known of a call, and changes.
+/// The part of a call's data that changes.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) client: Option<Arc<Client>>,
     pub(super) ended: Option<(Instant, Ended)>,
-    pub(super) first: Vec<Kept>,
-    pub(super) last: VecDeque<Kept>,
+    pub(super) first: Vec<CapturedMessage>,
+    pub(super) last: VecDeque<CapturedMessage>,
     pub(super) left_out: u64,
     /// Memory of the messages.
     bytes: usize,
-    /// The last progress that the client was told.
+    /// The last progress value sent to the client.
     pub(super) figure: Option<Text>,
     pub(super) spoke: Option<Instant>,
     pub(super) told: Option<Instant>,
     pub(super) account: CallStats,
-    /// The answer has been told.
+    /// Whether the answer has been sent.
     pub(super) is_answered: bool,
 }
 
@@ -165,7 +165,7 @@ impl Entry {
         }
     }
 
-    /// What is known of it now.
+    /// The present state of the call.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -201,7 +201,7 @@ impl Entry {
     }
 
     /// Takes a message, and what it changes besides.
-    pub(super) fn take(&self, kept: Kept, change: impl FnOnce(&mut State)) {
+    pub(super) fn take(&self, kept: CapturedMessage, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
         change(&mut state);
         state.keep(kept, &self.total);
@@ -236,7 +236,7 @@ impl Entry {
         masking
     }
 
-    /// What a person calls it.
+    /// The label of the call for people.
     pub(super) fn label(&self) -> &str {
         self.tool.as_deref().unwrap_or(&self.method)
     }
@@ -250,7 +250,7 @@ impl Drop for Entry {
 }
 
 impl State {
-    fn keep(&mut self, kept: Kept, total: &AtomicUsize) {
+    fn keep(&mut self, kept: CapturedMessage, total: &AtomicUsize) {
         let (mut more, mut less) = (kept.bytes(), 0);
         if self.first.len() < FIRST_MAX && self.left_out == 0 {
             self.first.push(kept);
@@ -297,7 +297,7 @@ impl State {
     }
 
     /// All that is kept, oldest first.
-    pub(super) fn messages(&self) -> impl Iterator<Item = &Kept> {
+    pub(super) fn messages(&self) -> impl Iterator<Item = &CapturedMessage> {
         self.first.iter().chain(&self.last)
     }
 }

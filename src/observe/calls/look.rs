@@ -1,4 +1,4 @@
-//! What has changed since someone looked last, as server-sent events.
+//! The changes since an observer's last read, as server-sent events.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use super::Table;
 use super::show::{CallShown, RouteShown, text};
 
-/// How often someone who looks on is told of changes.
+/// The interval of updates to an observer.
 pub const ROUND: Duration = Duration::from_millis(250);
 
-/// How often one is told that nothing has changed.
+/// The interval of messages to an observer without changes.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
 /// Someone who looks at a table again and again.
@@ -30,7 +30,7 @@ impl Looking {
         Self { table: Arc::clone(table), seen: BTreeMap::new(), routes: Vec::new(), told: None }
     }
 
-    /// What is new, as events; `None` if that is nothing. What is first asked for is all.
+    /// The changes as events; `None` without changes. The first round has everything.
     pub fn round(&mut self) -> Option<String> {
         let all = self.table.all();
         let mut out = String::new();

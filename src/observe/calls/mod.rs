@@ -1,5 +1,5 @@
-//! The calls of `milepost serve` as they happen, for those who look on: what is open, what has ended of
-//! late, and what was said and decided of each.
+//! The calls of `milepost serve` for observers: open calls, recently ended calls, and the messages
+//! and verdicts of each.
 //!
 //! ```text
 //! filter ─> Conversation ─> Entry (a mutex of its own) <─┐
@@ -7,8 +7,8 @@
 //!                └────────> Table ───────────────────────┴─ Looking ─> page
 //!                └────────> Taps ─> queue of each ─> tap
 //! ```
-//! No lock is shared by calls on the way of a message, but while somebody taps. Nobody who looks on
-//! delays anything.
+//! Calls share no lock on the way of a message, except while an observer reads `/tap`. Observers
+//! delay nothing.
 
 mod conversation;
 mod entry;
@@ -34,6 +34,10 @@ pub use look::{Looking, ROUND};
 pub use taps::{Filter, Tap, Taps};
 pub use text::TEXT_MAX;
 
+// Observers cost the calls of others nothing. Each call in the table has a mutex of its own; the
+// table's mutex is taken when a call opens or ends and when an observer reads, four times a second.
+// The page's values are computed from the kept text on reading. An observer whose connection is
+// blocked is asked for nothing, so only `tap` has a queue, which is bounded.
 /// Open calls in the table of calls. Further calls are only counted.
 pub const OPEN_MAX: usize = 1000;
 
@@ -44,10 +48,10 @@ pub const ENDED_MAX: usize = 500;
 /// the calls that ended first are dropped, then the messages of the oldest open calls.
 pub const BYTES_MAX: usize = 64 << 20;
 
-/// What is left then: there shall not be too little room again at once.
+/// The bytes kept after a clean-up, so that the next clean-up is not needed at once.
 const BYTES_LEFT: usize = BYTES_MAX / 8 * 7;
 
-/// Where the admin listener shows each message.
+/// The path of the admin listener that shows each message.
 pub const PATH_OF_TAP: &str = "/tap";
 
 /// Routes with counters of their own. A route file has a handful; each version of the file may have
@@ -62,7 +66,7 @@ struct Route {
     ended: Mutex<Sums>,
 }
 
-/// What calls of a route came to.
+/// The totals of a route's calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Sums {
     calls: u64,
@@ -146,7 +150,7 @@ impl Table {
         Arc::new(table)
     }
 
-    /// Those who are shown each message.
+    /// The observers that receive each message.
     pub fn taps(&self) -> &Taps {
         &self.taps
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::entry::{Became, Ended, Entry, Kept, State, repaired, withheld};
+use super::entry::{Became, CapturedMessage, Ended, Entry, State, repaired, withheld};
 use super::text::Text;
 use super::{Route, Sums, Table, lock};
 use crate::observe::redact::Masking;
@@ -69,7 +69,7 @@ struct MessageShown {
     after: Option<String>,
 }
 
-/// What became of a message, by name and in words.
+/// The verdict on a message, by name and in words.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub(super) struct BecameShown {
     pub(super) what: &'static str,
@@ -107,7 +107,7 @@ impl Table {
         let state = entry.state();
         let (left_out, kept) = (state.left_out, state.messages().cloned().collect::<Vec<_>>());
         drop(state);
-        let message = |kept: &Kept| MessageShown {
+        let message = |kept: &CapturedMessage| MessageShown {
             at: millis(kept.at, entry.opened),
             became: kept.became.shown(),
             before: kept.before.as_ref().map(|text| text.shown(&mut masking)),
@@ -149,7 +149,7 @@ impl Table {
         }
     }
 
-    /// What calls came to, with those that are open.
+    /// The totals of each route, open calls included.
     pub(super) fn routes(&self, all: &[Arc<Entry>]) -> Vec<RouteShown> {
         let routes = lock(&self.known).routes.clone();
         let shown = |route: &Arc<Route>| {
@@ -200,7 +200,7 @@ fn reasons(verdict: Verdict) -> Vec<&'static str> {
     }
 }
 
-/// What a client was told of how far a call is.
+/// The progress of a call, as sent to its client.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Figure {
     progress: Option<String>,
@@ -214,7 +214,7 @@ fn figure_in(text: &Text, masks: &Masks) -> Figure {
     let params = message.params().unwrap_or_default();
     let words = |name| {
         let text = json::member(&params, name)?;
-        let words = json::words(&text).unwrap_or_else(|| String::from_utf8_lossy(&text));
+        let words = json::decode_str(&text).unwrap_or_else(|| String::from_utf8_lossy(&text));
         Some(words.into_owned()).filter(|words| words != "null")
     };
     let number = |name| words(name).map(|words| cut(words, FIGURE_MAX));
@@ -239,7 +239,7 @@ pub(super) fn millis(at: Instant, since: Instant) -> u64 {
     at.saturating_duration_since(since).as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// What always has a JSON form.
+/// A value that always has a JSON form, as text.
 pub(super) fn text(shown: &impl Serialize) -> String {
     serde_json::to_string(shown).unwrap_or_default()
 }

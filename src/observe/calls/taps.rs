@@ -1,4 +1,4 @@
-//! Those who are shown each message as it passes.
+//! The observers of `/tap`, who receive each message.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::entry::{Became, Entry, Kept};
+use super::entry::{Became, CapturedMessage, Entry};
 use super::show::{BecameShown, shown, text};
 use super::{Route, Table, lock};
 use crate::observe::redact::Masking;
@@ -44,17 +44,17 @@ pub(super) struct Tapped<'a> {
     route: &'a Arc<Route>,
     masks: &'a Masks,
     call: Option<&'a Entry>,
-    kept: &'a Kept,
+    kept: &'a CapturedMessage,
 }
 
-/// The same while it waits.
+/// A message that waits for an observer.
 #[derive(Debug)]
 struct Line {
     at: u64,
     route: Arc<Route>,
     masks: Masks,
     call: Option<(u64, Box<str>)>,
-    kept: Kept,
+    kept: CapturedMessage,
 }
 
 #[derive(Serialize)]
@@ -104,7 +104,7 @@ impl<'a> Tapped<'a> {
         route: &'a Arc<Route>,
         masks: &'a Masks,
         call: Option<&'a Entry>,
-        kept: &'a Kept,
+        kept: &'a CapturedMessage,
     ) -> Self {
         Self { at: table.ms(kept.at), route, masks, call, kept }
     }

@@ -1,4 +1,4 @@
-//! What is known of calls, behind a filter of each kind.
+//! The table of calls, behind a filter of each kind.
 
 use std::task::{Context, Waker};
 
@@ -13,7 +13,7 @@ use crate::relay::filter_guard::FilterGuard;
 
 const WIRE: StreamId = StreamId(0);
 
-/// A filter that somebody looks on at.
+/// A filter with an observer.
 struct Talk {
     table: Arc<Table>,
     filter: FilterGuard,
@@ -95,7 +95,7 @@ fn one(table: &Table, number: u64) -> Value {
     serde_json::from_str(&table.call_json(number).unwrap()).unwrap()
 }
 
-/// What became of each message of a call: `what why,why`.
+/// The verdict on each message of a call: `what why,why`.
 fn became(table: &Table, number: u64) -> Vec<String> {
     let call = one(table, number);
     let line = |message: &Value| {

@@ -7,7 +7,7 @@ use crate::observe::redact::Masking;
 /// Bytes of one message that are kept for observers. The rest is cut off.
 pub const TEXT_MAX: usize = 2 << 10;
 
-/// What stands where the rest was left out.
+/// The sign at the end of cut text.
 const REST: char = '…';
 
 /// A message, or its beginning. A copy: what came in is part of a whole read buffer.

@@ -1,9 +1,7 @@
-//! What has been learned of how long tools take, kept for the next time: a small file that every process
-//! of this user shares.
+//! The learned durations of tools, kept in a small file that every process of the user shares.
 //!
-//! Nothing waits for it. Calls that end are handed to a thread, which adds them to the file a moment
-//! later; what the file knows is read in that thread too. Where there is no file to be had, what is
-//! learned lasts as long as the process.
+//! No call waits for the file. A thread adds ended calls to the file a moment later, and reads the
+//! file at the start. Without a file, learned durations last as long as the process.
 
 mod file;
 mod place;
@@ -29,19 +27,19 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// What is known of the tools of every route. Cheap to clone.
+/// The durations of the tools of every route. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Memory(Option<Arc<Writer>>);
+pub struct DurationStore(Option<Arc<Writer>>);
 
-impl Memory {
+impl DurationStore {
     /// Keeps what is learned in this folder, which need not be there yet; nothing of it is touched
     /// before the first call ends or anything is asked for. Without a folder nothing is kept.
     pub fn open(folder: Option<&Path>) -> Self {
         Self(folder.and_then(|folder| Writer::start(Store::new(folder))))
     }
 
-    /// What is known, and will be learned, of the tools of a route. What was kept of earlier processes is
-    /// read soon if it is `wanted`.
+    /// The durations of a route's tools, known now and learned later. Durations from earlier
+    /// processes are read soon if they are `wanted`.
     pub fn of(&self, route: &str, wanted: bool) -> Arc<Learned> {
         let Some(writer) = &self.0 else { return Arc::default() };
         let (to, name): (_, Arc<str>) = (Arc::clone(writer), place::cut(route).into());
@@ -54,7 +52,7 @@ impl Memory {
         learned
     }
 
-    /// What was kept of a route is wanted only now.
+    /// Requests the stored durations of a route, which were not wanted before.
     pub fn load(&self, route: &str, learned: &Arc<Learned>) {
         if let Some(writer) = &self.0 {
             writer.load(place::cut(route).into(), learned);

@@ -1,4 +1,4 @@
-//! Where the file is, and the names under which servers are remembered that no route file names.
+//! The place of the state file, and the names of servers that no route file names.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -39,7 +39,7 @@ fn usual(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf
     Some(base?.join("milepost"))
 }
 
-/// What a command is remembered by: its program, and a number that stands for all of it. Arguments may be
+/// The label of a command: its program, and a hash of the whole command, because arguments may be
 /// secrets.
 pub fn label_of_command(command: &[OsString]) -> String {
     let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
@@ -48,7 +48,7 @@ pub fn label_of_command(command: &[OsString]) -> String {
     label(shown.collect(), command.iter().map(|part| OsStr::as_bytes(part)))
 }
 
-/// What a server at an address is remembered by: its host, and a number that stands for the URL.
+/// The label of a server at a URL: its host, and a hash of the URL.
 pub fn label_of_address(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     let host = url.host_str().unwrap_or_default();

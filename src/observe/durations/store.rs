@@ -23,8 +23,10 @@ use crate::progress::durations::{Durations, Sample};
 /// The name of the file in its folder.
 pub const FILE: &str = "durations.redb";
 
-/// What is in the file, and how; a newer version of the program may know better, and its file is left
-/// alone.
+// `redb` keeps the durations: it is crash-safe, one file, and pure Rust. Each write opens the file,
+// which locks it, and closes it again, because dozens of `wrap` processes share the file and none
+// may hold it for long.
+/// The version of the file's format. A file of a newer version is left unchanged.
 const VERSION: u64 = 1;
 
 /// Tools of all routes in the state file. Beyond the limit the tools unused for longest are
@@ -40,7 +42,7 @@ const CACHE: usize = 1 << 20;
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const ENTRIES: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("durations");
 
-/// What is kept of one tool.
+/// The stored data of one tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The path of its route, or what stands for one.
@@ -65,7 +67,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// It is for a newer version of the program.
+    /// The file belongs to a newer version of the program.
     #[error("{} is for a newer version of milepost", path.display())]
     Newer {
         /// The file.
@@ -82,11 +84,11 @@ pub enum StoreError {
     },
 }
 
-/// What is wrong with a file that is open.
+/// A fault of an open file.
 enum Fault {
     Busy,
     Newer,
-    /// It is none of ours, or damaged.
+    /// The file is not a state file, or is damaged.
     Bad(String),
     Io(io::Error),
 }
@@ -106,7 +108,7 @@ impl<E: Into<redb::Error>> From<E> for Fault {
 
 /// How one tool's calls are written.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredDuration {
     /// Milliseconds, and whether the server reported figures; oldest first.
     took: Vec<(u32, bool)>,
     errors: u64,
@@ -114,7 +116,7 @@ struct Kept {
     seen: u64,
 }
 
-impl Kept {
+impl StoredDuration {
     fn durations(&self) -> Durations {
         let samples =
             self.took.iter().map(|(millis, figured)| Sample { millis: *millis, figured: *figured });
@@ -132,7 +134,7 @@ impl Kept {
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// This process has read it through before.
+    /// Whether this process has checked the whole file before.
     checked: bool,
 }
 
@@ -156,7 +158,9 @@ impl Store {
             for entry in from.open_table(ENTRIES)?.iter()? {
                 let (key, value) = entry?;
                 let (route, tool) = key.value();
-                let Ok(kept) = serde_json::from_slice::<Kept>(value.value()) else { continue };
+                let Ok(kept) = serde_json::from_slice::<StoredDuration>(value.value()) else {
+                    continue;
+                };
                 let (durations, seen) = (kept.durations(), kept.seen);
                 entries.push(Entry { route: route.into(), tool: tool.into(), durations, seen });
             }
@@ -182,13 +186,14 @@ impl Store {
                 for (key, durations) in tools {
                     let old = entries
                         .get(key)?
-                        .and_then(|old| serde_json::from_slice::<Kept>(old.value()).ok());
+                        .and_then(|old| serde_json::from_slice::<StoredDuration>(old.value()).ok());
                     if old.is_none() && durations.samples().len() == 0 {
                         continue;
                     }
                     let mut all = durations.clone();
                     old.inspect(|old| all.precede(&old.durations()));
-                    let text = serde_json::to_vec(&Kept::of(&all, now)).unwrap_or_default();
+                    let text =
+                        serde_json::to_vec(&StoredDuration::of(&all, now)).unwrap_or_default();
                     entries.insert(key, &text[..])?;
                     changed = true;
                 }
@@ -328,7 +333,8 @@ fn judged(version: Option<u64>, is_empty: bool) -> Result<(), Fault> {
 fn evict(
     entries: &mut redb::Table<'_, (&'static str, &'static str), &'static [u8]>,
 ) -> Result<(), Fault> {
-    let seen = |text: &[u8]| serde_json::from_slice::<Kept>(text).map_or(0, |kept| kept.seen);
+    let seen =
+        |text: &[u8]| serde_json::from_slice::<StoredDuration>(text).map_or(0, |kept| kept.seen);
     let mut ages = Vec::new();
     for entry in entries.iter()? {
         ages.push(seen(entry?.1.value()));

@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Routes of which is to be known what is kept.
 type Loads = Vec<(Arc<str>, Weak<Learned>)>;
 
-/// What waits, and for whom.
+/// The waiting work of the thread.
 #[derive(Default)]
 struct Queue {
     loads: Loads,
@@ -42,7 +42,7 @@ struct Queue {
     over: bool,
 }
 
-/// Who takes what is learned to the file.
+/// The thread that writes learned durations to the file.
 #[derive(Default)]
 pub(super) struct Writer {
     queue: Mutex<Queue>,
@@ -89,7 +89,7 @@ impl Writer {
         self.wake(&mut queue);
     }
 
-    /// What is kept of a route is to be known to `learned`.
+    /// Requests that the stored durations of a route are added to `learned`.
     pub(super) fn load(&self, route: Arc<str>, learned: &Arc<Learned>) {
         let mut queue = self.lock();
         queue.loads.push((route, Arc::downgrade(learned)));
@@ -148,7 +148,7 @@ impl Writer {
         }
     }
 
-    /// What is to be done, once there is anything; nothing at the end.
+    /// Waits for work and returns it; nothing at the end.
     fn next(&self) -> (Loads, Added, u32) {
         let mut queue = self.lock();
         queue.idle = true;
@@ -162,7 +162,7 @@ impl Writer {
         (mem::take(&mut queue.loads), mem::take(&mut queue.added), calls)
     }
 
-    /// What could not be done waits again, before what has come since. Whether it is the end.
+    /// Puts failed work back, before newer work. Returns whether the end has come.
     fn put_back(&self, loads: Loads, added: Added) -> bool {
         let mut queue = self.lock();
         queue.loads.splice(..0, loads);

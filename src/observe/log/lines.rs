@@ -1,7 +1,8 @@
-//! How a log line is written: one line for each event, whatever clients and servers call themselves.
+//! The format of a log line: one line for each event, whatever names clients and servers have.
 //!
-//! Text of theirs stands in values only. In a line of text these are quoted unless they are plain words,
-//! and nothing in one steers a terminal or ends the line; none is longer than [`VALUE_MAX`].
+//! Text of clients and servers appears in values only. In a text line a value is quoted unless it
+//! is a plain word, and no character of a value steers a terminal or ends the line; no value is
+//! longer than [`VALUE_MAX`].
 
 use std::error::Error;
 use std::fmt::{self, Debug, Write};
@@ -16,6 +17,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
+// Every value goes through this file, also values in log lines of libraries, so that no code that
+// logs has to remember it.
 /// Bytes of one value in a log line. A longer value is cut; a tool's name may be megabytes long.
 pub(super) const VALUE_MAX: usize = 4 << 10;
 

@@ -1,4 +1,4 @@
-//! What is counted of the route file.
+//! Metrics of the route file.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,8 +1,9 @@
-//! What operators count, in the text that Prometheus reads (OpenMetrics 1.0).
+//! Metrics, in the text that Prometheus reads (OpenMetrics 1.0).
 //!
-//! Whoever counts holds its counters: a message costs a few relaxed additions, no lock and no look-up.
-//! Every set of labels is bounded: routes by the route file, reasons and repairs by their enums, clients
-//! by the census. Tools are no label: a server names as many as it likes.
+//! Each part of the proxy holds its own counters: a message costs a few relaxed additions, no lock
+//! and no look-up. Every set of labels is bounded: routes by the route file, reasons and repairs by
+//! their enums, clients by the table of untokened clients. Tools are no label: a server may have
+//! any number of them.
 
 mod config;
 mod route;
@@ -22,7 +23,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::observe::otlp;
 use crate::observe::otlp::Counts;
-use crate::observe::untokened::CENSUS;
+use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 
 pub use config::{Config, Reload};
 pub use route::{Child, RouteCounts, Tables};
@@ -215,8 +216,7 @@ impl Metrics {
         let config = Config::new(&mut to);
         let spans = to.counters(
             "spans",
-            "Spans of calls, by what became of them: exported to a collector, dropped (builds with the \
-             feature otlp)",
+            "Spans of calls, by what became of them: exported to a collector, dropped",
         );
         let spans = SPANS.map(|result| spans.get_or_create_owned(&vec![("result", result.into())]));
         let uptime = Gauge::default();
@@ -258,7 +258,7 @@ impl Metrics {
     pub fn text(&self, log_lines_dropped: u64, read: impl FnOnce()) -> String {
         let _alone = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
         read();
-        for (client, count) in CENSUS.without_token() {
+        for (client, count) in UNTOKENED_CLIENTS.without_token() {
             let counter = self.without_token.get_or_create_owned(&vec![("client", client)]);
             counter.inner().store(count, Ordering::Relaxed);
         }

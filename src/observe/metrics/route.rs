@@ -1,4 +1,4 @@
-//! What is counted for one route.
+//! Metrics of one route.
 
 use std::sync::Arc;
 

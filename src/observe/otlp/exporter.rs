@@ -1,284 +1,178 @@
-//! The queue of spans, and the thread that sends them.
+//! The SDK's pipeline: a bounded queue, the exporter over our own HTTP client, and counters.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc as threads};
-use std::thread;
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use futures::future::BoxFuture;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry::{Context, InstrumentationScope, KeyValue, Value};
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use opentelemetry_otlp::{ExporterBuildError, Protocol, WithExportConfig, WithHttpConfig};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, IdGenerator, RandomIdGenerator, SdkTracer,
+    SdkTracerProvider, Span, SpanData, SpanExporter, SpanProcessor,
+};
+use prost::Message;
 use tracing::{info, warn};
 
-use super::settings::{self, Sampler, Settings};
-use super::wire::{Failure, Wire};
+use super::settings::{self, Collector, TraceSettings};
 use super::{Counts, Mark, Over, span};
+use crate::observe::error_chain::error_chain;
 use crate::progress::Summary;
 use crate::protocol::trace_context::to_hex;
 
 /// The longest time that the end of the process waits for spans to be sent.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 
-/// How long after a failure it is tried again, at first; the next time, twice as long.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// Who takes calls and makes spans of them.
-struct Exporter {
+/// The pipeline of this process.
+struct Pipeline {
     over: Over,
-    sampler: Sampler,
-    queue: mpsc::Sender<Vec<u8>>,
+    tracer: SdkTracer,
+    provider: SdkTracerProvider,
     tally: Arc<Tally>,
-    closing: watch::Sender<bool>,
-    ended: Mutex<threads::Receiver<()>>,
 }
 
-/// What becomes of spans.
+/// Numbers of spans, and the last failure of the collector.
 #[derive(Debug, Default)]
 struct Tally {
+    recorded: AtomicU64,
     exported: AtomicU64,
     dropped: AtomicU64,
-    /// Those in the queue, or being sent.
-    waiting: AtomicU64,
+    /// Spans in the queue.
+    queued: AtomicUsize,
+    /// Spans of the running export that the collector has rejected.
+    rejected: AtomicU64,
+    failure: Mutex<String>,
 }
 
-impl Tally {
-    fn settled(&self, exported: u64, dropped: u64) {
-        self.exported.fetch_add(exported, Ordering::Relaxed);
-        self.dropped.fetch_add(dropped, Ordering::Relaxed);
-        self.waiting.fetch_sub(exported + dropped, Ordering::Relaxed);
-    }
-}
+static PIPELINE: OnceLock<Pipeline> = OnceLock::new();
 
-static EXPORTER: OnceLock<Exporter> = OnceLock::new();
-
-/// Spans are told from [`start`] on; what is left is sent by [`Traces::close`].
+/// Traces of calls from [`start`] on; [`Traces::close`] sends the spans that are left.
 #[derive(Debug)]
 #[must_use]
 pub struct Traces(());
 
-/// Has calls told as spans from now on, if the environment says where to. That it cannot be done is
-/// logged, and nothing else.
-pub fn start(over: Over) -> Traces {
+/// Records calls as spans from now on, if the environment names a collector. `connect` makes the client
+/// for it. A failure is logged, and nothing else happens.
+pub fn start<C, E>(over: Over, connect: impl FnOnce(&Collector) -> Result<C, E>) -> Traces
+where
+    C: HttpClient + 'static,
+    E: Error,
+{
     let traces = Traces(());
-    let (settings, doubts) = match settings::read(|name| std::env::var(name).ok()) {
-        Ok(Some(found)) => found,
+    let why = match settings::read(|name| std::env::var(name).ok()) {
         Ok(None) => return traces,
-        Err(error) => {
-            warn!(why = error.to_string(), "calls are not told as traces");
-            return traces;
+        Err(error) => error.to_string(),
+        Ok(Some((settings, doubts))) => {
+            for doubt in doubts {
+                warn!(what = doubt.to_string(), "a variable of OpenTelemetry is not used");
+            }
+            let to = name(&settings.collector);
+            let client = connect(&settings.collector).map_err(|error| error_chain(&error));
+            let begin =
+                |client| pipeline(over, &settings, client).map_err(|error| error_chain(&error));
+            match client.and_then(begin) {
+                Ok(pipeline) => {
+                    if PIPELINE.set(pipeline).is_ok() {
+                        info!(to, "calls are told as traces");
+                    }
+                    return traces;
+                }
+                Err(why) => why,
+            }
         }
     };
-    for doubt in doubts {
-        warn!(what = doubt.to_string(), "a variable of OpenTelemetry is not used");
-    }
-    let wire = match Wire::new(&settings) {
-        Ok(wire) => wire,
-        Err(why) => {
-            warn!(why, "calls are not told as traces");
-            return traces;
-        }
-    };
-    let (queue, spans) = mpsc::channel(settings.queue);
-    let (closing, to_close) = watch::channel(false);
-    let (ends, ended) = threads::sync_channel(1);
-    let tally = Arc::<Tally>::default();
-    let to = wire.name().to_owned();
-    let exporter = Exporter {
-        over,
-        sampler: settings.sampler,
-        queue,
-        tally: Arc::clone(&tally),
-        closing,
-        ended: Mutex::new(ended),
-    };
-    let sender = Sender { settings, wire, spans, closing: to_close, tally, fails: false };
-    let run = move || {
-        if let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() {
-            runtime.block_on(sender.run());
-        }
-        let _ = ends.send(());
-    };
-    if EXPORTER.set(exporter).is_ok() {
-        match thread::Builder::new().name("traces".to_owned()).spawn(run) {
-            Ok(_) => info!(to, "calls are told as traces"),
-            Err(error) => warn!(%error, "calls are not told as traces"),
-        }
-    }
+    warn!(why, "calls are not told as traces");
     traces
 }
 
-impl Traces {
-    /// Waits until what is left is sent, but not for long.
-    pub fn close(self) {
-        let Some(exporter) = EXPORTER.get() else { return };
-        exporter.closing.send_replace(true);
-        let ended = exporter.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = ended.recv_timeout(FLUSH_MAX);
-        let left = exporter.tally.waiting.load(Ordering::Relaxed);
-        let lost = exporter.tally.dropped.load(Ordering::Relaxed) + left;
-        if lost > 0 {
-            let exported = exporter.tally.exported.load(Ordering::Relaxed);
-            warn!(exported, lost, "the collector has not got the spans of all calls");
+/// Host and port, for people.
+fn name(collector: &Collector) -> String {
+    let host = collector.url.host_str().unwrap_or_default();
+    format!("{host}:{}", collector.url.port_or_known_default().unwrap_or_default())
+}
+
+fn pipeline(
+    over: Over,
+    settings: &TraceSettings,
+    client: impl HttpClient + 'static,
+) -> Result<Pipeline, ExporterBuildError> {
+    let tally = Arc::<Tally>::default();
+    let agent = concat!("milepost/", env!("CARGO_PKG_VERSION")).to_owned();
+    let otlp = opentelemetry_otlp::SpanExporter::builder()
+        .with_http()
+        .with_endpoint(settings.collector.url.as_str())
+        .with_protocol(Protocol::HttpBinary)
+        .with_timeout(settings.collector.timeout)
+        .with_headers(HashMap::from([("user-agent".to_owned(), agent)]))
+        .with_http_client(CountingClient { client, tally: Arc::clone(&tally) })
+        .build()?;
+    let to = name(&settings.collector);
+    let exporter =
+        CountingExporter { otlp, to, fails: AtomicBool::new(false), tally: Arc::clone(&tally) };
+    let batches = BatchConfigBuilder::default()
+        .with_max_queue_size(settings.queue)
+        .with_scheduled_delay(settings.delay)
+        .build();
+    let batches = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
+    let processor = CountingQueue { batches, max: settings.queue, tally: Arc::clone(&tally) };
+    let provider = SdkTracerProvider::builder()
+        .with_resource(resource())
+        .with_span_processor(processor)
+        .build();
+    let scope = InstrumentationScope::builder("milepost").with_version(env!("CARGO_PKG_VERSION"));
+    let tracer = provider.tracer_with_scope(scope.build());
+    Ok(Pipeline { over, tracer, provider, tally })
+}
+
+/// The attributes of this process: the SDK's own, those of the environment, and ours where neither
+/// names them.
+fn resource() -> Resource {
+    let found = Resource::builder().build();
+    let mut own = vec![
+        KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+        KeyValue::new("service.instance.id", instance()),
+    ];
+    own.retain(|pair| found.get_ref(&pair.key).is_none());
+    // The specification prefers this variable to the attributes; the SDK does not.
+    let service = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
+    for (key, value) in found.iter() {
+        let text = value.as_str();
+        match key.as_str() {
+            "service.name" if service.is_some() || text.starts_with("unknown_service") => {
+                let name = service.clone().unwrap_or_else(|| "milepost".to_owned());
+                own.push(KeyValue::new("service.name", name));
+            }
+            // The specification has these values percent-encoded, and the SDK leaves them so.
+            _ if text.contains('%') => {
+                let text = percent_decoded(&text).unwrap_or_else(|| text.into_owned());
+                own.push(KeyValue::new(key.clone(), Value::from(text)));
+            }
+            _ => {}
         }
     }
+    Resource::builder().with_attributes(own).build()
 }
 
-/// Whether calls become spans.
-pub fn is_on() -> bool {
-    EXPORTER.get().is_some()
-}
-
-/// How many spans there were.
-pub fn counts() -> Counts {
-    let Some(Exporter { tally, .. }) = EXPORTER.get() else { return Counts::default() };
-    Counts {
-        exported: tally.exported.load(Ordering::Relaxed),
-        dropped: tally.dropped.load(Ordering::Relaxed),
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut pieces = text.split('%');
+    let mut bytes = pieces.next()?.as_bytes().to_vec();
+    for piece in pieces {
+        bytes.push(u8::from_str_radix(piece.get(..2)?, 16).ok()?);
+        bytes.extend_from_slice(piece.get(2..)?.as_bytes());
     }
-}
-
-/// Tells of a call that has ended, unless it is none that becomes a span: those are tool calls, and other
-/// requests whose client says which trace they belong to. Answers with the trace that its span is in.
-pub fn tell(call: &Summary, route: Option<&str>, marks: &[Mark]) -> Option<String> {
-    let exporter = EXPORTER.get()?;
-    let parent = call.trace.as_deref();
-    if call.tool.is_none() && parent.is_none() {
-        return None;
-    }
-    let mut chance = [0; 24];
-    getrandom::fill(&mut chance).ok()?;
-    let (trace, own) = chance.split_first_chunk::<16>()?;
-    let id = span::Identity {
-        trace: parent.map_or(*trace, |parent| parent.trace),
-        span: *own.first_chunk::<8>()?,
-    };
-    if !exporter.sampler.takes(id.trace, parent) {
-        return None;
-    }
-    let span = span::encode(call, &id, exporter.over, route, marks);
-    exporter.tally.waiting.fetch_add(1, Ordering::Relaxed);
-    if exporter.queue.try_send(span).is_err() {
-        exporter.tally.settled(0, 1);
-    }
-    Some(to_hex(&id.trace))
-}
-
-/// The thread's own.
-struct Sender {
-    settings: Settings,
-    wire: Wire,
-    spans: mpsc::Receiver<Vec<u8>>,
-    closing: watch::Receiver<bool>,
-    tally: Arc<Tally>,
-    /// The collector has not taken the last ones.
-    fails: bool,
-}
-
-impl Sender {
-    async fn run(mut self) {
-        let resource = span::resource(&self.settings, &instance());
-        loop {
-            let batch = self.gather().await;
-            if batch.is_empty() {
-                return;
-            }
-            let request = span::request(&resource, &batch);
-            let count = batch.len() as u64;
-            drop(batch);
-            match self.send(self.wire.packed(request)).await {
-                Ok(rejected) => {
-                    let rejected = rejected.min(count);
-                    self.tally.settled(count - rejected, rejected);
-                    if std::mem::take(&mut self.fails) {
-                        info!(to = self.wire.name(), "the collector of traces takes spans again");
-                    }
-                }
-                Err(why) => {
-                    self.tally.settled(0, count);
-                    if !std::mem::replace(&mut self.fails, true) {
-                        let to = self.wire.name();
-                        warn!(to, why, "the collector of traces takes no spans; they are left out");
-                    }
-                }
-            }
-        }
-    }
-
-    fn is_closing(&self) -> bool {
-        *self.closing.borrow()
-    }
-
-    /// What is to be sent together; nothing if it is the end.
-    async fn gather(&mut self) -> Vec<Vec<u8>> {
-        let mut batch = Vec::new();
-        let most = self.settings.batch;
-        let mut until = None;
-        while batch.len() < most && !self.is_closing() {
-            let room = most - batch.len();
-            let more = async {
-                let come = self.spans.recv_many(&mut batch, room);
-                match until {
-                    None => Some(come.await),
-                    Some(until) => timeout_at(until, come).await.ok(),
-                }
-            };
-            tokio::select! {
-                came = more => match came {
-                    Some(_) => drop(until.get_or_insert_with(|| Instant::now() + self.settings.delay)),
-                    None => return batch,
-                },
-                _ = self.closing.changed() => {}
-            }
-        }
-        while batch.len() < most
-            && let Ok(span) = self.spans.try_recv()
-        {
-            batch.push(span);
-        }
-        batch
-    }
-
-    /// Sends a request, again and again where the collector may take it later. Answers with how many
-    /// spans it has not taken, or why it took none.
-    async fn send(&mut self, request: bytes::Bytes) -> Result<u64, String> {
-        let until = Instant::now() + self.settings.patience;
-        let mut pause = AGAIN;
-        loop {
-            let within = self.settings.timeout;
-            let sent = timeout(within, self.wire.send(request.clone())).await;
-            let failure = match sent {
-                Ok(Ok(answer)) => return Ok(span::rejected(&answer)),
-                Ok(Err(failure)) => failure,
-                Err(_) => {
-                    self.wire.forget();
-                    Failure::later(format!("no answer within {within:?}"))
-                }
-            };
-            // So that not all who were refused come again at once.
-            let rest = pause.max(failure.after.unwrap_or_default()) + pause.mul_f64(chance());
-            if !failure.again || self.is_closing() || Instant::now() + rest >= until {
-                return Err(failure.why);
-            }
-            tokio::select! {
-                () = sleep(rest) => {}
-                _ = self.closing.changed() => {}
-            }
-            pause *= 2;
-        }
-    }
-}
-
-/// A number below a quarter.
-fn chance() -> f64 {
-    f64::from(getrandom::u32().unwrap_or_default()) / f64::from(u32::MAX) / 4.0
+    String::from_utf8(bytes).ok()
 }
 
 /// A name of this process for collectors: a random UUID.
 fn instance() -> String {
-    let mut bytes = [0; 16];
-    if getrandom::fill(&mut bytes).is_err() {
-        return std::process::id().to_string();
-    }
+    let mut bytes = RandomIdGenerator::default().new_trace_id().to_bytes();
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let mut text = to_hex(&bytes);
@@ -286,4 +180,158 @@ fn instance() -> String {
         text.insert(place, '-');
     }
     text
+}
+
+impl Traces {
+    /// Sends the spans that are left, and waits for that, but not for long.
+    pub fn close(self) {
+        let Some(Pipeline { provider, tally, .. }) = PIPELINE.get() else { return };
+        let _ = provider.shutdown_with_timeout(FLUSH_MAX);
+        let exported = tally.exported.load(Ordering::Relaxed);
+        let lost = tally.recorded.load(Ordering::Relaxed).saturating_sub(exported);
+        if lost > 0 {
+            warn!(exported, lost, "the collector has not got the spans of all calls");
+        }
+    }
+}
+
+/// Whether calls become spans.
+pub fn is_on() -> bool {
+    PIPELINE.get().is_some()
+}
+
+/// How many spans there were.
+pub fn counts() -> Counts {
+    let Some(Pipeline { tally, .. }) = PIPELINE.get() else { return Counts::default() };
+    Counts {
+        exported: tally.exported.load(Ordering::Relaxed),
+        dropped: tally.dropped.load(Ordering::Relaxed),
+    }
+}
+
+/// Records a call that has ended as a span, if it is a tool call or its client names a trace. Returns
+/// the trace of the span.
+pub fn record(call: &Summary, route: Option<&str>, marks: &[Mark]) -> Option<String> {
+    let Pipeline { over, tracer, .. } = PIPELINE.get()?;
+    // Nobody wants a trace of every `ping`.
+    if call.tool.is_none() && call.trace.is_none() {
+        return None;
+    }
+    span::record(tracer, call, *over, route, marks)
+}
+
+/// The SDK's queue, with the drops counted: the SDK keeps the number of spans without room to itself.
+#[derive(Debug)]
+struct CountingQueue {
+    batches: BatchSpanProcessor,
+    max: usize,
+    tally: Arc<Tally>,
+}
+
+impl SpanProcessor for CountingQueue {
+    fn on_start(&self, span: &mut Span, context: &Context) {
+        self.batches.on_start(span, context);
+    }
+
+    fn on_end(&self, span: SpanData) {
+        self.tally.recorded.fetch_add(1, Ordering::Relaxed);
+        if self.tally.queued.fetch_add(1, Ordering::Relaxed) < self.max {
+            self.batches.on_end(span);
+        } else {
+            self.tally.queued.fetch_sub(1, Ordering::Relaxed);
+            self.tally.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.batches.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.batches.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.batches.set_resource(resource);
+    }
+}
+
+/// The SDK's exporter, with its results counted and logged.
+#[derive(Debug)]
+struct CountingExporter {
+    otlp: opentelemetry_otlp::SpanExporter,
+    to: String,
+    /// The last export has failed.
+    fails: AtomicBool,
+    tally: Arc<Tally>,
+}
+
+impl SpanExporter for CountingExporter {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let (tally, to, count) = (&self.tally, &*self.to, batch.len());
+        tally.queued.fetch_sub(count, Ordering::Relaxed);
+        tally.rejected.store(0, Ordering::Relaxed);
+        let exported = self.otlp.export(batch).await;
+        let count = count as u64;
+        let dropped = match &exported {
+            Ok(()) => tally.rejected.load(Ordering::Relaxed).min(count),
+            Err(_) => count,
+        };
+        tally.dropped.fetch_add(dropped, Ordering::Relaxed);
+        tally.exported.fetch_add(count - dropped, Ordering::Relaxed);
+        if self.fails.swap(exported.is_err(), Ordering::Relaxed) != exported.is_err() {
+            if exported.is_ok() {
+                info!(to, "the collector of traces takes spans again");
+            } else {
+                let why = tally.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                warn!(to, why, "the collector of traces takes no spans; they are left out");
+            }
+        }
+        exported
+    }
+
+    fn shutdown(&self) -> OTelSdkResult {
+        self.otlp.shutdown()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.otlp.set_resource(resource);
+    }
+}
+
+/// The HTTP client, with an eye on answers: the SDK reports neither the cause of a failure nor the number
+/// of spans that a collector rejects.
+#[derive(Debug)]
+struct CountingClient<C> {
+    client: C,
+    tally: Arc<Tally>,
+}
+
+impl<C: HttpClient> HttpClient for CountingClient<C> {
+    fn send_bytes<'a, 'b>(
+        &'a self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'b, Result<Response<Bytes>, HttpError>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move {
+            let answer = self.client.send_bytes(request).await;
+            let failure = match &answer {
+                Ok(answer) if answer.status().is_success() => {
+                    let read = ExportTraceServiceResponse::decode(answer.body().clone());
+                    let partial = read.ok().and_then(|read| read.partial_success);
+                    let rejected = partial.map_or(0, |partial| partial.rejected_spans);
+                    let rejected = u64::try_from(rejected).unwrap_or_default();
+                    self.tally.rejected.store(rejected, Ordering::Relaxed);
+                    String::new()
+                }
+                Ok(answer) => format!("HTTP status {}", answer.status().as_u16()),
+                Err(error) => error.to_string(),
+            };
+            *self.tally.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+            answer
+        })
+    }
 }

@@ -1,37 +1,18 @@
-//! Each call as a span, told to a collector of traces (OTLP, OpenTelemetry's protocol).
+//! Traces: each call as a span that OpenTelemetry's SDK sends to a collector (OTLP over HTTP).
 //!
-//! A call becomes a span when it ends, encoded by whoever notes its end, and waits in a bounded queue
-//! for a thread of its own, which sends many at once. Nobody waits for that thread but the end of the
-//! process, and that not for long. A build without the feature `otlp` has none of it.
+//! A call becomes a span when it ends. The SDK's batch processor holds spans in a bounded queue, and a
+//! thread of its own exports them. No call waits for that thread; the end of the process waits for a
+//! short time. The HTTP client is handed in from above, because this layer makes no connections.
 
-#[cfg(feature = "otlp")]
 mod exporter;
-#[cfg(feature = "otlp")]
-mod protobuf;
-#[cfg(feature = "otlp")]
 pub mod settings;
-#[cfg(feature = "otlp")]
 mod span;
-#[cfg(feature = "otlp")]
-mod wire;
-#[cfg(not(feature = "otlp"))]
-mod without;
 
 use std::time::Instant;
 
 use crate::progress::{Reason, Repair};
 
-#[cfg(feature = "otlp")]
-pub use exporter::{Traces, counts, is_on, start, tell};
-#[cfg(not(feature = "otlp"))]
-pub use without::{Traces, counts, is_on, start, tell};
-
-/// The version, and what this build has besides.
-pub const VERSION: &str = if cfg!(feature = "otlp") {
-    concat!(env!("CARGO_PKG_VERSION"), " (otlp)")
-} else {
-    env!("CARGO_PKG_VERSION")
-};
+pub use exporter::{Traces, counts, is_on, record, start};
 
 /// How clients reach us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,29 +23,29 @@ pub enum Over {
     Http,
 }
 
-/// Something that happened to messages about a call for the first time.
+/// The first time that something happened to messages about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// When.
+    /// The time.
     pub at: Instant,
-    /// What.
-    pub what: What,
+    /// The event.
+    pub event: SpanEvent,
 }
 
-/// What happens to messages.
+/// An event of a span about the messages of its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    /// One was withheld.
+pub enum SpanEvent {
+    /// A message was withheld.
     Withheld(Reason),
-    /// One was mended.
+    /// A message was mended.
     Repaired(Repair),
 }
 
-/// How many spans there were.
+/// Numbers of spans.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Those that a collector has taken.
+    /// Spans that a collector has taken.
     pub exported: u64,
-    /// Those that were left out: no room, no collector, or it did not take them.
+    /// Spans that were left out: no room, no collector, or a collector that did not take them.
     pub dropped: u64,
 }

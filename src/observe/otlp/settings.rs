@@ -1,102 +1,76 @@
-//! What OpenTelemetry's environment variables say.
+//! The environment variables of OpenTelemetry that are ours to read.
+//!
+//! The SDK and its exporter read the others: headers, compression, sampler, resource, batches. Read
+//! here are the variables that say whether there are traces at all, the variables of the connection,
+//! and two numbers of the batch processor whose extremes would harm the process.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue};
 use url::Url;
 
-use crate::protocol::trace_context::TraceContext;
-
-/// Spans that can wait for the collector, whatever `OTEL_BSP_MAX_QUEUE_SIZE` says.
+/// Spans that may wait, whatever the environment says: the SDK allocates the queue at once.
 const QUEUE_MAX: usize = 65_536;
 
-/// Where spans go if it is only said that they are to go somewhere.
+/// The collector if the environment asks for traces and names none.
 const DEFAULT_ENDPOINT: &str = "http://localhost:4318";
 
-/// Where spans go, which, and how.
+/// Variables that hold one word, and the words that the SDK knows.
+const WORDS: [(&str, &[&str]); 3] = [
+    ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", &["gzip", "none"]),
+    ("OTEL_EXPORTER_OTLP_COMPRESSION", &["gzip", "none"]),
+    (
+        "OTEL_TRACES_SAMPLER",
+        &[
+            "always_on",
+            "always_off",
+            "traceidratio",
+            "parentbased_always_on",
+            "parentbased_always_off",
+            "parentbased_traceidratio",
+        ],
+    ),
+];
+
+/// The connection to a collector.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// Where the collector is.
-    pub to: Url,
-    /// Headers for it.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// How long it may take to answer.
+pub struct Collector {
+    /// The address of the collector for traces.
+    pub url: Url,
+    /// The time that an export may take, retries included.
     pub timeout: Duration,
-    /// Spans are compressed.
-    pub gzip: bool,
     /// Authorities that the collector's certificate may be of, besides the system's.
     pub ca_file: Option<PathBuf>,
     /// Our own certificate and its key.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// What we are called.
-    pub service: String,
-    /// What else is told of us.
-    pub attributes: Vec<(String, String)>,
-    /// Which calls become spans.
-    pub sampler: Sampler,
-    /// How many spans may wait.
+}
+
+/// The variables of OpenTelemetry that are read here.
+#[derive(Debug, Clone)]
+pub struct TraceSettings {
+    /// The connection to the collector.
+    pub collector: Collector,
+    /// The number of spans that may wait.
     pub queue: usize,
-    /// How many are sent at once.
-    pub batch: usize,
-    /// How long spans wait for others.
+    /// The time for which spans wait for others.
     pub delay: Duration,
-    /// How long it is tried to send them.
-    pub patience: Duration,
 }
 
-/// Which calls become spans.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sampler {
-    /// Where the client says whether it records the trace, so do we.
-    pub parent_based: bool,
-    /// The part of the others.
-    pub ratio: f64,
-}
-
-impl Sampler {
-    const DEFAULT: Self = Self { parent_based: true, ratio: 1.0 };
-
-    fn named(name: &str, argument: Option<&str>) -> Option<Self> {
-        let (parent_based, name) = match name.strip_prefix("parentbased_") {
-            Some(name) => (true, name),
-            None => (false, name),
-        };
-        let ratio = match name {
-            "always_on" => 1.0,
-            "always_off" => 0.0,
-            "traceidratio" => argument.map_or(Some(1.0), |argument| argument.parse().ok())?,
-            _ => return None,
-        };
-        (0.0..=1.0).contains(&ratio).then_some(Self { parent_based, ratio })
-    }
-
-    /// Whether a call of this trace becomes a span. All who go by the ratio decide alike.
-    pub fn takes(self, trace: [u8; 16], parent: Option<&TraceContext>) -> bool {
-        if let Some(parent) = parent.filter(|_| self.parent_based) {
-            return parent.sampled;
-        }
-        let [.., a, b, c, d, e, f, g, h] = trace;
-        let place = u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1;
-        self.ratio >= 1.0 || place < (self.ratio * (1_u64 << 63) as f64) as u64
-    }
-}
-
-/// Why no spans are told.
+/// A variable that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} {why}")]
-pub struct Wrong {
-    /// The variable.
+pub struct BadVariable {
+    /// The name of the variable.
     pub name: &'static str,
-    /// What is wrong, without its value: that may be a secret.
+    /// The fault, without the value: the value may be a secret.
     pub why: &'static str,
 }
 
 /// Variables, read one after the other.
 struct Variables<F> {
     of: F,
-    /// What was not understood, and is as if it were not set.
-    doubts: Vec<Wrong>,
+    /// Variables that are not understood, and count as not set.
+    doubts: Vec<BadVariable>,
 }
 
 impl<F: Fn(&str) -> Option<String>> Variables<F> {
@@ -112,33 +86,24 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     fn number(&mut self, name: &'static str, default: u64) -> u64 {
         let Some(value) = self.get(name) else { return default };
         value.parse().unwrap_or_else(|_| {
-            self.doubts.push(Wrong { name, why: "is no number" });
+            self.doubts.push(BadVariable { name, why: "is no number" });
             default
         })
     }
 
-    fn pairs(&mut self, name: &'static str) -> Vec<(String, String)> {
-        let text = self.get(name).unwrap_or_default();
-        let mut found = Vec::new();
-        for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
-            let pair = pair.split_once('=').and_then(|(key, value)| {
-                Some((key.trim().to_owned(), percent_decoded(value.trim())?))
-            });
-            match pair {
-                Some((key, value)) if !key.is_empty() => found.push((key, value)),
-                _ => self.doubts.push(Wrong { name, why: "is no list of name=value,…" }),
-            }
-        }
-        found
+    fn file(&self, names: [&'static str; 2]) -> Option<PathBuf> {
+        self.first(names).map(|(_, file)| PathBuf::from(file))
     }
 }
 
-/// What the variables say; `None` if no spans are wanted. What was not understood, and is left out, is
-/// told besides.
+/// Reads the variables; `None` if no traces are wanted. Variables that are not understood, and count
+/// as not set, are returned besides.
 ///
 /// # Errors
-/// If spans are wanted and nobody can say where to.
-pub fn read(of: impl Fn(&str) -> Option<String>) -> Result<Option<(Settings, Vec<Wrong>)>, Wrong> {
+/// If traces are wanted and cannot be sent.
+pub fn read(
+    of: impl Fn(&str) -> Option<String>,
+) -> Result<Option<(TraceSettings, Vec<BadVariable>)>, BadVariable> {
     let mut variables = Variables { of, doubts: Vec::new() };
     if variables.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Ok(None);
@@ -148,68 +113,54 @@ pub fn read(of: impl Fn(&str) -> Option<String>) -> Result<Option<(Settings, Vec
         None | Some("otlp") => {}
         Some("none") => return Ok(None),
         Some(_) => {
-            return Err(Wrong { name: "OTEL_TRACES_EXPORTER", why: "is neither otlp nor none" });
+            let why = "is neither otlp nor none";
+            return Err(BadVariable { name: "OTEL_TRACES_EXPORTER", why });
         }
     }
-    let Some(to) = endpoint(&variables, exporter.is_some())? else { return Ok(None) };
+    let Some(url) = endpoint(&variables, exporter.is_some())? else { return Ok(None) };
     let protocol = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
     if let Some((name, protocol)) = variables.first(protocol)
         && protocol != "http/protobuf"
     {
-        return Err(Wrong { name, why: "is another protocol than http/protobuf" });
+        return Err(BadVariable { name, why: "is another protocol than http/protobuf" });
     }
     let timeout = variables.number("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000);
     let timeout = variables.number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", timeout);
-    let compression = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
-    let gzip = match variables.first(compression) {
-        Some((_, value)) if value == "gzip" => true,
-        Some((name, value)) if value != "none" => {
-            variables.doubts.push(Wrong { name, why: "is neither gzip nor none" });
-            false
+    for (name, words) in WORDS {
+        let value = variables.get(name);
+        if value.is_some_and(|value| !words.contains(&&*value)) {
+            variables.doubts.push(BadVariable { name, why: "has a value that is not known" });
         }
-        _ => false,
-    };
-    let file = |names| variables.first(names).map(|(_, file)| PathBuf::from(file));
-    let ca_file = file(["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"]);
-    let certificate = file([
+    }
+    let certificate = variables.file([
         "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE",
         "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
     ]);
-    let key = file(["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"]);
-    let mut attributes = variables.pairs("OTEL_RESOURCE_ATTRIBUTES");
-    let named = attributes.iter().rev().find(|(key, _)| key == "service.name");
-    let named = named.map(|(_, name)| name.clone());
-    let service = variables.get("OTEL_SERVICE_NAME").or(named);
-    attributes.retain(|(key, _)| key != "service.name");
-    let queue = size(variables.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048)).clamp(1, QUEUE_MAX);
-    let batch = size(variables.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)).clamp(1, queue);
-    let settings = Settings {
-        to,
-        headers: headers(&mut variables),
+    let key =
+        variables.file(["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"]);
+    let collector = Collector {
+        url,
         timeout: Duration::from_millis(timeout.max(1)),
-        gzip,
-        ca_file,
+        ca_file: variables
+            .file(["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"]),
         client_certificate: certificate.zip(key),
-        service: service.unwrap_or_else(|| "milepost".to_owned()),
-        attributes,
-        sampler: sampler(&mut variables),
-        queue,
-        batch,
-        delay: Duration::from_millis(variables.number("OTEL_BSP_SCHEDULE_DELAY", 5000)),
-        patience: Duration::from_millis(variables.number("OTEL_BSP_EXPORT_TIMEOUT", 30_000)),
+    };
+    let queue = variables.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048);
+    // A delay of nothing would keep the SDK's thread running without a rest.
+    let delay = variables.number("OTEL_BSP_SCHEDULE_DELAY", 5000).max(1);
+    let settings = TraceSettings {
+        collector,
+        queue: usize::try_from(queue).unwrap_or(usize::MAX).clamp(1, QUEUE_MAX),
+        delay: Duration::from_millis(delay),
     };
     Ok(Some((settings, variables.doubts)))
 }
 
-fn size(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-/// Where the collector is: as it is written for traces, or `v1/traces` below what is written for all.
+/// The address of the collector: as written for traces, or `v1/traces` below the address for all.
 fn endpoint<F: Fn(&str) -> Option<String>>(
     variables: &Variables<F>,
     wanted: bool,
-) -> Result<Option<Url>, Wrong> {
+) -> Result<Option<Url>, BadVariable> {
     let names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
     let (name, text) = match variables.first(names) {
         Some(found) => found,
@@ -218,56 +169,14 @@ fn endpoint<F: Fn(&str) -> Option<String>>(
     };
     let url = Url::parse(&text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some());
-    let mut url = url.ok_or(Wrong { name, why: "is no address with http:// or https://" })?;
+    let mut url = url.ok_or(BadVariable { name, why: "is no address with http:// or https://" })?;
     if !url.username().is_empty() || url.password().is_some() {
         let why = "has a user's name in it, which is not sent; use OTEL_EXPORTER_OTLP_HEADERS";
-        return Err(Wrong { name, why });
+        return Err(BadVariable { name, why });
     }
     if name == names[1] {
         let path = format!("{}/v1/traces", url.path().trim_end_matches('/'));
         url.set_path(&path);
     }
     Ok(Some(url))
-}
-
-/// Those for traces go before those for all.
-fn headers<F: Fn(&str) -> Option<String>>(
-    variables: &mut Variables<F>,
-) -> Vec<(HeaderName, HeaderValue)> {
-    let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::new();
-    for name in ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"] {
-        for (key, value) in variables.pairs(name) {
-            match (HeaderName::try_from(key), HeaderValue::try_from(value)) {
-                (Ok(key), Ok(mut value)) => {
-                    value.set_sensitive(true);
-                    if headers.iter().all(|(known, _)| *known != key) {
-                        headers.push((key, value));
-                    }
-                }
-                _ => variables.doubts.push(Wrong { name, why: "has a header that is none" }),
-            }
-        }
-    }
-    headers
-}
-
-fn sampler<F: Fn(&str) -> Option<String>>(variables: &mut Variables<F>) -> Sampler {
-    let name = "OTEL_TRACES_SAMPLER";
-    let Some(sampler) = variables.get(name) else { return Sampler::DEFAULT };
-    let argument = variables.get("OTEL_TRACES_SAMPLER_ARG");
-    Sampler::named(&sampler, argument.as_deref()).unwrap_or_else(|| {
-        let why = "or its argument is not known; every call is sampled whose client does not say otherwise";
-        variables.doubts.push(Wrong { name, why });
-        Sampler::DEFAULT
-    })
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut pieces = text.split('%');
-    let mut bytes = pieces.next()?.as_bytes().to_vec();
-    for piece in pieces {
-        bytes.push(u8::from_str_radix(piece.get(..2)?, 16).ok()?);
-        bytes.extend_from_slice(piece.get(2..)?.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
 }

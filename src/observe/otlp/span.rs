@@ -1,15 +1,22 @@
 //! A call as a span, in the words of OpenTelemetry's conventions for MCP as far as they go.
 //!
-//! What is in a span: names, numbers, times. Never: arguments, results, texts of errors, session ids.
+//! A span holds names, numbers and times. It never holds arguments, results, texts of errors or session ids.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::str::FromStr;
+use std::time::{Instant, SystemTime};
 
-use super::protobuf::{Fields, Value, Writer};
-use super::settings::Settings;
-use super::{Mark, Over, What};
+use opentelemetry::trace::{
+    Span as _, SpanBuilder, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags,
+    TraceId, TraceState,
+};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::SdkTracer;
+
+use super::{Mark, Over, SpanEvent};
 use crate::progress::{Outcome, Summary};
 use crate::protocol::json;
 use crate::protocol::mcp::{Revision, TOOLS_CALL};
+use crate::protocol::trace_context::TraceContext;
 
 /// Characters of a tool's, client's or route's name in a span.
 const NAME_MAX: usize = 256;
@@ -17,56 +24,13 @@ const NAME_MAX: usize = 256;
 /// Characters of a request's id in a span. A longer id is left out.
 const ID_MAX: usize = 64;
 
-const KIND_SERVER: i64 = 2;
-const STATUS_ERROR: i64 = 2;
-
-/// Flags of a span: what is known of whether its parent is another process's, and that it is.
-const HAS_IS_REMOTE: u32 = 0x100;
-const IS_REMOTE: u32 = 0x200;
-
-/// Which span it is.
-pub(super) struct Identity {
-    pub(super) trace: [u8; 16],
-    pub(super) span: [u8; 8],
-}
-
-/// What tells apart two clocks: one that only rises, and the time of day.
+/// The difference between two clocks: one that only rises, and the time of day.
 struct Clock(Instant, SystemTime);
 
 impl Clock {
-    fn nanos(&self, at: Instant) -> u64 {
+    fn time(&self, at: Instant) -> SystemTime {
         let day = self.1.checked_sub(self.0.saturating_duration_since(at));
-        let since = day.and_then(|day| day.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    }
-}
-
-/// Attributes of what is being written, in one of its fields.
-struct Attributes<'a>(&'a mut Writer, u64);
-
-impl Attributes<'_> {
-    fn put(&mut self, key: &str, value: impl FnOnce(&mut Writer)) {
-        self.0.message(self.1, |pair| {
-            pair.bytes(1, key.as_bytes());
-            pair.message(2, value);
-        });
-    }
-
-    fn text(&mut self, key: &str, text: &str) {
-        self.put(key, |value| value.bytes(1, text.as_bytes()));
-    }
-
-    fn is(&mut self, key: &str, whether: bool) {
-        self.put(key, |value| value.element(2, i64::from(whether)));
-    }
-
-    fn count(&mut self, key: &str, count: u64) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.put(key, |value| value.element(3, count));
-    }
-
-    fn seconds(&mut self, key: &str, seconds: f64) {
-        self.put(key, |value| value.fixed64(4, seconds.to_bits()));
+        day.unwrap_or(SystemTime::UNIX_EPOCH)
     }
 }
 
@@ -75,124 +39,130 @@ fn cut(name: &str) -> &str {
     name.char_indices().nth(NAME_MAX).map_or(name, |(end, _)| name.get(..end).unwrap_or_default())
 }
 
-/// A span, ready to be sent with others.
-pub(super) fn encode(
+/// Makes a span of a call, and returns its trace; `None` if the sampler does not take it.
+pub(super) fn record(
+    tracer: &SdkTracer,
     call: &Summary,
-    id: &Identity,
     over: Over,
     route: Option<&str>,
     marks: &[Mark],
-) -> Vec<u8> {
+) -> Option<String> {
     let clock = Clock(Instant::now(), SystemTime::now());
-    let mut span = Writer::default();
-    span.bytes(1, &id.trace);
-    span.bytes(2, &id.span);
-    let mut flags = HAS_IS_REMOTE | 1;
-    if let Some(parent) = &call.trace {
-        flags |= IS_REMOTE;
-        if let Some(state) = &parent.state {
-            span.bytes(3, state.as_bytes());
-        }
-        span.bytes(4, &parent.parent);
-    }
     let method = cut(&call.method);
     let name = match &call.tool {
         Some(tool) => format!("{method} {}", cut(tool)),
         None => method.to_owned(),
     };
-    span.bytes(5, name.as_bytes());
-    span.integer(6, KIND_SERVER);
-    span.fixed64(7, clock.nanos(call.opened));
-    span.fixed64(8, clock.nanos(call.ended));
-    attributes(&mut Attributes(&mut span, 9), call, over, route);
-    events(&mut span, &clock, call, marks);
-    if error_type(call).is_some() {
-        // What the server says of its error is its own text, and stays out.
-        span.message(15, |status| status.integer(3, STATUS_ERROR));
+    let mut span = SpanBuilder::from_name(name)
+        .with_kind(SpanKind::Server)
+        .with_start_time(clock.time(call.opened))
+        .start_with_context(tracer, &context(call.trace.as_deref()));
+    if !span.is_recording() {
+        return None;
     }
-    span.fixed32(16, flags);
-    span.into_bytes()
+    span.set_attributes(attributes(call, over, route));
+    for (at, name, attributes) in events(call, marks) {
+        span.add_event_with_timestamp(name, clock.time(at), attributes);
+    }
+    if error_type(call).is_some() {
+        // The description would be the server's own text, and stays out.
+        span.set_status(Status::error(""));
+    }
+    let trace = span.span_context().trace_id().to_string();
+    span.end_with_timestamp(clock.time(call.ended));
+    Some(trace)
 }
 
-fn attributes(to: &mut Attributes<'_>, call: &Summary, over: Over, route: Option<&str>) {
-    to.text("mcp.method.name", cut(&call.method));
+/// The client's span as the parent, if the client names one.
+fn context(parent: Option<&TraceContext>) -> Context {
+    let Some(parent) = parent else { return Context::new() };
+    let state = parent.state.as_deref().and_then(|state| TraceState::from_str(state).ok());
+    let flags = TraceFlags::default().with_sampled(parent.sampled);
+    let (trace, span) = (TraceId::from_bytes(parent.trace), SpanId::from_bytes(parent.parent));
+    let parent = SpanContext::new(trace, span, flags, true, state.unwrap_or_default());
+    Context::new().with_remote_span_context(parent)
+}
+
+fn count(key: &'static str, count: u64) -> KeyValue {
+    KeyValue::new(key, i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+fn attributes(call: &Summary, over: Over, route: Option<&str>) -> Vec<KeyValue> {
+    let mut list = vec![KeyValue::new("mcp.method.name", cut(&call.method).to_owned())];
+    let mut text = |key: &'static str, text: &str| list.push(KeyValue::new(key, text.to_owned()));
     if let Some(tool) = &call.tool {
-        to.text("gen_ai.tool.name", cut(tool));
+        text("gen_ai.tool.name", cut(tool));
     }
     if call.method == TOOLS_CALL {
-        to.text("gen_ai.operation.name", "execute_tool");
+        text("gen_ai.operation.name", "execute_tool");
     }
     let date = Revision::ALL.iter().find(|(revision, _)| Some(*revision) == call.revision);
     if let Some((_, date)) = date {
-        to.text("mcp.protocol.version", date);
+        text("mcp.protocol.version", date);
     }
-    let id = json::words(&call.id);
+    let id = json::decode_str(&call.id);
     let id = id.as_deref().or_else(|| std::str::from_utf8(&call.id).ok());
     if let Some(id) = id.filter(|id| id.chars().count() <= ID_MAX) {
-        to.text("jsonrpc.request.id", id);
+        text("jsonrpc.request.id", id);
     }
     match over {
-        Over::Pipe => to.text("network.transport", "pipe"),
+        Over::Pipe => text("network.transport", "pipe"),
         Over::Http => {
-            to.text("network.transport", "tcp");
-            to.text("network.protocol.name", "http");
+            text("network.transport", "tcp");
+            text("network.protocol.name", "http");
         }
     }
     if let Some(kind) = error_type(call) {
-        to.text("error.type", &kind);
+        text("error.type", &kind);
     }
     if let Some(code) = call.error_code {
-        to.text("rpc.response.status_code", &code.to_string());
+        text("rpc.response.status_code", &code.to_string());
     }
     if let Some(route) = route {
-        to.text("milepost.route", cut(route));
+        text("milepost.route", cut(route));
     }
     if let Some(client) = &call.client {
-        to.text("milepost.client", cut(&client.to_string()));
+        text("milepost.client", cut(&client.to_string()));
     }
-    to.text("milepost.outcome", call.outcome.name());
-    to.is("milepost.progress.asked", call.token.is_some());
+    text("milepost.outcome", call.outcome.name());
     let account = &call.account;
-    to.count("milepost.progress.received", account.received);
-    to.count("milepost.progress.sent", account.sent);
-    to.count("milepost.progress.withheld", account.withheld.values().sum());
-    to.count("milepost.progress.repaired", account.repaired.values().sum());
-    to.count("milepost.progress.beats", account.beats);
-    to.count("milepost.progress.estimates", account.estimates);
-    to.count("milepost.progress.overheard", account.overheard);
-    to.seconds("milepost.silence.longest", call.silence.as_secs_f64());
+    list.extend([
+        KeyValue::new("milepost.progress.asked", call.token.is_some()),
+        count("milepost.progress.received", account.received),
+        count("milepost.progress.sent", account.sent),
+        count("milepost.progress.withheld", account.withheld.values().sum()),
+        count("milepost.progress.repaired", account.repaired.values().sum()),
+        count("milepost.progress.beats", account.beats),
+        count("milepost.progress.estimates", account.estimates),
+        count("milepost.progress.overheard", account.overheard),
+        KeyValue::new("milepost.silence.longest", call.silence.as_secs_f64()),
+    ]);
+    list
 }
 
-/// At most one for each reason and repair, and two.
-fn events(span: &mut Writer, clock: &Clock, call: &Summary, marks: &[Mark]) {
-    let mut put = |at: Instant, name: &str, write: &dyn Fn(&mut Attributes<'_>)| {
-        span.message(11, |event| {
-            event.fixed64(1, clock.nanos(at));
-            event.bytes(2, name.as_bytes());
-            write(&mut Attributes(event, 3));
-        });
-    };
+/// At most one event for each reason and repair, and two.
+fn events(call: &Summary, marks: &[Mark]) -> Vec<(Instant, &'static str, Vec<KeyValue>)> {
+    let mut list = Vec::new();
     if let Some(at) = call.first_sent {
-        put(at, "milepost.first_progress", &|_| {});
+        list.push((at, "milepost.first_progress", Vec::new()));
     }
-    put(call.silent_from, "milepost.longest_silence", &|to| {
-        to.seconds("milepost.silence.longest", call.silence.as_secs_f64());
-    });
-    let first = |what: What| marks.iter().find(|mark| mark.what == what).map(|mark| mark.at);
-    for (reason, count) in &call.account.withheld {
-        let at = first(What::Withheld(*reason)).unwrap_or(call.ended);
-        put(at, "milepost.withheld", &|to| {
-            to.text("milepost.reason", reason.name());
-            to.count("milepost.count", *count);
-        });
+    let silence = KeyValue::new("milepost.silence.longest", call.silence.as_secs_f64());
+    list.push((call.silent_from, "milepost.longest_silence", vec![silence]));
+    let first = |event| {
+        let mark = marks.iter().find(|mark| mark.event == event);
+        mark.map_or(call.ended, |mark| mark.at)
+    };
+    for (reason, number) in &call.account.withheld {
+        let attributes =
+            vec![KeyValue::new("milepost.reason", reason.name()), count("milepost.count", *number)];
+        list.push((first(SpanEvent::Withheld(*reason)), "milepost.withheld", attributes));
     }
-    for (repair, count) in &call.account.repaired {
-        let at = first(What::Repaired(*repair)).unwrap_or(call.ended);
-        put(at, "milepost.repaired", &|to| {
-            to.text("milepost.repair", repair.name());
-            to.count("milepost.count", *count);
-        });
+    for (repair, number) in &call.account.repaired {
+        let attributes =
+            vec![KeyValue::new("milepost.repair", repair.name()), count("milepost.count", *number)];
+        list.push((first(SpanEvent::Repaired(*repair)), "milepost.repaired", attributes));
     }
+    list
 }
 
 /// How a call has failed. One that its client gave up has not.
@@ -210,59 +180,4 @@ fn error_type(call: &Summary) -> Option<String> {
         | Outcome::TaskEnded
         | Outcome::Settled => None,
     }
-}
-
-/// Who tells of spans: what stands before them in each request.
-pub(super) fn resource(settings: &Settings, instance: &str) -> Vec<u8> {
-    let version = env!("CARGO_PKG_VERSION");
-    let own = [
-        ("service.name", &*settings.service),
-        ("service.version", version),
-        ("service.instance.id", instance),
-        ("telemetry.sdk.language", "rust"),
-        ("telemetry.sdk.name", "milepost"),
-        ("telemetry.sdk.version", version),
-    ];
-    let mut resource = Writer::default();
-    let mut to = Attributes(&mut resource, 1);
-    for (key, value) in own {
-        if !settings.attributes.iter().any(|(given, _)| given == key) {
-            to.text(key, value);
-        }
-    }
-    for (key, value) in &settings.attributes {
-        to.text(key, value);
-    }
-    resource.into_bytes()
-}
-
-/// A request that tells a collector of `spans`.
-pub(super) fn request(resource: &[u8], spans: &[Vec<u8>]) -> Vec<u8> {
-    let mut request = Writer::default();
-    request.message(1, |of_resource| {
-        of_resource.bytes(1, resource);
-        of_resource.message(2, |of_scope| {
-            of_scope.message(1, |scope| {
-                scope.bytes(1, b"milepost");
-                scope.bytes(2, env!("CARGO_PKG_VERSION").as_bytes());
-            });
-            for span in spans {
-                of_scope.bytes(2, span);
-            }
-        });
-    });
-    request.into_bytes()
-}
-
-/// How many spans a collector did not take, as it says in its answer.
-pub(super) fn rejected(answer: &[u8]) -> u64 {
-    let partial = Fields(answer).find_map(|(field, value)| match (field, value) {
-        (1, Value::Bytes(partial)) => Some(partial),
-        _ => None,
-    });
-    let rejected = Fields(partial.unwrap_or_default()).find_map(|(field, value)| match value {
-        Value::Integer(number) if field == 1 => Some(number),
-        _ => None,
-    });
-    rejected.unwrap_or_default()
 }

@@ -1,8 +1,8 @@
 //! `--record DIR`: conversations as they pass, one file each. Recording neither delays nor changes what
 //! passes: events go into a bounded queue, one thread writes all of them, and what finds no room is left out.
 
-mod book;
 mod folder;
+mod transcript_file;
 mod writer;
 
 use std::io;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::observe::events::{Event, FilterId, Observer, ObserverFactory, Scope};
 use crate::progress::Policy;
 
-pub use book::FILE_MAX;
+pub use transcript_file::FILE_MAX;
 
 /// Events waiting to be recorded: about one second of many busy servers. Further events are left
 /// out, and the file says so.

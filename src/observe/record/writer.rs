@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::book::Book;
 use super::folder::{FILES_MAX, Folder};
+use super::transcript_file::TranscriptFile;
 use super::{Begins, Entry, Shared};
 
 /// Conversations known to the recording thread: those with a file, and as many without a message so
@@ -27,7 +27,7 @@ pub(super) struct Writer {
     folder: Folder,
     secrets: bool,
     shared: Arc<Shared>,
-    books: BTreeMap<u64, Book>,
+    transcripts: BTreeMap<u64, TranscriptFile>,
     /// Conversations with an open file, by when they were written to.
     open: BTreeMap<u64, u64>,
     /// How often something was written.
@@ -38,8 +38,8 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(folder: Folder, secrets: bool, shared: Arc<Shared>) -> Self {
-        let (books, open) = (BTreeMap::new(), BTreeMap::new());
-        Self { folder, secrets, shared, books, open, times: 0, lost: 0 }
+        let (transcripts, open) = (BTreeMap::new(), BTreeMap::new());
+        Self { folder, secrets, shared, transcripts, open, times: 0, lost: 0 }
     }
 
     pub(super) fn run(mut self, entries: &Receiver<Entry>) {
@@ -64,7 +64,7 @@ impl Writer {
                 (flushed, is_held) = (Instant::now(), false);
             }
         }
-        for conversation in self.books.keys().copied().collect::<Vec<_>>() {
+        for conversation in self.transcripts.keys().copied().collect::<Vec<_>>() {
             self.forget(conversation);
         }
         if self.lost > 1 {
@@ -80,14 +80,14 @@ impl Writer {
             }
             Entry::Happened { id, event, left_out } => {
                 self.shared.leave(event.kind.bytes());
-                let Some(book) = self.books.get_mut(&id.conversation) else { return };
-                if book.is_over {
+                let Some(transcript) = self.transcripts.get_mut(&id.conversation) else { return };
+                if transcript.is_over {
                     return;
                 }
                 // What is written is less than what passes: a fault in here ends one recording.
                 let write = AssertUnwindSafe(|| {
-                    book.left_out(left_out);
-                    book.happened(id.filter, event);
+                    transcript.left_out(left_out);
+                    transcript.happened(id.filter, event);
                 });
                 let written = catch_unwind(write).map_err(|_| io::Error::other("it panicked"));
                 if let Err(error) = written.and_then(|()| self.write(id.conversation)) {
@@ -95,8 +95,8 @@ impl Writer {
                 }
             }
             Entry::Ends { id, left_out } => {
-                let Some(book) = self.books.get_mut(&id.conversation) else { return };
-                if book.leave(id.filter, left_out) {
+                let Some(transcript) = self.transcripts.get_mut(&id.conversation) else { return };
+                if transcript.leave(id.filter, left_out) {
                     self.forget(id.conversation);
                 }
             }
@@ -106,56 +106,58 @@ impl Writer {
 
     fn begins(&mut self, begins: &Begins) {
         let conversation = begins.id.conversation;
-        if !self.books.contains_key(&conversation) {
-            if self.books.len() >= BOOKS_MAX {
+        if !self.transcripts.contains_key(&conversation) {
+            if self.transcripts.len() >= BOOKS_MAX {
                 return self.count_lost("as many conversations are recorded as may be");
             }
-            self.books.insert(conversation, Book::new(begins, self.secrets));
+            self.transcripts.insert(conversation, TranscriptFile::new(begins, self.secrets));
         }
-        if let Some(book) = self.books.get_mut(&conversation) {
-            book.join(begins.id.filter, &begins.policy);
+        if let Some(transcript) = self.transcripts.get_mut(&conversation) {
+            transcript.join(begins.id.filter, &begins.policy);
         }
     }
 
     /// Writes what there is of a conversation to its file.
     fn write(&mut self, conversation: u64) -> io::Result<()> {
-        let Some(book) = self.books.get_mut(&conversation).filter(|book| book.has_text()) else {
+        let Some(transcript) =
+            self.transcripts.get_mut(&conversation).filter(|transcript| transcript.has_text())
+        else {
             return Ok(());
         };
-        if book.file.is_none() {
-            let file = match &book.name {
+        if transcript.file.is_none() {
+            let file = match &transcript.name {
                 Some(name) => self.folder.open_again(name)?,
-                None => match self.folder.begin(book.route())? {
+                None => match self.folder.begin(transcript.route())? {
                     Some((name, file)) => {
-                        book.name = Some(name);
+                        transcript.name = Some(name);
                         file
                     }
                     None => {
-                        book.end();
+                        transcript.end();
                         let why = "as many recordings are written as a folder keeps";
                         self.count_lost(why);
                         return Ok(());
                     }
                 },
             };
-            book.file = Some(BufWriter::new(file));
+            transcript.file = Some(BufWriter::new(file));
         } else {
-            self.open.remove(&book.used);
+            self.open.remove(&transcript.used);
         }
         self.times += 1;
-        book.used = self.times;
-        self.open.insert(book.used, conversation);
-        book.write()?;
-        if book.is_full() {
-            book.flush()?;
+        transcript.used = self.times;
+        self.open.insert(transcript.used, conversation);
+        transcript.write()?;
+        if transcript.is_full() {
+            transcript.flush()?;
             self.close(conversation);
         }
         while self.open.len() > OPEN_MAX
             && let Some((_, oldest)) = self.open.pop_first()
-            && let Some(book) = self.books.get_mut(&oldest)
+            && let Some(transcript) = self.transcripts.get_mut(&oldest)
         {
-            let flushed = book.flush();
-            book.file = None;
+            let flushed = transcript.flush();
+            transcript.file = None;
             if let Err(error) = flushed {
                 self.lose(oldest, &error);
             }
@@ -167,7 +169,8 @@ impl Writer {
     fn flush(&mut self) {
         let held: Vec<u64> = self.open.values().copied().collect();
         for conversation in held {
-            let flushed = self.books.get_mut(&conversation).map_or(Ok(()), Book::flush);
+            let flushed =
+                self.transcripts.get_mut(&conversation).map_or(Ok(()), TranscriptFile::flush);
             if let Err(error) = flushed {
                 self.lose(conversation, &error);
             }
@@ -176,12 +179,12 @@ impl Writer {
 
     /// A recording ends before its conversation.
     fn close(&mut self, conversation: u64) {
-        let Some(book) = self.books.get_mut(&conversation) else { return };
-        self.open.remove(&book.used);
-        if let Some(name) = &book.name {
+        let Some(transcript) = self.transcripts.get_mut(&conversation) else { return };
+        self.open.remove(&transcript.used);
+        if let Some(name) = &transcript.name {
             self.folder.end(name);
         }
-        book.end();
+        transcript.end();
     }
 
     fn lose(&mut self, conversation: u64, error: &io::Error) {
@@ -200,11 +203,11 @@ impl Writer {
     /// A conversation is over.
     fn forget(&mut self, conversation: u64) {
         let written = self.write(conversation);
-        let flushed = self.books.get_mut(&conversation).map_or(Ok(()), Book::flush);
+        let flushed = self.transcripts.get_mut(&conversation).map_or(Ok(()), TranscriptFile::flush);
         if let Err(error) = written.and(flushed) {
             self.lose(conversation, &error);
         }
         self.close(conversation);
-        self.books.remove(&conversation);
+        self.transcripts.remove(&conversation);
     }
 }

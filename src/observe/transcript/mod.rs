@@ -1,4 +1,4 @@
-//! Conversations as text: one line for each thing that was said, heard or decided.
+//! Conversations as text: one line for each message, event and verdict.
 //!
 //! ```text
 //! # a remark

@@ -1,4 +1,4 @@
-//! What became of messages, in words.
+//! The verdicts on messages, in words.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

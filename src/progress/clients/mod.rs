@@ -1,8 +1,7 @@
-//! What is known of clients by what they call themselves (`clientInfo`), and what to advise where
-//! nothing can be told them.
+//! Known clients by their own name (`clientInfo`), and advice for calls that can get no progress.
 //!
-//! What is known stands in one table (`table`), a row for each client; `docs/clients.md` is made from
-//! it. What is not known stays unknown there: a wrong advice costs more than none.
+//! All facts stand in one table (`table`), a row for each client; `docs/clients.md` is made from
+//! it. An unknown fact stays unknown there: wrong advice costs more than none.
 
 mod table;
 

@@ -1,6 +1,18 @@
-//! What has been learned about how an upstream names requests.
+//! The correlator: facts learned about how an upstream names requests.
 
-use crate::progress::policy::TokenIs;
+use std::time::Instant;
+
+use crate::progress::correlate::call::Call;
+use crate::progress::correlate::ledger::{Ledger, Tomb};
+use crate::progress::dialect::report::About;
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::policy::{Policy, TokenIs};
+use crate::progress::verdict::{Reason, Repair};
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::mcp;
+
+/// The call that a report is about, and how its token had to be mended to know it.
+pub(crate) type Attributed = (CallId, Option<Repair>);
 
 /// What an upstream has been seen to put where the token belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,4 +33,135 @@ impl Evidence {
             Some(TokenIs::Token) => Self::Tokens,
         }
     }
+}
+
+/// The part of a filter that knows which requests are open and which of them a message is about.
+#[derive(Debug)]
+pub(crate) struct Correlator {
+    pub(crate) ledger: Ledger,
+    pub(crate) evidence: Evidence,
+    /// When a client last gave up a request.
+    pub(crate) given_up_at: Option<Instant>,
+    /// The server may have been given tokens that are strings.
+    pub(crate) gives_strings: bool,
+}
+
+impl Correlator {
+    /// A correlator without calls.
+    pub(crate) fn new(policy: &Policy) -> Self {
+        Self {
+            ledger: Ledger::new(policy.remap, policy.renames_tokens()),
+            evidence: Evidence::from_setting(policy.token_is),
+            given_up_at: None,
+            gives_strings: policy.gives_strings(),
+        }
+    }
+
+    pub(crate) fn active(&self, which: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
+        self.ledger.iter().filter(move |(_, call)| which(call)).map(|(id, _)| id)
+    }
+
+    pub(crate) fn is_subscription(&self, call: CallId) -> bool {
+        self.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
+    }
+
+    pub(crate) fn is_paired(&self, upstream: StreamId) -> bool {
+        !self.ledger.paired_with(upstream).is_empty()
+    }
+
+    pub(crate) fn calls_on(&self, stream: StreamId) -> Vec<CallId> {
+        self.ledger.iter().filter(|(_, call)| call.stream == stream).map(|(id, _)| id).collect()
+    }
+
+    /// Remembers that the server means `call` by its token.
+    pub(crate) fn learned(&mut self, about: &About, call: CallId) -> Attributed {
+        if let Some(token) = &about.token {
+            self.ledger.learn(token, call);
+        }
+        (call, Some(Repair::Token))
+    }
+
+    /// The call whose token this is; `None` if there is none.
+    pub(crate) fn by_token(&mut self, token: &Key) -> Option<Attributed> {
+        let as_id = self.ledger.by_id(token);
+        if self.evidence == Evidence::OnlyIds
+            && let Some(call) = as_id
+        {
+            return Some((call, Some(Repair::Token)));
+        }
+        if let Some(call) = self.ledger.by_token(token) {
+            if as_id.is_none() {
+                self.evidence = Evidence::Tokens;
+            }
+            return Some((call, None));
+        }
+        sole(self.ledger.by_respelled_token(token)).map(|call| (call, Some(Repair::Token)))
+    }
+
+    /// The call whose id was put where the token belongs.
+    pub(crate) fn by_token_as_id(&mut self, token: &Key) -> Option<CallId> {
+        let as_id = self.ledger.by_id(token);
+        let call = as_id.or_else(|| sole(self.ledger.by_respelled_id(token)))?;
+        if self.evidence == Evidence::None {
+            self.evidence = Evidence::OnlyIds;
+        }
+        Some(call)
+    }
+
+    pub(crate) fn by_other_names(&self, about: &About) -> Result<CallId, Reason> {
+        if let Some(id) = &about.task {
+            let of_task = |call: &Call| call.task.as_ref().is_some_and(|task| task.id == *id);
+            return sole(self.active(of_task)).ok_or(Reason::Unknown);
+        }
+        if let Some(tool) = &about.tool {
+            return only(self.active(|call| call.tool.as_deref() == Some(tool)));
+        }
+        match only(self.active(Call::is_tool_call)) {
+            Err(Reason::Unknown) => only(self.active(|call| &*call.method != mcp::LISTEN)),
+            found => found,
+        }
+    }
+
+    pub(crate) fn knows_token(&self, token: &Key) -> bool {
+        self.ledger.by_token(token).is_some()
+            || self.ledger.by_alias(token).is_some()
+            || self.ledger.was_token(token).is_some()
+            || self.ledger.by_respelled_token(token).next().is_some()
+    }
+
+    /// Why an answer with this id, which is no open request's, is withheld.
+    pub(crate) fn why_orphan(&self, key: &Key) -> Reason {
+        match self.ledger.was_id_in_any_spelling(key) {
+            Some(Tomb::Answered | Tomb::Ended) => Reason::SecondAnswer,
+            Some(Tomb::Cancelled) => Reason::CancelledAnswer,
+            Some(Tomb::Token | Tomb::Alias) | None => Reason::OrphanAnswer,
+        }
+    }
+
+    /// The open request that a client calls `id`.
+    pub(crate) fn client_call(&self, stream: StreamId, id: &Key) -> Option<CallId> {
+        self.ledger.by_client_id(stream, id).first().copied()
+    }
+
+    pub(crate) fn pair_request(&mut self, client: StreamId, request: &Message, upstream: StreamId) {
+        let Some(id) = request.id_key() else { return };
+        // The newest: a careless client repeats ids.
+        let mut known = self.ledger.by_client_id(client, &id).iter().rev();
+        let own = |id: &&CallId| self.ledger.get(**id).is_some_and(|call| call.stream == client);
+        if let Some(call) = known.find(own).copied() {
+            self.ledger.pair(call, upstream);
+        }
+    }
+}
+
+/// The only one, if there is only one.
+pub(crate) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
+    let first = calls.next()?;
+    calls.next().is_none().then_some(first)
+}
+
+/// The only one, or why there is none.
+pub(crate) fn only(mut calls: impl Iterator<Item = CallId>) -> Result<CallId, Reason> {
+    let first = calls.next().ok_or(Reason::Unknown)?;
+    if calls.next().is_none() { Ok(first) } else { Err(Reason::Ambiguous) }
 }

@@ -1,8 +1,9 @@
-//! One server for different clients: each request has an id and a token of our own towards it, and
-//! everything that is said of the request has its client's again (rule B-06).
+//! The mapping of ids where different clients share one server: towards the server each request has
+//! an id and a token of the proxy's, and every message about the request gets the client's own back
+//! (rule B-06).
 //!
-//! Only those texts are replaced; every other byte is as it came. What cannot be mapped never reaches
-//! the server, where it could mean another client's request.
+//! Only these texts are replaced; every other byte is unchanged. A message that cannot be mapped
+//! never reaches the server, where its id could mean another client's request.
 
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use crate::progress::correlate::call::Call;
 use crate::progress::dialect::report::{About, Report};
 use crate::progress::filter::Filter;
-use crate::progress::ids::{CallId, MappedId, StreamId};
+use crate::progress::ids::{MappedId, StreamId};
 use crate::progress::intake::client::CallDraft;
 use crate::progress::payload::{Payload, spliced, within};
 use crate::protocol::jsonrpc::{Key, Message};
@@ -27,7 +28,7 @@ impl Filter {
         tool: Option<String>,
         mut draft: CallDraft,
     ) -> Payload {
-        let number = self.next_order();
+        let number = self.gate.next_order();
         let ours = Bytes::from(number.to_string());
         let key = Key::Integer(i64::try_from(number).unwrap_or(i64::MAX));
         let raw = message.raw();
@@ -58,26 +59,22 @@ impl Filter {
         Payload::default()
     }
 
-    /// The open request that a client calls `id`.
-    pub(crate) fn client_call(&self, stream: StreamId, id: &Key) -> Option<CallId> {
-        self.ledger.by_client_id(stream, id).first().copied()
-    }
-
     /// Whether `key` can only be a name that we gave, though no active request has it.
     pub(crate) fn was_given(&self, key: &Key) -> bool {
         let number = match key {
             Key::Integer(number) => u64::try_from(*number).ok(),
-            Key::Text(text) if self.gives_strings => {
+            Key::Text(text) if self.correlator.gives_strings => {
                 std::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
             }
             _ => None,
         };
-        self.policy.remap && number.is_some_and(|number| (1..=self.order).contains(&number))
+        self.topology.has_strangers()
+            && number.is_some_and(|number| (1..=self.gate.order).contains(&number))
     }
 
     /// Whether the server knows a call, or its token, as something else than the client.
     fn translates(&self, call: &Call) -> bool {
-        self.policy.remap || call.token.as_ref().is_some_and(|token| token.translated)
+        self.topology.has_strangers() || call.token.as_ref().is_some_and(|token| token.translated)
     }
 
     /// What the server says of `call`, as its client may be told it: the very bytes, but for names

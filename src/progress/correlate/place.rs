@@ -1,27 +1,30 @@
-//! Where a message of the server goes: what the stream or the wire it came on tells of its client's
-//! stream, and what the message itself does (rules B-06, B-08).
+//! The stream for a server message: found from the stream that the message arrived on, and from the
+//! message itself (rules B-06, B-08).
 //!
-//! A wire that many streams share says nothing of the request a message belongs to. Answers and
-//! progress name theirs; of the rest a subscription's notifications do. What names nobody can only
-//! belong to the one request that is active, or to nobody in particular: that is the session stream's.
-//! Where different clients share a server nothing is for everybody, so there it is withheld.
+//! A connection that many streams share does not name the request of a message. Answers, progress,
+//! and the notifications of subscriptions name their request. A message without a name belongs to
+//! the only active request, or to no request: then it goes to the session's stream. Where different
+//! clients share a server, such a message is withheld.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::progress::correlate::call::Call;
-use crate::progress::correlate::ladder::{only, sole};
+use crate::progress::correlate::correlator::{only, sole};
 use crate::progress::event::Origin;
 use crate::progress::filter::Filter;
-use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::{Payload, spliced, within};
-use crate::progress::topology::FilterRole;
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
+// A connection that many streams share does not say which request a message belongs to. Answers,
+// progress and subscriptions name their request. A message without a name belongs to the only
+// active request, if there is one, and otherwise goes to the default stream, where the client
+// listens. Only where ids are mapped could the message belong to another client; there it is
+// withheld, also for a while after a request was cancelled.
 /// How long a server that different clients share may go on with a request that its client has given
 /// up: what names nobody may be about that one. Servers look for cancellations between their steps.
 pub(crate) const GIVEN_UP: Duration = Duration::from_secs(10);
@@ -45,41 +48,31 @@ impl Filter {
     /// of that one come from `Origin::Stream(upstream)` then, and those of an upstream stream that
     /// pairs with no request from [`Origin::Shared`].
     pub fn pair(&mut self, client: StreamId, message: &Message, upstream: StreamId) {
-        self.pairs = true;
+        self.topology.pair();
         match message.kind() {
-            Kind::Request => self.pair_request(client, message, upstream),
+            Kind::Request => self.correlator.pair_request(client, message, upstream),
             Kind::Batch => {
                 for element in message.elements().filter(|one| one.kind() == Kind::Request) {
-                    self.pair_request(client, &element, upstream);
+                    self.correlator.pair_request(client, &element, upstream);
                 }
             }
             _ => {}
         }
     }
 
-    fn pair_request(&mut self, client: StreamId, request: &Message, upstream: StreamId) {
-        let Some(id) = request.id_key() else { return };
-        // The newest: a careless client repeats ids.
-        let mut known = self.ledger.by_client_id(client, &id).iter().rev();
-        let own = |id: &&CallId| self.ledger.get(**id).is_some_and(|call| call.stream == client);
-        if let Some(call) = known.find(own).copied() {
-            self.ledger.pair(call, upstream);
-        }
-    }
-
     /// Whether a client stream of this number is open.
     pub fn has_stream(&self, id: StreamId) -> bool {
-        self.streams.contains_key(&id)
+        self.gate.streams.contains_key(&id)
     }
 
     /// The call of one HTTP request, if what came on its stream can be about no other.
     pub(crate) fn sole_call_on(&self, origin: Origin) -> Option<CallId> {
         let Origin::Stream(on) = origin else { return None };
-        let paired = self.ledger.paired_with(on);
+        let paired = self.correlator.ledger.paired_with(on);
         if !paired.is_empty() {
             return sole(paired.iter().copied());
         }
-        self.is_exchange(on).then(|| sole(self.active(|call| call.stream == on)))?
+        self.gate.is_exchange(on).then(|| sole(self.correlator.active(|call| call.stream == on)))?
     }
 
     /// Whether a message about `call` came on the stream of another HTTP request.
@@ -87,30 +80,20 @@ impl Filter {
         let Origin::Stream(on) = origin else { return false };
         match call.paired {
             Some(own) => own != on,
-            None => call.stream != on && (self.is_exchange(on) || self.is_paired(on)),
+            None => {
+                call.stream != on && (self.gate.is_exchange(on) || self.correlator.is_paired(on))
+            }
         }
     }
 
     /// Whether a message came on the stream of requests that are all over.
     pub(crate) fn is_stale(&self, origin: Origin) -> bool {
-        matches!(origin, Origin::Stream(on) if self.pairs && !self.has_stream(on) && !self.is_paired(on))
-    }
-
-    fn is_exchange(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(|stream| stream.kind == StreamKind::Exchange)
-    }
-
-    fn is_paired(&self, upstream: StreamId) -> bool {
-        !self.ledger.paired_with(upstream).is_empty()
-    }
-
-    pub(crate) fn active(&self, which: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
-        self.ledger.iter().filter(move |(_, call)| which(call)).map(|(id, _)| id)
+        matches!(origin, Origin::Stream(on) if self.topology.is_paired() && !self.has_stream(on) && !self.correlator.is_paired(on))
     }
 
     /// the session stream, unless different clients share the server: it is none of theirs.
     pub(crate) fn common_session_stream(&self) -> Option<StreamId> {
-        self.session_stream.filter(|_| !self.policy.remap)
+        self.gate.session_stream.filter(|_| !self.topology.has_strangers())
     }
 
     /// The stream that is written to where `stream` is meant: the session stream if that one has closed.
@@ -121,28 +104,33 @@ impl Filter {
     /// The stream of what is about no request of ours (rule B-08).
     pub(crate) fn fallback_stream(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
         if let Origin::Stream(on) = origin
-            && (self.has_stream(on) || self.part != FilterRole::Whole)
+            && (self.has_stream(on) || !self.topology.is_whole())
         {
             return Ok(Some(on));
         }
-        if !self.many && !self.pairs {
-            return Ok(self.session_stream);
+        if self.topology.needs_no_choice() {
+            return Ok(self.gate.session_stream);
         }
         if let Origin::Stream(on) = origin {
-            let streams = self.ledger.paired_with(on).iter().filter_map(|id| self.ledger.get(*id));
+            let streams = self
+                .correlator
+                .ledger
+                .paired_with(on)
+                .iter()
+                .filter_map(|id| self.correlator.ledger.get(*id));
             let open = streams.map(|call| call.stream).find(|stream| self.has_stream(*stream));
             return match open.or_else(|| self.common_session_stream()) {
-                None if self.policy.remap => Err(Reason::Unknown),
+                None if self.topology.has_strangers() => Err(Reason::Unknown),
                 found => Ok(found),
             };
         }
         let asks = |call: &Call| call.task.is_none() && &*call.method != mcp::LISTEN;
-        let stream = only(self.active(asks))
-            .and_then(|call| self.ledger.get(call).ok_or(Reason::Unknown))
+        let stream = only(self.correlator.active(asks))
+            .and_then(|call| self.correlator.ledger.get(call).ok_or(Reason::Unknown))
             .map(|call| call.stream);
-        if !self.policy.remap {
-            let exchange = stream.ok().filter(|stream| self.is_exchange(*stream));
-            return Ok(exchange.or(self.session_stream));
+        if !self.topology.has_strangers() {
+            let exchange = stream.ok().filter(|stream| self.gate.is_exchange(*stream));
+            return Ok(exchange.or(self.gate.session_stream));
         }
         let stream = stream?;
         if self.recently_cancelled() {
@@ -153,8 +141,8 @@ impl Filter {
 
     /// Whether the server may still speak of a request that another client has given up.
     pub(crate) fn recently_cancelled(&self) -> bool {
-        let given_up = self.given_up_at.filter(|_| self.policy.remap);
-        given_up.is_some_and(|at| self.received_at.is_none_or(|now| now < at + GIVEN_UP))
+        let given_up = self.correlator.given_up_at.filter(|_| self.topology.has_strangers());
+        given_up.is_some_and(|at| self.intake.received_at.is_none_or(|now| now < at + GIVEN_UP))
     }
 
     /// Where a message goes that is neither progress nor an answer, as its client is to get it.
@@ -165,8 +153,8 @@ impl Filter {
             }
             Named::Gone(reason) => Err(reason),
             Named::Call(call, names) => {
-                let call = self.ledger.get(call).ok_or(Reason::Unknown)?;
-                if !self.policy.remap {
+                let call = self.correlator.ledger.get(call).ok_or(Reason::Unknown)?;
+                if !self.topology.has_strangers() {
                     return Ok((Some(call.stream), Payload::of(message)));
                 }
                 let places = names.iter().filter_map(|name| within(message.raw(), name));
@@ -178,7 +166,7 @@ impl Filter {
 
     /// The subscription of 2026-07-28 that a notification names (rule M-05).
     fn named_by(&self, message: &Message) -> Named {
-        if !self.many || message.kind() != Kind::Notification {
+        if !self.topology.has_many_streams() || message.kind() != Kind::Notification {
             return Named::Nobody;
         }
         let (Some(method), Some(params)) = (message.method(), message.params()) else {
@@ -195,20 +183,18 @@ impl Filter {
             in_meta.into_iter().chain(beside).collect()
         };
         let Some(key) = names.first().and_then(Key::read) else { return Named::Nobody };
-        match self.ledger.answered_by(&key) {
-            Some(call) if self.is_subscription(call) => {
+        match self.correlator.ledger.answered_by(&key) {
+            Some(call) if self.correlator.is_subscription(call) => {
                 let same = |name: &Bytes| Key::read(name).as_ref() == Some(&key);
                 Named::Call(call, names.into_iter().filter(same).collect())
             }
-            _ if !self.policy.remap => Named::Nobody,
-            _ if self.ledger.was_id_in_any_spelling(&key).is_some() => Named::Gone(Reason::Late),
+            _ if !self.topology.has_strangers() => Named::Nobody,
+            _ if self.correlator.ledger.was_id_in_any_spelling(&key).is_some() => {
+                Named::Gone(Reason::Late)
+            }
             // What it ends may be a request of its own.
             _ if ends => Named::Nobody,
             _ => Named::Gone(Reason::Unknown),
         }
-    }
-
-    pub(crate) fn is_subscription(&self, call: CallId) -> bool {
-        self.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
     }
 }

@@ -1,21 +1,23 @@
-//! A session whose requests each have a filter of their own, and one filter for what they share.
+//! A session whose requests each have a filter of their own, and one more filter for their shared
+//! state.
 //!
-//! Over Streamable HTTP a request has its own stream, and nearly all that is said of it is said there.
-//! So each request has a filter that nobody else waits for. The session's filter knows every open
-//! request too, as a *shadow*: it says nothing for it, but knows whom a message is about that comes on
-//! another stream. When a request's stream closes before its answer, the shadow takes its place.
+//! Over Streamable HTTP a request has its own stream, and nearly all messages about the request
+//! arrive there. So each request has a filter that no other request waits for. The session's filter
+//! also knows every open request, as a *shadow*: it writes nothing for the request, but finds the
+//! request of a message on another stream. When a request's stream closes before its answer, the
+//! shadow takes its place.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::progress::correlate::ladder::Attributed;
+use crate::progress::correlate::correlator::Attributed;
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::filter::Filter;
 use crate::progress::gate::stream::StreamKind;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::policy::Policy;
-use crate::progress::topology::FilterRole;
+use crate::progress::topology::Topology;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp::Revision;
@@ -23,12 +25,12 @@ use crate::protocol::mcp::Revision;
 impl Filter {
     /// The filter of one request of a session.
     pub fn of_request(policy: impl Into<Arc<Policy>>) -> Self {
-        Self { part: FilterRole::Request, ..Self::new(policy) }
+        Self { topology: Topology::RequestOfSession, ..Self::new(policy) }
     }
 
     /// The filter of what the requests of a session share.
     pub fn of_session(policy: impl Into<Arc<Policy>>) -> Self {
-        Self { part: FilterRole::Session, ..Self::new(policy) }
+        Self { topology: Topology::Session { has_requests: false }, ..Self::new(policy) }
     }
 
     /// Says which revision was agreed on where this filter did not see it.
@@ -43,20 +45,20 @@ impl Filter {
 
     /// Not every request of this session is known: answers cannot be told from orphans.
     pub fn knows_not_all(&mut self) {
-        self.ledger.overflowed = true;
+        self.correlator.ledger.overflowed = true;
     }
 
     /// Whether another filter of the session may know better what a message is about.
     pub(crate) fn is_of_another_filter(&self, message: &Message) -> bool {
-        if self.part != FilterRole::Request {
+        if self.topology != Topology::RequestOfSession {
             return false;
         }
         match message.kind() {
-            Kind::Response => {
-                message.id_key().is_some_and(|key| self.ledger.answered_by(&key).is_none())
-            }
+            Kind::Response => message
+                .id_key()
+                .is_some_and(|key| self.correlator.ledger.answered_by(&key).is_none()),
             Kind::Notification => {
-                self.token_in(message).is_some_and(|token| !self.knows_token(&token))
+                self.token_in(message).is_some_and(|token| !self.correlator.knows_token(&token))
             }
             _ => false,
         }
@@ -72,16 +74,9 @@ impl Filter {
     pub fn is_late(&self, message: &Message) -> bool {
         message.kind() == Kind::Notification
             && self.token_in(message).is_some_and(|token| {
-                self.ledger.by_token(&token).is_none()
-                    && self.ledger.was_token(&token) == Some(Tomb::Token)
+                self.correlator.ledger.by_token(&token).is_none()
+                    && self.correlator.ledger.was_token(&token) == Some(Tomb::Token)
             })
-    }
-
-    fn knows_token(&self, token: &Key) -> bool {
-        self.ledger.by_token(token).is_some()
-            || self.ledger.by_alias(token).is_some()
-            || self.ledger.was_token(token).is_some()
-            || self.ledger.by_respelled_token(token).next().is_some()
     }
 
     /// The stream of the call that a message of the server is about, if it is progress or an answer
@@ -93,14 +88,14 @@ impl Filter {
         exactly: bool,
     ) -> Option<StreamId> {
         let call = match message.kind() {
-            Kind::Response => self.ledger.answered_by(&message.id_key()?)?,
+            Kind::Response => self.correlator.ledger.answered_by(&message.id_key()?)?,
             Kind::Notification => {
                 let (policies, method) = (self.policy.clone(), message.method()?);
                 policies.reports(&method, message).find_map(|(_, report)| {
                     if exactly {
                         let token = report.about.token?;
-                        let same = || self.ledger.by_respelled_token(&token).next();
-                        self.ledger.by_token(&token).or_else(same)
+                        let same = || self.correlator.ledger.by_respelled_token(&token).next();
+                        self.correlator.ledger.by_token(&token).or_else(same)
                     } else {
                         let meant: Result<Attributed, _> = self.attribute(&report.about, origin);
                         meant.ok().map(|(call, _)| call)
@@ -109,16 +104,21 @@ impl Filter {
             }
             _ => return None,
         };
-        self.ledger.get(call).map(|call| call.stream)
+        self.correlator.ledger.get(call).map(|call| call.stream)
     }
 
     /// The tokens of requests on `stream` that requests of other open streams had before them.
     pub fn tokens_elsewhere(&self, stream: StreamId) -> Vec<Key> {
-        let own = self.ledger.iter().filter(|(_, call)| call.stream == stream);
+        let own = self.correlator.ledger.iter().filter(|(_, call)| call.stream == stream);
         let elsewhere = |id: &CallId| {
-            let first = self.ledger.holders(*id).first().and_then(|first| self.ledger.get(*first));
+            let first = self
+                .correlator
+                .ledger
+                .holders(*id)
+                .first()
+                .and_then(|first| self.correlator.ledger.get(*first));
             let told = |first: &crate::progress::correlate::call::Call| {
-                first.stream != stream && self.streams.contains_key(&first.stream)
+                first.stream != stream && self.gate.streams.contains_key(&first.stream)
             };
             first.is_some_and(told)
         };
@@ -132,10 +132,15 @@ impl Filter {
         let held = |call: &crate::progress::correlate::call::Call| {
             call.token.as_ref().is_some_and(|token| tokens.contains(&token.server))
         };
-        let calls: Vec<CallId> =
-            self.ledger.iter().filter(|(_, call)| held(call)).map(|(id, _)| id).collect();
+        let calls: Vec<CallId> = self
+            .correlator
+            .ledger
+            .iter()
+            .filter(|(_, call)| held(call))
+            .map(|(id, _)| id)
+            .collect();
         for id in calls {
-            self.ledger.take_token(id);
+            self.correlator.ledger.take_token(id);
             self.schedule(id);
         }
     }
@@ -150,14 +155,14 @@ impl Filter {
 
     /// A message is about no request of this filter and must not be taken for progress of one.
     pub fn out_of_place(&mut self, reason: Reason) {
-        self.messages += 1;
-        self.record(self.messages, None, Verdict::Withheld(reason));
+        self.intake.messages += 1;
+        self.record(self.intake.messages, None, Verdict::Withheld(reason));
     }
 
     /// The client's open request of this id: its stream.
     pub fn stream_of(&self, id: &Key) -> Option<StreamId> {
-        let call = self.ledger.by_id(id)?;
-        self.ledger.get(call).map(|call| call.stream)
+        let call = self.correlator.ledger.by_id(id)?;
+        self.correlator.ledger.get(call).map(|call| call.stream)
     }
 
     /// A message of the server has reached its client by another filter: the answer to a request, or
@@ -166,7 +171,7 @@ impl Filter {
         if message.kind() == Kind::Notification {
             return self.server_notification(now, message);
         }
-        let call = message.id_key().and_then(|id| self.ledger.answered_by(&id));
+        let call = message.id_key().and_then(|id| self.correlator.ledger.answered_by(&id));
         if let Some(call) = call {
             self.note_answer(now, call, message);
         }
@@ -174,12 +179,12 @@ impl Filter {
 
     /// The number of the message that came last.
     pub fn last_number(&self) -> u64 {
-        self.messages
+        self.intake.messages
     }
 
     /// Whether the client reads too slowly: then compliant progress is thinned too (rule G4).
     pub fn client_is_slow(&mut self, slow: bool) {
-        self.client_is_slow = slow;
+        self.gate.client_is_slow = slow;
     }
 
     /// The server has refused a request that was passed on.
@@ -191,7 +196,7 @@ impl Filter {
                 .flatten(),
         );
         for id in requests {
-            if let Some(call) = self.ledger.by_id(&id) {
+            if let Some(call) = self.correlator.ledger.by_id(&id) {
                 self.end_call(now, call, Tomb::Answered, crate::progress::Outcome::Error);
             }
         }
@@ -199,8 +204,8 @@ impl Filter {
 
     /// Every request of a stream is over, in whatever way; tasks are not.
     pub fn settle_stream(&mut self, now: Instant, stream: StreamId) {
-        for call in self.calls_on(stream) {
-            if self.ledger.get(call).is_some_and(|call| call.task.is_some()) {
+        for call in self.correlator.calls_on(stream) {
+            if self.correlator.ledger.get(call).is_some_and(|call| call.task.is_some()) {
                 continue;
             }
             self.end_call(now, call, Tomb::Answered, crate::progress::Outcome::Settled);
@@ -210,10 +215,14 @@ impl Filter {
     /// The stream of a request is about to close: `session` goes on telling its client.
     pub fn hand_over(&mut self, session: &mut Self) {
         let mut taken = Vec::new();
-        for (_, call) in self.ledger.iter() {
-            let id = session.ledger.by_id(&call.id.server);
-            let task = call.token.as_ref().and_then(|token| session.ledger.by_token(&token.server));
-            let Some(heir) = id.or(task).and_then(|id| session.ledger.get_mut(id)) else {
+        for (_, call) in self.correlator.ledger.iter() {
+            let id = session.correlator.ledger.by_id(&call.id.server);
+            let task = call
+                .token
+                .as_ref()
+                .and_then(|token| session.correlator.ledger.by_token(&token.server));
+            let Some(heir) = id.or(task).and_then(|id| session.correlator.ledger.get_mut(id))
+            else {
                 continue;
             };
             heir.shadow = false;
@@ -242,11 +251,12 @@ impl Filter {
     /// A call whose stream has closed goes on where the server speaks of it now.
     pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
         let Origin::Stream(now_on) = origin else { return };
-        let Some(call) = self.ledger.get(id) else { return };
-        if self.streams.contains_key(&call.stream) || !self.streams.contains_key(&now_on) {
+        let Some(call) = self.correlator.ledger.get(id) else { return };
+        if self.gate.streams.contains_key(&call.stream) || !self.gate.streams.contains_key(&now_on)
+        {
             return;
         }
-        if let Some(call) = self.ledger.get_mut(id) {
+        if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.stream = now_on;
             call.wake = None;
         }
@@ -255,8 +265,8 @@ impl Filter {
 
     /// When [`Filter::poll_transmit`] is to be asked again for one stream.
     pub fn poll_stream_timeout(&self, id: StreamId) -> Option<Instant> {
-        let own = self.streams.get(&id).and_then(|stream| stream.timeout());
-        let expiry = self.ledger.next_expiry().map(|(at, _)| at);
+        let own = self.gate.streams.get(&id).and_then(|stream| stream.timeout());
+        let expiry = self.correlator.ledger.next_expiry().map(|(at, _)| at);
         [own, expiry].into_iter().flatten().min()
     }
 
@@ -264,7 +274,7 @@ impl Filter {
     /// are not above the last one sent say nothing new (rule N2).
     pub fn open_replay(&mut self, id: StreamId) {
         self.open_stream(id, StreamKind::Shared, crate::progress::Pacing::IMMEDIATE);
-        if let Some(stream) = self.streams.get_mut(&id) {
+        if let Some(stream) = self.gate.streams.get_mut(&id) {
             stream.replays = true;
         }
     }

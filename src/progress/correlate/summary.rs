@@ -1,4 +1,4 @@
-//! What an operator is told about a call: when it opens, and when it ends.
+//! The events of a call for operators: one when the call opens, one when it ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

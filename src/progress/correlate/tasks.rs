@@ -29,8 +29,8 @@ impl Filter {
         }
         let ttl = json::member(task, "ttl").and_then(|ttl| json::number(&ttl));
         let ttl = ttl.map_or(TASK_MAX, |ms| Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3));
-        self.ledger.answered_by_task(id, now + ttl.min(TASK_MAX));
-        if let Some(call) = self.ledger.get_mut(id) {
+        self.correlator.ledger.answered_by_task(id, now + ttl.min(TASK_MAX));
+        if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.task = Some(Task { id: key, text });
         }
         self.schedule(id);
@@ -39,7 +39,7 @@ impl Filter {
 
     /// An answer about tasks: some statuses end them.
     pub(crate) fn note_task_answer(&mut self, now: Instant, id: CallId, message: &Message) {
-        let Some(call) = self.ledger.get(id) else { return };
+        let Some(call) = self.correlator.ledger.get(id) else { return };
         let method = call.method.clone();
         if &*method == mcp::TASKS_LIST {
             let Some(tasks) = message.result().and_then(|result| json::member(&result, "tasks"))
@@ -75,17 +75,17 @@ impl Filter {
 
     /// How many tasks go on, in a filter whose calls do not end by themselves.
     pub fn tasks(&self) -> usize {
-        self.ledger.expiring()
+        self.correlator.ledger.expiring()
     }
 
     /// Whether a request of a client stream has turned into a task that goes on.
     pub fn has_tasks_on(&self, stream: StreamId) -> bool {
-        self.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_some())
+        self.correlator.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_some())
     }
 
     /// Every task is over, as another filter of the session has heard.
     pub fn end_tasks(&mut self, now: Instant) {
-        let tasks = self.ledger.iter().filter(|(_, call)| call.task.is_some());
+        let tasks = self.correlator.ledger.iter().filter(|(_, call)| call.task.is_some());
         let tasks: Vec<CallId> = tasks.map(|(id, _)| id).collect();
         for id in tasks {
             self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
@@ -94,7 +94,8 @@ impl Filter {
 
     fn end_task(&mut self, now: Instant, task: &Key) {
         let is_meant = |call: &Call| call.task.as_ref().is_some_and(|own| own.id == *task);
-        let found = self.ledger.iter().find(|(_, call)| is_meant(call)).map(|(id, _)| id);
+        let found =
+            self.correlator.ledger.iter().find(|(_, call)| is_meant(call)).map(|(id, _)| id);
         if let Some(id) = found {
             self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
         }
@@ -103,6 +104,6 @@ impl Filter {
 
 fn is_over(task: &Bytes) -> bool {
     let status = json::member(task, "status");
-    let status = status.as_ref().and_then(|status| json::words(status));
+    let status = status.as_ref().and_then(|status| json::decode_str(status));
     matches!(status.as_deref(), Some("completed" | "failed" | "cancelled"))
 }

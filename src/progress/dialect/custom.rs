@@ -93,7 +93,7 @@ impl CustomDialect {
 
     fn figure(&self, value: &Bytes, total: Option<Bytes>) -> Option<ProgressValue> {
         let Some(value) = number(value) else {
-            return Extract::presets().figure(&json::words(value)?);
+            return Extract::presets().figure(&json::decode_str(value)?);
         };
         let known = match self.scale {
             Count::Percent => Some(whole("100")),
@@ -112,7 +112,7 @@ fn as_words(text: Bytes) -> Bytes {
     if is_valid(&text) {
         return text;
     }
-    json::words(&text).map_or_else(|| text.clone(), |words| json::quote(&words))
+    json::decode_str(&text).map_or_else(|| text.clone(), |words| json::quote(&words))
 }
 
 /// What marks the last message of a call.
@@ -126,7 +126,7 @@ pub struct Final {
 
 impl Final {
     fn is(&self, value: &Bytes) -> bool {
-        match (json::words(value), json::words(&self.equals)) {
+        match (json::decode_str(value), json::decode_str(&self.equals)) {
             (Some(said), Some(expected)) => said == expected,
             (None, None) => {
                 value == &self.equals

@@ -49,7 +49,7 @@ impl Fields {
         if text.starts_with(b"{") {
             return Self::read(text);
         }
-        let words = json::words(text)?;
+        let words = json::decode_str(text)?;
         Self::read(&Bytes::copy_from_slice(words.trim_start().as_bytes()))
     }
 
@@ -71,7 +71,7 @@ impl Fields {
     /// The words of a member that is a string.
     pub fn words(&self, names: &[&str]) -> Option<String> {
         let text = names.iter().find_map(|name| self.string(name))?;
-        json::words(text).map(Cow::into_owned)
+        json::decode_str(text).map(Cow::into_owned)
     }
 
     /// A member that is an object.
@@ -127,7 +127,7 @@ pub(super) fn number(text: &Bytes) -> Option<Number> {
     if let Some(value) = json::number(text) {
         return Some(Number { value, text: text.clone() });
     }
-    let words = json::words(text)?;
+    let words = json::decode_str(text)?;
     let value = json::number(words.trim().as_bytes())?;
     Some(Number { value, text: Bytes::copy_from_slice(words.trim().as_bytes()) })
 }

@@ -1,4 +1,4 @@
-//! What every dialect yields: a report of progress, and the request that the report may be about.
+//! The output of every dialect: a report of progress, and the request that the report may be about.
 
 use bytes::Bytes;
 

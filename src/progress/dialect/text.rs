@@ -1,5 +1,5 @@
-//! What a server writes for other eyes than the client's: its log, its standard error, text among its
-//! messages. A line of it is words; a line of a structured log is read by its members.
+//! Text that a server does not write for the client: its log, its standard error, text among its
+//! messages. A line is text; a line of a structured log is read by its members.
 //!
 //! ```json
 //! {"level":"info","time":1750000000000,"pid":1,"hostname":"h","component":"MCP-Stdio","tool":"memory-bank","requestId":"u","progressData":{"status":"in_progress","message":"Creating repository...","percent":40},"msg":"Progress notification (stdio no-op)"}
@@ -49,7 +49,7 @@ pub(in crate::progress) fn read_json(
     data: &Bytes,
     policy: &CallPolicy,
 ) -> Option<Report> {
-    if let Some(words) = json::words(data) {
+    if let Some(words) = json::decode_str(data) {
         return read(source, &words, policy);
     }
     let fields = Fields::read(data)?;
@@ -68,7 +68,7 @@ fn read_object(
     });
     let own = own.filter(|report| report.message.is_some() || report.figure.is_some());
     if let Some(mut report) = own.into_iter().next() {
-        let words = report.message.as_ref().and_then(|message| json::words(message));
+        let words = report.message.as_ref().and_then(|message| json::decode_str(message));
         report.message = words.and_then(|words| said(&words, policy));
         return Some(report);
     }

@@ -57,7 +57,9 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
     report.message = match inside {
         Some(payload) => payload_words(payload, report.last),
         None if report.last => None,
-        None => text.as_ref().and_then(|text| json::words(text)).and_then(|words| clean(&words)),
+        None => {
+            text.as_ref().and_then(|text| json::decode_str(text)).and_then(|words| clean(&words))
+        }
     };
     Some(report)
 }

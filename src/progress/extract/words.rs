@@ -1,4 +1,4 @@
-//! What the words around a figure say it is of.
+//! The meaning of a number, from the words around it.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! The figure that one client has been told for one token, which only rises.
+//! The last progress value of one token at one client, which only rises.
 
 use bytes::Bytes;
 

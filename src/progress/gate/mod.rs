@@ -7,6 +7,7 @@ pub(crate) mod heartbeat;
 pub mod meter;
 pub(crate) mod notification;
 pub(crate) mod stream;
+pub(crate) mod streams;
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,7 @@ impl Filter {
     pub fn poll_transmit(&mut self, now: Instant, id: StreamId) -> Option<Transmit> {
         self.expire(now);
         loop {
-            let stream = self.streams.get_mut(&id)?;
+            let stream = self.gate.streams.get_mut(&id)?;
             let ready = stream.ready(now);
             let due = stream.wakes.first().copied().filter(|(at, ..)| *at <= now);
             let due = due.filter(|_| !stream.is_midway() && !stream.is_guarded(now));
@@ -66,21 +67,21 @@ impl Filter {
                 return Some(item.into_transmit());
             }
         }
-        self.streams.get_mut(&id)?.observed.pop_front()
+        self.gate.streams.get_mut(&id)?.observed.pop_front()
     }
 
     /// When [`Filter::poll_transmit`] is to be asked again, if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let streams = self.streams.values().filter_map(|stream| stream.timeout()).min();
-        let expiry = self.ledger.next_expiry().map(|(at, _)| at);
+        let streams = self.gate.streams.values().filter_map(|stream| stream.timeout()).min();
+        let expiry = self.correlator.ledger.next_expiry().map(|(at, _)| at);
         [streams, expiry].into_iter().flatten().min()
     }
 
     /// What was given out for a stream has been written.
     pub fn written(&mut self, now: Instant, id: StreamId) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(stream) = self.gate.streams.get_mut(&id) else { return };
         for call in std::mem::take(&mut stream.unwritten) {
-            if let Some(call) = self.ledger.get_mut(call) {
+            if let Some(call) = self.correlator.ledger.get_mut(call) {
                 call.sent_at = call.sent_at.max(Some(now));
             }
         }
@@ -89,13 +90,13 @@ impl Filter {
 
     /// Lets a call say what is due: a notification that waited, else a heartbeat.
     fn send_due(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        if let Some(call) = self.ledger.get_mut(id) {
+        if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.wake = None;
         }
         let said = self.send_pending(now, id).or_else(|| self.heartbeat(now, id));
         if said.is_some()
-            && let Some(call) = self.ledger.get(id)
-            && let Some(stream) = self.streams.get_mut(&call.stream)
+            && let Some(call) = self.correlator.ledger.get(id)
+            && let Some(stream) = self.gate.streams.get_mut(&call.stream)
         {
             stream.unwritten.push(id);
         }
@@ -104,8 +105,8 @@ impl Filter {
     }
 
     fn send_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        let is_slow = self.client_is_slow;
-        let call = self.ledger.get_mut(id)?;
+        let is_slow = self.gate.client_is_slow;
+        let call = self.correlator.ledger.get_mut(id)?;
         let min_interval = call.min_interval(is_slow);
         let first = call.pending.first().filter(|first| first.due <= now)?;
         if first.thin
@@ -145,7 +146,7 @@ impl Filter {
     ) -> Result<(Payload, Verdict), Reason> {
         let rendered = self.try_render(now, id, pending);
         self.share_value(id);
-        let Some(call) = self.ledger.get_mut(id) else { return rendered };
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return rendered };
         match &rendered {
             Ok((_, verdict)) => {
                 call.account.sent_from_text += u64::from(pending.report.from_text);
@@ -166,7 +167,7 @@ impl Filter {
         pending: &Pending,
     ) -> Result<(Payload, Verdict), Reason> {
         let words_allowed = self.words_allowed(id);
-        let Some(call) = self.ledger.get_mut(id) else { return Err(Reason::Late) };
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return Err(Reason::Late) };
         let Some(token) = call.token.as_ref().map(|token| token.client.clone()) else {
             return Err(Reason::NoToken);
         };
@@ -176,7 +177,7 @@ impl Filter {
         // What is overheard stands for itself.
         let appends =
             messages == Messages::Append && said.message.is_some() && !pending.report.from_text;
-        let stream = self.streams.get_mut(&call.stream);
+        let stream = self.gate.streams.get_mut(&call.stream);
         if let (Some(stream), Some(figure)) = (stream, &pending.report.figure)
             && stream.replays
         {
@@ -231,9 +232,9 @@ impl Filter {
 
     /// A client knows progress by its token: every call with that token has been told as much.
     fn share_value(&mut self, id: CallId) {
-        let emitted = self.ledger.get(id).and_then(|call| call.meter.emitted());
-        for holder in self.ledger.holders(id) {
-            if let Some(call) = self.ledger.get_mut(holder) {
+        let emitted = self.correlator.ledger.get(id).and_then(|call| call.meter.emitted());
+        for holder in self.correlator.ledger.holders(id) {
+            if let Some(call) = self.correlator.ledger.get_mut(holder) {
                 call.meter.raise_to(emitted);
             }
         }
@@ -241,16 +242,16 @@ impl Filter {
 
     /// Whether words of our own may be put into the progress of this call: 2024-11-05 has none.
     fn words_allowed(&self, id: CallId) -> bool {
-        let own = self.ledger.get(id).and_then(|call| call.revision);
+        let own = self.correlator.ledger.get(id).and_then(|call| call.revision);
         self.policy_of(id).words_in_2024 || own.or(self.revision) != Some(Revision::V2024_11_05)
     }
 
     /// Breaks the silence of a call, if it is time (rules A1, A2).
     fn heartbeat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         let words_allowed = self.words_allowed(id);
-        let silent = self.received_at;
-        self.next_heartbeat(self.ledger.get(id)?).filter(|at| *at <= now)?;
-        let call = self.ledger.get_mut(id)?;
+        let silent = self.intake.received_at;
+        self.next_heartbeat(self.correlator.ledger.get(id)?).filter(|at| *at <= now)?;
+        let call = self.correlator.ledger.get_mut(id)?;
         let token = call.token.as_ref()?.client.clone();
         let running = now.saturating_duration_since(call.opened);
         let policy = call.policy.of(call.tool.as_deref());
@@ -266,7 +267,7 @@ impl Filter {
         };
         let emitted = emitted.ok()?;
         let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
-        let last = call.last_words().and_then(|text| json::words(text));
+        let last = call.last_words().and_then(|text| json::decode_str(text));
         let silence = now.saturating_duration_since(heard);
         let words = match expected {
             Some(expected) => {
@@ -289,7 +290,7 @@ impl Filter {
 
     fn next_heartbeat(&self, call: &Call) -> Option<Instant> {
         let wanted = call.policy.mode == Mode::Full
-            && self.alive
+            && self.gate.alive
             && call.token.is_some()
             && !call.shadow
             && call.task.is_none()
@@ -302,7 +303,7 @@ impl Filter {
             })
             .flatten()
             .map(|at| {
-                let stream = self.streams.get(&call.stream);
+                let stream = self.gate.streams.get(&call.stream);
                 let first = stream.map_or(Duration::ZERO, |stream| stream.pacing.first_after);
                 let next = call.sent_at.map_or(at, |sent| sent + call.policy.min_interval);
                 at.max(call.opened + first).max(next)
@@ -311,7 +312,7 @@ impl Filter {
 
     /// Works out when a call has something to say next.
     pub(crate) fn schedule(&mut self, id: CallId) {
-        let Some(call) = self.ledger.get(id) else { return };
+        let Some(call) = self.correlator.ledger.get(id) else { return };
         let pending = call.pending.first().map(|first| (first.due, first.order));
         let heartbeat = self.next_heartbeat(call).map(|at| (at, u64::MAX));
         let wake = [pending, heartbeat].into_iter().flatten().min();
@@ -325,7 +326,7 @@ impl Filter {
         {
             return;
         }
-        if let Some(stream) = self.streams.get_mut(&stream) {
+        if let Some(stream) = self.gate.streams.get_mut(&stream) {
             if let Some((at, order)) = before {
                 stream.wakes.remove(&(at, order, id));
             }
@@ -333,16 +334,19 @@ impl Filter {
                 stream.wakes.insert((at, order, id));
             }
         }
-        if let Some(call) = self.ledger.get_mut(id) {
+        if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.wake = wake;
         }
     }
 
     /// How long an answer to `call` has to wait.
     pub(crate) fn guard_of(&self, call: CallId) -> Guard {
-        let Some(found) = self.ledger.get(call) else { return Guard::default() };
-        let unwritten =
-            self.streams.get(&found.stream).is_some_and(|stream| stream.unwritten.contains(&call));
+        let Some(found) = self.correlator.ledger.get(call) else { return Guard::default() };
+        let unwritten = self
+            .gate
+            .streams
+            .get(&found.stream)
+            .is_some_and(|stream| stream.unwritten.contains(&call));
         Guard { last: found.sent_at, unwritten: unwritten.then_some(call) }
     }
 
@@ -354,11 +358,11 @@ impl Filter {
             self.flush_pending(now, id);
         }
         if tomb == Tomb::Cancelled {
-            self.given_up_at = Some(now);
+            self.correlator.given_up_at = Some(now);
         }
-        let Some(mut call) = self.ledger.close(id, tomb) else { return };
+        let Some(mut call) = self.correlator.ledger.close(id, tomb) else { return };
         self.forget_policies();
-        if let Some(stream) = self.streams.get_mut(&call.stream)
+        if let Some(stream) = self.gate.streams.get_mut(&call.stream)
             && let Some((at, order)) = call.wake
         {
             stream.wakes.remove(&(at, order, id));
@@ -381,16 +385,16 @@ impl Filter {
 
     /// Where no pacing is needed, what still waits goes out before the answer.
     fn flush_pending(&mut self, now: Instant, id: CallId) {
-        let Some(call) = self.ledger.get(id) else { return };
+        let Some(call) = self.correlator.ledger.get(id) else { return };
         let (target, key) = (call.stream, Key::read(&call.id.client));
         // Of a large answer pieces may have been written before its id was known; and what another
         // request with the same token has to say may be written first and would have to say less.
-        let passing = self.streams.get(&target).is_some_and(|stream| stream.is_midway());
-        let shared = self.ledger.holders(id).len() > 1;
-        if passing || shared || self.is_paced(Some(target)) {
+        let passing = self.gate.streams.get(&target).is_some_and(|stream| stream.is_midway());
+        let shared = self.correlator.ledger.holders(id).len() > 1;
+        if passing || shared || self.gate.is_paced(Some(target)) {
             return;
         }
-        let Some(call) = self.ledger.get_mut(id) else { return };
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         for pending in call.pending.take() {
             match self.render(now, id, &pending) {
                 Ok((payload, verdict)) => {
@@ -414,26 +418,20 @@ impl Filter {
         }
     }
 
-    /// Whether progress on a stream has to keep its distance from answers (rule G3).
-    pub(crate) fn is_paced(&self, stream: Option<StreamId>) -> bool {
-        let stream = stream.and_then(|id| self.streams.get(&id));
-        stream.is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero())
-    }
-
     /// When [`Filter::expire`] is to be asked next.
     pub fn poll_expiry(&self) -> Option<Instant> {
-        self.ledger.next_expiry().map(|(at, _)| at)
+        self.correlator.ledger.next_expiry().map(|(at, _)| at)
     }
 
     /// Ends what ends by itself: calls past their time-out, tasks past their time to live. Whoever asks
     /// [`Filter::poll_transmit`] of any stream need not ask this; a shell whose clients all read
     /// nothing does.
     pub fn expire(&mut self, now: Instant) {
-        while let Some((at, id)) = self.ledger.next_expiry() {
+        while let Some((at, id)) = self.correlator.ledger.next_expiry() {
             if at > now {
                 return;
             }
-            let timed_out = self.ledger.get(id).is_some_and(|call| call.task.is_none());
+            let timed_out = self.correlator.ledger.get(id).is_some_and(|call| call.task.is_none());
             if timed_out {
                 self.send_cancelled(id, "no answer within the time allowed by the proxy");
                 let why = "the server did not answer within the time allowed";
@@ -453,7 +451,7 @@ impl Filter {
         status: Option<u16>,
         outcome: Outcome,
     ) {
-        let Some(call) = self.ledger.get(id) else { return };
+        let Some(call) = self.correlator.ledger.get(id) else { return };
         let (stream, client_id) = (call.stream, call.id.client.clone());
         let guards = vec![self.guard_of(id)];
         self.end_call(now, id, Tomb::Cancelled, outcome);

@@ -87,7 +87,7 @@ pub(crate) fn message(text: &Bytes) -> Bytes {
             Cow::Owned(mended) => Bytes::from(mended),
         };
     }
-    let words = json::words(text).unwrap_or_default();
+    let words = json::decode_str(text).unwrap_or_default();
     // Escapes make JSON text longer than its words, but rarely more than three times.
     let mut room = MESSAGE_MAX / 3;
     loop {
@@ -102,7 +102,7 @@ pub(crate) fn message(text: &Bytes) -> Bytes {
 
 /// Two pieces of one text as a JSON string; of a long one the end.
 pub(crate) fn join(first: &Bytes, second: &Bytes) -> Bytes {
-    let words = |text| json::words(text).unwrap_or_default();
+    let words = |text| json::decode_str(text).unwrap_or_default();
     let all = words(first).into_owned() + &words(second);
     let joined = json::quote(&all);
     if joined.len() <= MESSAGE_MAX {
@@ -147,7 +147,7 @@ mod tests {
         let long = json::quote(&"é".repeat(5000));
         let cut = message(&long);
         assert!(cut.len() <= MESSAGE_MAX);
-        assert!(json::words(&cut).unwrap().ends_with("é…"));
+        assert!(json::decode_str(&cut).unwrap().ends_with("é…"));
         let lone = Bytes::from_static(br#""abc\ud83d""#);
         assert_eq!(message(&lone), lone);
     }

@@ -118,6 +118,11 @@ impl Stream {
         }
     }
 
+    /// Whether nothing waits to be written.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.queue.is_empty() && self.observed.is_empty()
+    }
+
     /// Bytes that wait.
     pub(crate) fn backlog(&self) -> usize {
         let observed = self.observed.iter().map(|transmit| transmit.payload.len()).sum::<usize>();

@@ -56,7 +56,7 @@ impl Filter {
         number: u64,
         done: Repairs,
     ) {
-        let judged = self.judge_answer(now, origin, message, done);
+        let judged = self.repair_answer(now, origin, message, done);
         let Some(payload) = judged.payload else {
             self.record(number, judged.call, judged.verdict);
             return;
@@ -78,7 +78,7 @@ impl Filter {
     }
 
     /// Finds the call that is answered, ends it and mends the answer, to which `done` was done already.
-    pub(crate) fn judge_answer(
+    pub(crate) fn repair_answer(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -89,8 +89,8 @@ impl Filter {
             // An error without id is legal: the request could not be read. A result is not.
             let missing = message.id().is_none_or(|id| *id == *b"null");
             let result = message.result().is_some();
-            let withhold =
-                result && (missing && self.policy.answers.missing_id || self.policy.remap);
+            let withhold = result
+                && (missing && self.policy.answers.missing_id || self.topology.has_strangers());
             return if withhold {
                 RepairedAnswer::withheld(Reason::MissingId)
             } else {
@@ -100,13 +100,13 @@ impl Filter {
         if self.is_answer_to_us(&key) {
             return RepairedAnswer::withheld(Reason::OwnRequest);
         }
-        let exact = self.ledger.by_id(&key);
+        let exact = self.correlator.ledger.by_id(&key);
         let Some(id) = self.answered_on(origin, &key) else {
             return self.answer_to_nobody(origin, &key, message);
         };
         self.rebind_stream(origin, id);
         let guard = self.guard_of(id);
-        let Some(call) = self.ledger.get(id) else {
+        let Some(call) = self.correlator.ledger.get(id) else {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
         };
         let switches = call.policy.answers;
@@ -114,15 +114,15 @@ impl Filter {
         let bare = bare && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();
-        let restore_id = self.policy.remap || (exact.is_none() && switches.response_id);
-        if restore_id && !self.policy.remap {
+        let restore_id = self.topology.has_strangers() || (exact.is_none() && switches.response_id);
+        if restore_id && !self.topology.has_strangers() {
             repairs.add(Repair::ResponseId);
         }
         let body = mended_body(message, bare, switches, &mut repairs);
         let mut splices = if restore_id { self.restored_names(id, message) } else { Vec::new() };
         splices.extend(body);
         let payload = spliced(message, splices);
-        if let Some(call) = self.ledger.get_mut(id) {
+        if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.account.repaired(repairs);
             call.account.repaired(done);
         }
@@ -136,11 +136,13 @@ impl Filter {
     /// The call that an answer with this id is for.
     pub(crate) fn answered_on(&self, origin: Origin, key: &Key) -> Option<CallId> {
         // A careless client repeats ids, but each of its requests has its own upstream stream.
-        let own = if self.pairs { self.sole_call_on(origin) } else { None };
-        own.filter(|own| self.ledger.get(*own).is_some_and(|call| call.id.server == *key))
-            .filter(|own| self.ledger.get(*own).is_some_and(|call| call.task.is_none()))
-            .or_else(|| self.ledger.answered_by(key))
-            .or_else(|| self.meant_by(origin, key))
+        let own = if self.topology.is_paired() { self.sole_call_on(origin) } else { None };
+        own.filter(|own| {
+            self.correlator.ledger.get(*own).is_some_and(|call| call.id.server == *key)
+        })
+        .filter(|own| self.correlator.ledger.get(*own).is_some_and(|call| call.task.is_none()))
+        .or_else(|| self.correlator.ledger.answered_by(key))
+        .or_else(|| self.meant_by(origin, key))
     }
 
     /// Where an answer to a call names it, and what its client calls it.
@@ -149,11 +151,11 @@ impl Filter {
         id: CallId,
         message: &Message,
     ) -> Vec<(std::ops::Range<usize>, Bytes)> {
-        let Some(call) = self.ledger.get(id) else { return Vec::new() };
+        let Some(call) = self.correlator.ledger.get(id) else { return Vec::new() };
         let name = &call.id;
         let mut places: Vec<_> = message.id_range().into_iter().collect();
         // The final result of a subscription says its id once more (rule M-05).
-        if self.policy.remap && self.is_subscription(id) {
+        if self.topology.has_strangers() && self.correlator.is_subscription(id) {
             let meta = message.result().and_then(|result| json::member(&result, "_meta"));
             let again = meta.and_then(|meta| json::member(&meta, mcp::META_SUBSCRIPTION));
             let ours = again.filter(|again| {
@@ -171,35 +173,28 @@ impl Filter {
         let open = |call: &crate::progress::correlate::call::Call| call.task.is_none();
         let own = self.sole_call_on(origin)?;
         let own = Some(own).filter(|own| self.policy_of(*own).answers.response_id)?;
-        let unknown = self.ledger.was_id_in_any_spelling(key).is_none();
-        self.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
+        let unknown = self.correlator.ledger.was_id_in_any_spelling(key).is_none();
+        self.correlator.ledger.get(own).filter(|call| unknown && open(call)).map(|_| own)
     }
 
     fn answer_to_nobody(&mut self, origin: Origin, key: &Key, message: &Message) -> RepairedAnswer {
-        let passes = !self.policy.answers.orphan_answer || self.ledger.overflowed;
+        let passes = !self.policy.answers.orphan_answer || self.correlator.ledger.overflowed;
         // Where clients share the server it could be another one's.
-        if passes && !self.policy.remap {
+        if passes && !self.topology.has_strangers() {
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        if self.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended) && !self.policy.remap {
-            self.ledger.answered_after_all(key);
+        if self.correlator.ledger.was_id_in_any_spelling(key) == Some(Tomb::Ended)
+            && !self.topology.has_strangers()
+        {
+            self.correlator.ledger.answered_after_all(key);
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        RepairedAnswer::withheld(self.why_orphan(key))
-    }
-
-    /// Why an answer with this id, which is no open request's, is withheld.
-    pub(crate) fn why_orphan(&self, key: &Key) -> Reason {
-        match self.ledger.was_id_in_any_spelling(key) {
-            Some(Tomb::Answered | Tomb::Ended) => Reason::SecondAnswer,
-            Some(Tomb::Cancelled) => Reason::CancelledAnswer,
-            Some(Tomb::Token | Tomb::Alias) | None => Reason::OrphanAnswer,
-        }
+        RepairedAnswer::withheld(self.correlator.why_orphan(key))
     }
 
     /// What an answer tells besides that its call is over.
     pub(crate) fn note_answer(&mut self, now: Instant, id: CallId, message: &Message) {
-        let Some(call) = self.ledger.get(id) else { return };
+        let Some(call) = self.correlator.ledger.get(id) else { return };
         let modern = call.revision.or(self.revision) == Some(Revision::V2026_07_28);
         let asks_for_task = call.asks_for_task && !modern;
         let (method, is_tool_call) = (call.method.clone(), call.is_tool_call());
@@ -208,7 +203,7 @@ impl Filter {
             && let Some(result) = &result
         {
             let date = json::member(result, "protocolVersion");
-            self.revision = date.and_then(|date| Revision::from_date(&json::words(&date)?));
+            self.revision = date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
             self.meet_server(result);
         }
         if asks_for_task
@@ -222,7 +217,7 @@ impl Filter {
         }
         let outcome = match result {
             _ if let Some(error) = error_of(message) => {
-                if let Some(call) = self.ledger.get_mut(id) {
+                if let Some(call) = self.correlator.ledger.get_mut(id) {
                     call.error_code = code_of(&error);
                 }
                 Outcome::Error
@@ -239,7 +234,10 @@ impl Filter {
     pub(crate) fn retire_seen_answers(&mut self, now: Instant, message: &Message) {
         for element in message.elements() {
             let answers = element.result().is_some() || element.error().is_some();
-            let call = element.id_key().filter(|_| answers).and_then(|id| self.ledger.by_id(&id));
+            let call = element
+                .id_key()
+                .filter(|_| answers)
+                .and_then(|id| self.correlator.ledger.by_id(&id));
             if let Some(call) = call {
                 self.note_answer(now, call, &element);
             }

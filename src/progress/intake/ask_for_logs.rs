@@ -56,7 +56,7 @@ impl Filter {
     pub(crate) fn is_answer_to_us(&mut self, id: &Key) -> bool {
         let ours = self.level == Level::Asked
             && matches!(id, Key::Text(text) if **text == *SET_LEVEL_ID)
-            && self.ledger.by_id(id).is_none();
+            && self.correlator.ledger.by_id(id).is_none();
         if ours {
             self.level = Level::Settled;
         }

@@ -45,24 +45,25 @@ struct Group {
 impl Filter {
     /// Whether objects on one line are to be taken apart: their streams may be different ones.
     pub(crate) fn is_split(&self, message: &Message) -> bool {
-        self.many && message.kind() == Kind::Opaque && message.elements().nth(1).is_some()
+        self.topology.has_many_streams()
+            && message.kind() == Kind::Opaque
+            && message.elements().nth(1).is_some()
     }
 
     /// Several messages in one. Only 2025-03-26 knows arrays; to anyone else each goes alone.
-    pub(crate) fn several(&mut self, now: Instant, origin: Origin, message: &Message) {
+    pub(crate) fn dispatch_batch(&mut self, now: Instant, origin: Origin, message: &Message) {
         if self.revision != Some(Revision::V2025_03_26) || message.kind() != Kind::Batch {
-            return self.one_by_one(now, origin, message);
+            return self.dispatch_elements(now, origin, message);
         }
         let mut groups: Vec<Group> = Vec::new();
         let mut untouched = true;
         for element in message.elements() {
             let element = &element;
-            self.messages += 1;
-            let number = self.messages;
+            let number = self.intake.next_number();
             let claims = self.claims_progress(element);
             let place = claims.then(|| self.progress_place(origin, element)).flatten();
             // Progress must keep its distance from the answers around it.
-            if claims && self.is_paced(place) {
+            if claims && self.gate.is_paced(place) {
                 let done = Repairs::from_iter([Repair::Batch]);
                 self.progress(now, origin, element, number, done);
                 untouched = false;
@@ -71,7 +72,7 @@ impl Filter {
             let judged = if claims {
                 self.progress_at_once(now, origin, element)
             } else {
-                self.judge_element(now, origin, element)
+                self.dispatch_element(now, origin, element)
             };
             untouched &= judged.verdict == Verdict::Forwarded;
             let Some(payload) = judged.payload else {
@@ -94,15 +95,16 @@ impl Filter {
         self.send_groups(message, groups, untouched);
     }
 
-    fn one_by_one(&mut self, now: Instant, origin: Origin, message: &Message) {
+    fn dispatch_elements(&mut self, now: Instant, origin: Origin, message: &Message) {
         let mut elements = message.elements().peekable();
         while let Some(mut element) = elements.next() {
             // What the frame has besides goes with the last one.
             if let (None, Framing::Within(frame)) = (elements.peek(), message.framing()) {
                 element = element.framed(Framing::Apart(Some(frame.clone())));
             }
-            self.at_work = Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
-            self.judge(now, origin, &element, Repairs::from_iter([Repair::Batch]));
+            self.intake.at_work =
+                Some((self.fallback_stream(origin).ok().flatten(), element.clone()));
+            self.dispatch(now, origin, &element, Repairs::from_iter([Repair::Batch]));
         }
     }
 
@@ -134,13 +136,15 @@ impl Filter {
         }
     }
 
-    fn judge_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
+    fn dispatch_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
         if element.kind() == Kind::Response {
-            let judged = self.judge_answer(now, origin, element, Repairs::default());
+            let judged = self.repair_answer(now, origin, element, Repairs::default());
             let RepairedAnswer { payload, guard, verdict, call, stream } = judged;
             return Element { stream, payload, guard, verdict, call };
         }
-        if self.policy.remap && !matches!(element.kind(), Kind::Request | Kind::Notification) {
+        if self.topology.has_strangers()
+            && !matches!(element.kind(), Kind::Request | Kind::Notification)
+        {
             return Element::withheld(None, Reason::Unknown);
         }
         let placed = self.placed(origin, element);
@@ -159,7 +163,11 @@ impl Filter {
 
     /// The stream of the call that progress is about.
     fn progress_place(&mut self, origin: Origin, element: &Message) -> Option<StreamId> {
-        let meant = self.many.then(|| self.stream_meant(origin, element, false)).flatten();
+        let meant = self
+            .topology
+            .has_many_streams()
+            .then(|| self.stream_meant(origin, element, false))
+            .flatten();
         meant.or_else(|| self.fallback_stream(origin).ok().flatten())
     }
 
@@ -169,17 +177,19 @@ impl Filter {
             Ok(found) => found,
             Err(Unread::Withheld(call, reason)) => return Element::withheld(call, reason),
             Err(Unread::NotTaken(id, about)) => {
-                let call = self.ledger.get(id);
+                let call = self.correlator.ledger.get(id);
                 let payload = call.map(|call| self.with_client_names(call, message, &about));
                 let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
                 return Element { stream, payload, guard: None, verdict, call: Some(id) };
             }
         };
         // What waits would be written later and would have to say more.
-        while let Some(old) = self.ledger.get_mut(id).and_then(|call| call.pending.pop_front()) {
+        while let Some(old) =
+            self.correlator.ledger.get_mut(id).and_then(|call| call.pending.pop_front())
+        {
             self.supersede(id, old, Reason::Superseded);
         }
-        let call = self.ledger.get(id);
+        let call = self.correlator.ledger.get(id);
         let stream = call.map(|call| call.stream);
         let raw = call.and_then(|call| self.as_sent(call, message, &report));
         let framing = message.framing().clone();

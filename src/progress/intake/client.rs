@@ -1,4 +1,4 @@
-//! What clients say: which calls open, and which are given up.
+//! Client messages: which calls open, and which are cancelled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,6 @@ use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::policy::request_members::tool_of;
 use crate::progress::policy::{Mode, Pacing};
-use crate::progress::topology::FilterRole;
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
@@ -39,7 +38,7 @@ impl Filter {
     /// Takes a message of a client and answers with what the server is to get: the very bytes,
     /// unless several clients share it. Then it may be empty: the server is to get nothing.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
-        self.at_work = None;
+        self.intake.at_work = None;
         match message.kind() {
             Kind::Request => return self.open_call(now, stream, message),
             Kind::Notification => return self.client_notification(now, stream, message),
@@ -47,7 +46,7 @@ impl Filter {
                 let elements = message.elements();
                 let sent = elements.map(|one| self.client_message(now, stream, &one));
                 let sent: Vec<Bytes> = sent.map(|payload| payload.to_bytes()).collect();
-                if !self.policy.remap {
+                if !self.topology.has_strangers() {
                     return self.as_asked(message);
                 }
                 let sent: Vec<Bytes> = sent.into_iter().filter(|one| !one.is_empty()).collect();
@@ -57,11 +56,11 @@ impl Filter {
                 let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
                 return Bytes::from(text).into();
             }
-            Kind::Opaque | Kind::Noise if self.policy.remap => {
+            Kind::Opaque | Kind::Noise if self.topology.has_strangers() => {
                 return self.refuse_unreadable(stream, message);
             }
             // What we do not understand the server may: its answers are no orphans.
-            Kind::Opaque => self.ledger.overflowed = true,
+            Kind::Opaque => self.correlator.ledger.overflowed = true,
             Kind::Response | Kind::Noise => {}
         }
         message.raw().clone().into()
@@ -72,13 +71,13 @@ impl Filter {
     /// there it cannot pass as it came.
     pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
         match scan.kind() {
-            _ if self.policy.remap => return,
+            _ if self.topology.has_strangers() => return,
             Kind::Request => {}
             Kind::Notification | Kind::Response => return,
-            _ => return self.ledger.overflowed = true,
+            _ => return self.correlator.ledger.overflowed = true,
         }
         let (Some(key), Some(method)) = (scan.id(), scan.method()) else {
-            self.ledger.overflowed = true;
+            self.correlator.ledger.overflowed = true;
             return;
         };
         let draft = CallDraft {
@@ -97,13 +96,13 @@ impl Filter {
 
     fn open_call(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         let (Some(id), Some(key)) = (message.id(), message.id_key()) else {
-            if self.policy.remap {
+            if self.topology.has_strangers() {
                 return self.refuse_unreadable(stream, message);
             }
-            self.ledger.overflowed = true;
+            self.correlator.ledger.overflowed = true;
             return message.raw().clone().into();
         };
-        if self.policy.remap && message.repeats_a_key() {
+        if self.topology.has_strangers() && message.repeats_a_key() {
             return self.refuse_unreadable(stream, message);
         }
         self.apply_pending_policy();
@@ -120,7 +119,7 @@ impl Filter {
         let draft = CallDraft {
             id: MappedId::same(id, key),
             token,
-            revision: date.and_then(|date| Revision::from_date(&json::words(&date)?)),
+            revision: date.and_then(|date| Revision::from_date(&json::decode_str(&date)?)),
             lacks_token,
             client: is_tool_call.then(|| self.client_in(&meta)).flatten(),
             trace: self.trace_in(stream, &meta),
@@ -136,7 +135,7 @@ impl Filter {
         } else if method == mcp::SET_LEVEL {
             self.client_sets_level();
         }
-        if self.policy.remap {
+        if self.topology.has_strangers() {
             return self.remapped(now, stream, message, &method, tool, draft);
         }
         self.enter(now, stream, &method, tool, draft);
@@ -163,8 +162,8 @@ impl Filter {
         let token = draft.token.as_ref();
         let copy = self.policy.copy_of(method, tool.as_deref(), token);
         let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
-        let shadow = self.part == FilterRole::Session;
-        let id = self.ledger.open(Call {
+        let shadow = self.topology.keeps_shadows();
+        let id = self.correlator.ledger.open(Call {
             shadow,
             stream,
             policy: Arc::clone(self.policy.now()),
@@ -202,7 +201,7 @@ impl Filter {
             error_code: None,
         })?;
         if let Some(copy) = copy {
-            self.ledger.learn(&copy, id);
+            self.correlator.ledger.learn(&copy, id);
         }
         if !shadow {
             self.events.push_back(FilterEvent::Opened(id));
@@ -213,7 +212,7 @@ impl Filter {
 
     /// A request that is open.
     pub fn opened(&self, id: CallId) -> Option<Opened<'_>> {
-        let call = self.ledger.get(id)?;
+        let call = self.correlator.ledger.get(id)?;
         Some(Opened {
             call: id,
             method: &call.method,
@@ -230,12 +229,12 @@ impl Filter {
         let info = json::member(params, "clientInfo").unwrap_or_default();
         let (name, version) = name_and_version(&info);
         // Where several clients share the server, each would speak for all.
-        if !self.policy.remap {
+        if !self.topology.has_strangers() {
             self.client = Client::new(&name, &version).map(Arc::new);
         }
         if self.policy.spare_known_clients
             && clients::is_orderly(&name, &version)
-            && let Some(stream) = self.streams.get_mut(&stream)
+            && let Some(stream) = self.gate.streams.get_mut(&stream)
         {
             stream.pacing = Pacing::IMMEDIATE;
         }
@@ -252,7 +251,7 @@ impl Filter {
     /// What the client says on a stream from now on belongs to this trace, but for requests that say
     /// themselves to which they belong.
     pub fn traced(&mut self, stream: StreamId, trace: Option<TraceContext>) {
-        if let Some(stream) = self.streams.get_mut(&stream) {
+        if let Some(stream) = self.gate.streams.get_mut(&stream) {
             stream.trace = trace.map(Arc::new);
         }
     }
@@ -260,13 +259,13 @@ impl Filter {
     /// Which trace a request belongs to.
     fn trace_in(&self, stream: StreamId, meta: &Bytes) -> Option<Arc<TraceContext>> {
         let member = |name| json::member(meta, name);
-        let words = |text: Bytes| json::words(&text).map(|words| words.into_owned());
+        let words = |text: Bytes| json::decode_str(&text).map(|words| words.into_owned());
         let (parent, state) = mcp::META_TRACE;
         let own = member(parent).and_then(words).and_then(|parent| {
             let state = member(state).and_then(words);
             TraceContext::read(parent.as_bytes(), state.as_deref().map(str::as_bytes))
         });
-        let around = || self.streams.get(&stream).and_then(|stream| stream.trace.clone());
+        let around = || self.gate.streams.get(&stream).and_then(|stream| stream.trace.clone());
         own.map(Arc::new).or_else(around)
     }
 
@@ -296,25 +295,26 @@ impl Filter {
         }
         let params = message.params().unwrap_or_default();
         // To a server that several clients share it could mean another one's request.
-        let unknown = if self.policy.remap { Payload::default() } else { untouched.clone() };
+        let unknown =
+            if self.topology.has_strangers() { Payload::default() } else { untouched.clone() };
         let Some(text) = json::member(&params, "requestId") else { return unknown };
         let Some(id) = Key::read(&text) else { return unknown };
-        let Some(call) = self.client_call(stream, &id) else {
-            let found = self.streams.get_mut(&stream).map(|stream| stream.purge(&id));
+        let Some(call) = self.correlator.client_call(stream, &id) else {
+            let found = self.gate.streams.get_mut(&stream).map(|stream| stream.purge(&id));
             for judged in found.unwrap_or_default() {
                 self.record(judged.number, judged.call, judged.verdict);
             }
             return unknown;
         };
-        let remaps = self.policy.remap;
+        let remaps = self.topology.has_strangers();
         let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
-        let known = self.ledger.get(call).map(|call| call.id.server.to_json());
+        let known = self.correlator.ledger.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {
             // Its server may read another id than we do.
             self.send_cancelled(call, "the client has cancelled it");
         }
         // A client must not cancel `initialize`; if it does, that changes nothing.
-        if self.ledger.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
+        if self.correlator.ledger.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
             self.end_call(now, call, Tomb::Cancelled, Outcome::Cancelled);
         }
         match (place, known) {
@@ -325,7 +325,7 @@ impl Filter {
 
     /// Tells the server that nobody waits for a call any more.
     pub(crate) fn send_cancelled(&mut self, call: CallId, reason: &str) {
-        let Some(call) = self.ledger.get(call) else { return };
+        let Some(call) = self.correlator.ledger.get(call) else { return };
         let id = call.id.server.to_json();
         let reason = json::quote(reason);
         let mut text =
@@ -343,7 +343,7 @@ impl Filter {
 fn name_and_version(info: &Bytes) -> (String, String) {
     let text = |key: &str| {
         let text = json::member(info, key).unwrap_or_default();
-        json::words(&text).map(|words| words.into_owned()).unwrap_or_default()
+        json::decode_str(&text).map(|words| words.into_owned()).unwrap_or_default()
     };
     (text("name"), text("version"))
 }

@@ -1,8 +1,8 @@
-//! Progress as the specification has it, on the stream of its own request: the usual case, and told
-//! apart from every other at a glance.
+//! The fast path: compliant progress on the stream of its own request, the most frequent case,
+//! recognised at once.
 //!
-//! What is not certain here is left to the long way, which says the same of it (a property test holds
-//! the two together). Nothing is built: the server's bytes go on as they are.
+//! Uncertain messages take the ordinary path, with the same result (a property test compares both
+//! paths). Nothing is built: the server's bytes are forwarded.
 
 use std::time::Instant;
 
@@ -34,7 +34,7 @@ impl Filter {
             return false;
         }
         let Some(plain) = Plain::read(text) else { return false };
-        let Some((id, call)) = self.ledger.sole_mut() else { return false };
+        let Some((id, call)) = self.correlator.ledger.sole_mut() else { return false };
         let policy = call.policy.of(call.tool.as_deref());
         let ready = call.stream == stream
             && call.is_quiet()
@@ -49,9 +49,8 @@ impl Filter {
         }
         call.note_plain(now, &plain);
         let is_unplanned = call.wake.is_none();
-        self.received_at = Some(now);
-        self.messages += 1;
-        let number = self.messages;
+        self.intake.received_at = Some(now);
+        let number = self.intake.next_number();
         self.record(number, Some(id), Verdict::Forwarded);
         // A beat that is put off is looked at when it would have been due.
         if is_unplanned {
@@ -62,16 +61,16 @@ impl Filter {
 
     /// Whether anything on this stream may go on without waiting for something else.
     fn goes_straight(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(|stream| {
+        self.gate.streams.get(&id).is_some_and(|stream| {
             stream.kind == StreamKind::Exchange
                 && stream.pacing == Pacing::IMMEDIATE
                 && stream.queue.is_empty()
                 && !stream.replays
                 && stream.midway.is_none()
         }) && self.policy.mode != Mode::Observe
-            && !self.policy.remap
-            && !self.client_is_slow
-            && self.large_messages.is_empty()
+            && !self.topology.has_strangers()
+            && !self.gate.client_is_slow
+            && self.intake.large_messages.is_empty()
     }
 }
 

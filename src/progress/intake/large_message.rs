@@ -13,12 +13,12 @@ use bytes::Bytes;
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::correlate::summary::Outcome;
 use crate::progress::event::{Disposition, Origin};
-use crate::progress::filter::{Filter, LargeDisposition, LargeMessage};
+use crate::progress::filter::Filter;
 use crate::progress::gate::stream::{Item, ItemKind};
 use crate::progress::ids::StreamId;
+use crate::progress::intake::state::{LargeDisposition, LargeMessage};
 use crate::progress::payload::Fragment;
 use crate::progress::policy::Mode;
-use crate::progress::topology::FilterRole;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Scan};
@@ -33,13 +33,13 @@ impl Filter {
         head: Bytes,
         text: Range<usize>,
     ) -> Disposition {
-        self.received_at = Some(now);
-        self.messages += 1;
+        self.intake.received_at = Some(now);
+        self.intake.messages += 1;
         let mut scan = Scan::default();
         scan.feed(&head[text.clone()]);
         let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
         let fate = match scan.kind() {
-            _ if self.policy.remap => LargeDisposition::Withhold(Reason::TooLong),
+            _ if self.topology.has_strangers() => LargeDisposition::Withhold(Reason::TooLong),
             _ if self.policy.mode == Mode::Observe => LargeDisposition::Forward,
             Kind::Noise | Kind::Opaque if !may_be_message(&head[text.clone()]) => {
                 LargeDisposition::Noise
@@ -49,10 +49,10 @@ impl Filter {
             _ => LargeDisposition::Forward,
         };
         let stream = self.fallback_stream(origin).ok().flatten();
-        let number = self.messages;
+        let number = self.intake.messages;
         let passing =
             LargeMessage { number, scan, fate, stream, call: None, answers: None, known: false };
-        self.large_messages.insert(source(origin), passing);
+        self.intake.large_messages.insert(source(origin), passing);
         self.note_large_answer(origin, false);
         self.forward_piece(now, origin, head, false)
     }
@@ -65,8 +65,8 @@ impl Filter {
         piece: Bytes,
         text: Range<usize>,
     ) -> Disposition {
-        self.received_at = Some(now);
-        if let Some(passing) = self.large_messages.get_mut(&source(origin))
+        self.intake.received_at = Some(now);
+        if let Some(passing) = self.intake.large_messages.get_mut(&source(origin))
             && !passing.known
         {
             passing.scan.feed(&piece[text]);
@@ -78,7 +78,7 @@ impl Filter {
     /// It is over.
     pub fn server_passed(&mut self, now: Instant, origin: Origin) {
         self.forward_piece(now, origin, Bytes::new(), true);
-        let Some(passing) = self.large_messages.remove(&source(origin)) else { return };
+        let Some(passing) = self.intake.large_messages.remove(&source(origin)) else { return };
         let verdict = match passing.fate {
             LargeDisposition::Forward => Verdict::Forwarded,
             LargeDisposition::Withhold(reason) => Verdict::Withheld(reason),
@@ -97,14 +97,13 @@ impl Filter {
     /// progress is to be written before it. `None` if it answers no open call, or its stream has
     /// closed: then it is to be dropped.
     pub fn answered_apart(&mut self, now: Instant, id: &Key) -> Option<(StreamId, Bytes)> {
-        self.received_at = Some(now);
-        self.messages += 1;
-        let number = self.messages;
-        let Some(call) = self.ledger.answered_by(id) else {
-            self.record(number, None, Verdict::Withheld(self.why_orphan(id)));
+        self.intake.received_at = Some(now);
+        let number = self.intake.next_number();
+        let Some(call) = self.correlator.ledger.answered_by(id) else {
+            self.record(number, None, Verdict::Withheld(self.correlator.why_orphan(id)));
             return None;
         };
-        let answered = self.ledger.get(call)?;
+        let answered = self.correlator.ledger.get(call)?;
         let (stream, name) =
             (self.open_or_session_stream(Some(answered.stream)), answered.id.client.clone());
         self.end_call(now, call, Tomb::Answered, Outcome::Result);
@@ -116,8 +115,8 @@ impl Filter {
     /// Whether a large message that came on another upstream stream is passing to the same client: more
     /// of the one that passes on this would only wait, so it is not to be read until then.
     pub fn must_wait(&self, origin: Origin) -> bool {
-        let Some(own) = self.large_messages.get(&source(origin)) else { return false };
-        let others = self.large_messages.values().filter(|other| other.number < own.number);
+        let Some(own) = self.intake.large_messages.get(&source(origin)) else { return false };
+        let others = self.intake.large_messages.values().filter(|other| other.number < own.number);
         let passes = |one: &LargeMessage| one.fate == LargeDisposition::Forward;
         passes(own) && others.into_iter().any(|other| passes(other) && other.stream == own.stream)
     }
@@ -125,7 +124,7 @@ impl Filter {
     /// Its end did not come. Nobody can read an answer that broke off: its request is answered with an
     /// error that says `why`, unless only the end of its line is missing.
     pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {
-        let passing = self.large_messages.get_mut(&source(origin));
+        let passing = self.intake.large_messages.get_mut(&source(origin));
         if let Some(passing) = passing.filter(|passing| passing.scan.is_whole()) {
             passing.answers = None;
         }
@@ -134,7 +133,7 @@ impl Filter {
 
     /// Ends passing messages that will never be whole.
     pub(crate) fn break_off_large(&mut self, now: Instant, why: &str, status: Option<u16>) {
-        let sources: Vec<Option<StreamId>> = self.large_messages.keys().copied().collect();
+        let sources: Vec<Option<StreamId>> = self.intake.large_messages.keys().copied().collect();
         for source in sources {
             self.break_off(now, source.map_or(Origin::Shared, Origin::Stream), why, status);
         }
@@ -142,10 +141,10 @@ impl Filter {
 
     fn break_off(&mut self, now: Instant, origin: Origin, why: &str, status: Option<u16>) {
         self.forward_piece(now, origin, Bytes::from_static(b"\n"), false);
-        let passing = self.large_messages.get_mut(&source(origin));
+        let passing = self.intake.large_messages.get_mut(&source(origin));
         let asked = passing.and_then(|passing| passing.answers.take());
         self.server_passed(now, origin);
-        if let Some((stream, id)) = asked.filter(|_| !self.left) {
+        if let Some((stream, id)) = asked.filter(|_| !self.gate.client_left) {
             self.refuse(stream, &id, why, status);
         }
     }
@@ -153,16 +152,16 @@ impl Filter {
     /// Once the id of a passing answer is known, its call says nothing more.
     fn note_large_answer(&mut self, origin: Origin, begun: bool) {
         let sole = self.sole_call_on(origin);
-        let Some(passing) = self.large_messages.get_mut(&source(origin)) else { return };
+        let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) else { return };
         if passing.call.is_none() && passing.scan.kind() == Kind::Response {
             // It passes as it is, but a client may accept its id in another spelling too.
             // On the stream of a single request an answer is for that one, and no more need be read.
-            let answered = passing.scan.id().and_then(|id| self.ledger.answered_by(&id));
+            let answered = passing.scan.id().and_then(|id| self.correlator.ledger.answered_by(&id));
             passing.call = answered.or(sole);
             passing.known = sole.is_some();
             // What has been passed on cannot be taken back to another stream.
             if let Some(call) =
-                passing.call.and_then(|call| self.ledger.get(call)).filter(|_| !begun)
+                passing.call.and_then(|call| self.correlator.ledger.get(call)).filter(|_| !begun)
             {
                 passing.stream = Some(call.stream);
             }
@@ -176,7 +175,7 @@ impl Filter {
         piece: Bytes,
         end: bool,
     ) -> Disposition {
-        let Some(passing) = self.large_messages.get(&source(origin)) else {
+        let Some(passing) = self.intake.large_messages.get(&source(origin)) else {
             return Disposition::Consumed;
         };
         if passing.fate == LargeDisposition::Noise {
@@ -190,20 +189,20 @@ impl Filter {
         let guards = match (passing.call, passing.scan.kind()) {
             (_, Kind::Request | Kind::Notification) => Vec::new(),
             (Some(call), _) => vec![self.guard_of(call)],
-            (None, _) => self.ledger.iter().map(|(id, _)| self.guard_of(id)).collect(),
+            (None, _) => self.correlator.ledger.iter().map(|(id, _)| self.guard_of(id)).collect(),
         };
         if let Some(call) = passing.call
-            && let Some(answered) = self.ledger.get(call)
+            && let Some(answered) = self.correlator.ledger.get(call)
         {
             let asked = (answered.stream, answered.id.client.clone());
             self.end_call(now, call, Tomb::Answered, Outcome::Result);
-            if let Some(passing) = self.large_messages.get_mut(&source(origin)) {
+            if let Some(passing) = self.intake.large_messages.get_mut(&source(origin)) {
                 passing.answers = Some(asked);
             }
         }
         if self.policy.mode == Mode::Observe {
             let part = if end { Fragment::End } else { Fragment::Piece };
-            let stream = if self.part == FilterRole::Whole { stream } else { self.session_stream };
+            let stream = if self.topology.is_whole() { stream } else { self.gate.session_stream };
             self.observe(stream, piece.into(), part);
             return Disposition::Consumed;
         }

@@ -9,4 +9,5 @@ pub(crate) mod large_message;
 pub(crate) mod observe_mode;
 pub(crate) mod server;
 pub(crate) mod set_policy;
+pub(crate) mod state;
 pub(crate) mod text_source;

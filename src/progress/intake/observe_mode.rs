@@ -8,15 +8,14 @@ use crate::progress::gate::stream::{Item, StreamKind};
 use crate::progress::ids::StreamId;
 use crate::progress::payload::{Fragment, Payload, Transmit, spliced};
 use crate::progress::policy::Mode;
-use crate::progress::topology::FilterRole;
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Kind, Message};
 
 impl Filter {
     /// Passes a message on as it came, but for names that we gave. False if nobody is there to get it.
     pub(crate) fn observed(&mut self, origin: Origin, message: &Message) -> bool {
-        if self.part != FilterRole::Whole || !self.many && !self.pairs {
-            return self.observe(self.session_stream, Payload::of(message), Fragment::Whole);
+        if !self.topology.is_whole() || self.topology.needs_no_choice() {
+            return self.observe(self.gate.session_stream, Payload::of(message), Fragment::Whole);
         }
         if message.kind() != Kind::Batch && !self.is_split(message) {
             let Ok((stream, payload)) = self.observed_place(origin, message) else { return true };
@@ -27,7 +26,7 @@ impl Filter {
         let first = placed.first().and_then(|one| one.as_ref().ok()).map(|(stream, _)| *stream);
         let together = |one: &Placed| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
         if let Some(stream) = first
-            && !self.policy.remap
+            && !self.topology.has_strangers()
             && placed.iter().all(together)
         {
             return self.observe(stream, Payload::of(message), Fragment::Whole);
@@ -45,7 +44,8 @@ impl Filter {
         payload: Payload,
         part: Fragment,
     ) -> bool {
-        let open = self.open_or_session_stream(stream).and_then(|id| self.streams.get_mut(&id));
+        let open =
+            self.open_or_session_stream(stream).and_then(|id| self.gate.streams.get_mut(&id));
         let Some(stream) = open else { return false };
         stream.observed.push_back(Transmit { payload, part });
         true
@@ -53,9 +53,9 @@ impl Filter {
 
     /// Puts a message of ours on a stream. One HTTP request needs its answer in any mode.
     pub(crate) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
-        let kind = self.streams.get(&stream).map(|stream| stream.kind);
-        let needed = kind == Some(StreamKind::Exchange) || self.policy.remap;
-        if self.policy.mode == Mode::Observe && self.part == FilterRole::Whole && needed {
+        let kind = self.gate.streams.get(&stream).map(|stream| stream.kind);
+        let needed = kind == Some(StreamKind::Exchange) || self.topology.has_strangers();
+        if self.policy.mode == Mode::Observe && self.topology.is_whole() && needed {
             let Transmit { payload, part } = item.into_transmit();
             self.observe(Some(stream), payload, part);
             return;
@@ -72,7 +72,7 @@ impl Filter {
             },
             Kind::Request => self.placed(origin, message),
             Kind::Noise => Err(Reason::Noise),
-            _ if self.policy.remap => Err(Reason::Unknown),
+            _ if self.topology.has_strangers() => Err(Reason::Unknown),
             _ => self.placed(origin, message),
         }
     }
@@ -81,14 +81,18 @@ impl Filter {
         let answered = message.id_key().and_then(|key| self.answered_on(origin, &key));
         let Some(id) = answered else {
             // Where clients share the server it could be another one's.
-            return if self.policy.remap {
+            return if self.topology.has_strangers() {
                 Err(Reason::OrphanAnswer)
             } else {
                 self.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
             };
         };
-        let stream = self.ledger.get(id).map(|call| call.stream);
-        let names = if self.policy.remap { self.restored_names(id, message) } else { Vec::new() };
+        let stream = self.correlator.ledger.get(id).map(|call| call.stream);
+        let names = if self.topology.has_strangers() {
+            self.restored_names(id, message)
+        } else {
+            Vec::new()
+        };
         Ok((stream, spliced(message, names)))
     }
 
@@ -102,13 +106,13 @@ impl Filter {
         for (_, report) in policies.reports(&method, message) {
             match self.attribute(&report.about, origin) {
                 Ok((id, _)) => {
-                    let call = self.ledger.get(id)?;
+                    let call = self.correlator.ledger.get(id)?;
                     let payload = self.with_client_names(call, message, &report.about);
                     return Some(Ok((Some(call.stream), payload)));
                 }
                 Err(reason) => why = reason,
             }
         }
-        policies.remap.then_some(Err(why))
+        self.topology.has_strangers().then_some(Err(why))
     }
 }

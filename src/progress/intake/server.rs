@@ -1,11 +1,21 @@
-//! What the server says: each message judged and put where it belongs.
+//! The way of a server message, from top to bottom.
+//!
+//! ```text
+//! server_message -> dispatch (by kind) -> claims_progress -> progress
+//!   read_report:  policies.reports -> correlate -> Claim: note_arrival, admit, complete
+//!   hold:         the report waits on its call until the gate sends it
+//! ```
+//!
+//! Everything that is no progress is forwarded to the stream where it belongs.
 
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::call::Pending;
+use crate::progress::correlate::call::{Call, Pending};
+use crate::progress::correlate::ledger::Tomb;
 use crate::progress::correlate::place::Placed;
+use crate::progress::correlate::summary::Outcome;
 use crate::progress::dialect::report::{About, Report};
 use crate::progress::dialect::{Dialect, Fields};
 use crate::progress::event::{Disposition, Origin};
@@ -42,6 +52,67 @@ pub(crate) struct Arrived {
     pub(crate) bytes: usize,
 }
 
+/// A report and the call that it is about.
+struct Claim<'a> {
+    call: CallId,
+    dialect: &'a Dialect,
+    /// How the token had to be mended to find the call.
+    mended: Option<Repair>,
+    report: Report,
+}
+
+impl Claim<'_> {
+    /// Counts the report, whether its client gets it or not.
+    fn note_arrival(&self, call: &mut Call) {
+        call.account.received += 1;
+        call.server_spoke = true;
+        call.figured |= self.report.figure.is_some();
+        call.bare_results |= self.dialect.has_bare_results();
+    }
+
+    /// Whether the client may get the report. Notes a token that needs another spelling.
+    fn admit(&mut self, call: &Call) -> Result<(), Reason> {
+        let Some(token) = &call.token else { return Err(Reason::NoToken) };
+        if call.is_subscription() {
+            return Err(Reason::NoToken);
+        }
+        // What needs no repair passes all the same: it is the server's right to go on.
+        let is_final = call.last_of.as_ref().is_some_and(|last| last.name() == self.dialect.name());
+        if is_final && (self.mended.is_some() || !self.report.repairs.is_empty()) {
+            return Err(Reason::AfterFinal);
+        }
+        let ours = token.translated.then(|| token.server.to_json());
+        let due = ours.as_ref().unwrap_or(&token.client);
+        let spelled =
+            self.report.about.token_text.as_ref().is_some_and(|text| {
+                text == due || (text.starts_with(b"\"") && self.mended.is_none())
+            });
+        if !spelled {
+            self.report.repairs.add(Repair::Token);
+        }
+        Ok(())
+    }
+
+    /// Adds what the route knows: the total of a bare figure, or a figure in the words.
+    fn complete(&mut self, call: &mut Call, message: &Message) {
+        let report = &mut self.report;
+        if report.last {
+            call.last_of = Some(self.dialect.clone());
+        }
+        let policy = call.policy.of(call.tool.as_deref());
+        apply_scale(report, policy.scale);
+        if let Some(extract) = policy.extract.as_ref().filter(|_| report.figure.is_none()) {
+            let params = message.params().as_ref().and_then(Fields::read);
+            let words = params.as_ref().and_then(|params| params.string("progress"));
+            let texts = words.into_iter().chain(&report.message);
+            report.figure =
+                texts.filter_map(|text| extract.figure(&json::decode_str(text)?)).next();
+        }
+        call.figured |= report.figure.is_some();
+        call.has_protocol_value |= report.figure.is_some();
+    }
+}
+
 impl Filter {
     /// Takes a message of the server.
     pub fn server_message(
@@ -51,7 +122,7 @@ impl Filter {
         message: &Message,
     ) -> Disposition {
         if self.is_of_another_filter(message) {
-            self.received_at = Some(now);
+            self.intake.received_at = Some(now);
             return Disposition::NotMine;
         }
         self.server_message_here(now, origin, message)
@@ -64,24 +135,28 @@ impl Filter {
         origin: Origin,
         message: &Message,
     ) -> Disposition {
-        self.received_at = Some(now);
-        self.at_work = Some((self.fallback_stream(origin).ok().flatten(), message.clone()));
+        self.intake.received_at = Some(now);
+        self.intake.at_work = Some((self.fallback_stream(origin).ok().flatten(), message.clone()));
         if self.policy.mode == Mode::Observe && self.observed(origin, message) {
-            self.at_work = None;
+            self.intake.at_work = None;
         }
         let fate = match self.answer_behind_text(message) {
             Some((text, answer)) => {
-                self.judge(now, origin, &Message::parse(text.clone()), Repairs::default());
-                self.judge(now, origin, &answer, Repairs::default());
+                self.dispatch(now, origin, &Message::parse(text.clone()), Repairs::default());
+                self.dispatch(now, origin, &answer, Repairs::default());
                 Disposition::NotAMessage(text)
             }
-            None => self.judge(now, origin, message, Repairs::default()),
+            None => self.dispatch(now, origin, message, Repairs::default()),
         };
-        self.at_work = None;
-        if self.policy.mode == Mode::Observe && !self.many { Disposition::Consumed } else { fate }
+        self.intake.at_work = None;
+        if self.policy.mode == Mode::Observe && !self.topology.has_many_streams() {
+            Disposition::Consumed
+        } else {
+            fate
+        }
     }
 
-    pub(crate) fn judge(
+    pub(crate) fn dispatch(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -89,11 +164,10 @@ impl Filter {
         done: Repairs,
     ) -> Disposition {
         if message.kind() == Kind::Batch || self.is_split(message) {
-            self.several(now, origin, message);
+            self.dispatch_batch(now, origin, message);
             return Disposition::Consumed;
         }
-        self.messages += 1;
-        let number = self.messages;
+        let number = self.intake.next_number();
         match message.kind() {
             Kind::Noise => {
                 self.record(number, None, Verdict::Withheld(Reason::Noise));
@@ -117,7 +191,7 @@ impl Filter {
                 let about = self.sole_call_on(origin);
                 self.forward(placed, (number, about), ItemKind::Request, done);
             }
-            Kind::Opaque | Kind::Batch if self.policy.remap => {
+            Kind::Opaque | Kind::Batch if self.topology.has_strangers() => {
                 // Whose it is and what it says of others cannot be told.
                 self.record(number, None, Verdict::Withheld(Reason::Unknown));
             }
@@ -129,157 +203,13 @@ impl Filter {
         Disposition::Consumed
     }
 
-    /// An answer to an open call that stands behind text on one line: a server that prints dots
-    /// without ending the line. Anything else behind text may be a server's note of what it heard.
-    fn answer_behind_text(&self, message: &Message) -> Option<(Bytes, Message)> {
-        let raw = message.raw();
-        if message.kind() != Kind::Noise || self.policy.mode == Mode::Observe {
-            return None;
-        }
-        let braces = memchr::memchr_iter(b'{', raw).take(BRACES_MAX);
-        braces.filter(|at| *at > 0).find_map(|at| {
-            let tail = Message::parse(raw.slice(at..));
-            let open = tail.kind() == Kind::Response && tail.is_strict();
-            let call = tail.id_key().filter(|_| open).and_then(|id| self.ledger.by_id(&id))?;
-            self.ledger.get(call).map(|_| (raw.slice(..at), tail))
-        })
-    }
-
     /// Whether a notification is what some dialect calls progress.
     pub(crate) fn claims_progress(&self, message: &Message) -> bool {
         message.kind() == Kind::Notification
             && message.method().is_some_and(|method| self.policy.claims(&method))
     }
 
-    /// Passes on what is neither progress nor an answer.
-    fn forward(
-        &mut self,
-        placed: Placed,
-        (number, call): (u64, Option<CallId>),
-        kind: ItemKind,
-        done: Repairs,
-    ) {
-        let (stream, payload) = match placed {
-            Ok(found) => found,
-            Err(reason) => return self.record(number, call, Verdict::Withheld(reason)),
-        };
-        let verdict = if done.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(done) };
-        let verdicts = vec![MessageVerdict { number, call, verdict }];
-        self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });
-    }
-
-    /// Notifications that tell of calls without being progress.
-    pub(crate) fn server_notification(&mut self, now: Instant, message: &Message) {
-        let Some(method) = message.method() else { return };
-        if method == mcp::TASK_STATUS {
-            let params = message.params().unwrap_or_default();
-            self.note_task(now, &params);
-        } else if method == mcp::CANCELLED {
-            // Up to 2025-11-25 a server cancels its own requests; from 2026-07-28 on it can only end
-            // a client's `subscriptions/listen`.
-            let params = message.params().unwrap_or_default();
-            let call = json::member(&params, "requestId")
-                .and_then(|id| Key::read(&id))
-                .and_then(|id| self.ledger.by_id(&id));
-            if let Some(call) = call
-                && self.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
-            {
-                self.end_call(
-                    now,
-                    call,
-                    crate::progress::correlate::ledger::Tomb::Ended,
-                    crate::progress::Outcome::Cancelled,
-                );
-            }
-        }
-    }
-
-    /// Reads a report and finds its call; `Err` says what becomes of the message instead.
-    pub(crate) fn read_report(
-        &mut self,
-        origin: Origin,
-        message: &Message,
-    ) -> Result<(CallId, Report), Unread> {
-        let policies = self.policy.clone();
-        let method = message.method().unwrap_or_default();
-        let mut found = Err(Unread::Withheld(None, Reason::Unreadable));
-        for (dialect, report) in policies.reports(&method, message) {
-            let here = self.taken(origin, dialect, report);
-            if here.is_ok() || matches!(found, Err(Unread::Withheld(_, Reason::Unreadable))) {
-                found = here.map(|meant| (dialect, meant));
-            }
-            if found.is_ok() {
-                break;
-            }
-        }
-        let (dialect, (id, mended, mut report)) = found?;
-        self.rebind_stream(origin, id);
-        let Some(call) = self.ledger.get_mut(id) else {
-            return Err(Unread::Withheld(None, Reason::Unknown));
-        };
-        call.account.received += 1;
-        call.server_spoke = true;
-        call.figured |= report.figure.is_some();
-        call.bare_results |= dialect.has_bare_results();
-        let withheld = match &call.token {
-            None => Some(Reason::NoToken),
-            Some(_) if &*call.method == mcp::LISTEN => Some(Reason::NoToken),
-            // What needs no repair passes all the same: it is the server's right to go on.
-            Some(_)
-                if call.last_of.as_ref().is_some_and(|last| last.name() == dialect.name())
-                    && (mended.is_some() || !report.repairs.is_empty()) =>
-            {
-                Some(Reason::AfterFinal)
-            }
-            Some(token) => {
-                let text = report.about.token_text.as_ref();
-                let ours = token.translated.then(|| token.server.to_json());
-                let due = ours.as_ref().unwrap_or(&token.client);
-                let spelled = text.is_some_and(|text| {
-                    text == due || (text.starts_with(b"\"") && mended.is_none())
-                });
-                if !spelled {
-                    report.repairs.add(Repair::Token);
-                }
-                None
-            }
-        };
-        if let Some(reason) = withheld {
-            call.account.withheld(reason);
-            return Err(Unread::Withheld(Some(id), reason));
-        }
-        if report.last {
-            call.last_of = Some(dialect.clone());
-        }
-        let policy = call.policy.of(call.tool.as_deref());
-        apply_scale(&mut report, policy.scale);
-        if let Some(extract) = policy.extract.as_ref().filter(|_| report.figure.is_none()) {
-            let params = message.params().as_ref().and_then(Fields::read);
-            let words = params.as_ref().and_then(|params| params.string("progress"));
-            let said = words.into_iter().chain(&report.message);
-            report.figure = said.filter_map(|text| extract.figure(&json::words(text)?)).next();
-        }
-        call.figured |= report.figure.is_some();
-        call.has_protocol_value |= report.figure.is_some();
-        Ok((id, report))
-    }
-
-    /// The call that a report is about, if its tool goes by this dialect.
-    fn taken(
-        &mut self,
-        origin: Origin,
-        dialect: &Dialect,
-        report: Report,
-    ) -> Result<(CallId, Option<Repair>, Report), Unread> {
-        let meant = self.attribute(&report.about, origin);
-        let (id, mended) = meant.map_err(|reason| Unread::Withheld(None, reason))?;
-        let tool = self.ledger.get(id).and_then(|call| call.tool.as_deref());
-        if !self.policy_of(id).of(tool).dialects.contains(dialect) {
-            return Err(Unread::NotTaken(id, Box::new(report.about)));
-        }
-        Ok((id, mended, report))
-    }
-
+    /// Reads a progress notification of any dialect, and holds what its client is to get.
     pub(crate) fn progress(
         &mut self,
         now: Instant,
@@ -302,11 +232,11 @@ impl Filter {
             _ => None,
         };
         // Nobody gets what may be another client's.
-        let keep = keep && !self.policy.remap || passes.is_some();
+        let keep = keep && !self.topology.has_strangers() || passes.is_some();
         if keep {
             let about = passes.map(|(id, _)| id);
             let call = passes.and_then(|(id, about)| {
-                let call = self.ledger.get(id)?;
+                let call = self.correlator.ledger.get(id)?;
                 Some((Some(call.stream), self.with_client_names(call, message, about)))
             });
             let placed = call.map_or_else(|| self.placed(origin, message), Ok);
@@ -318,11 +248,11 @@ impl Filter {
             }
             Err(_) => {}
             Ok((id, report)) => {
-                self.at_work = None;
-                if let Some(call) = self.ledger.get_mut(id) {
+                self.intake.at_work = None;
+                if let Some(call) = self.correlator.ledger.get_mut(id) {
                     call.account.repaired(done);
                 }
-                let call = self.ledger.get(id);
+                let call = self.correlator.ledger.get(id);
                 let arrived = Arrived {
                     number: (!keep).then_some(number),
                     raw: call.and_then(|call| self.as_sent(call, message, &report)),
@@ -334,14 +264,63 @@ impl Filter {
         }
     }
 
+    /// Reads a report and finds its call; `Err` says what becomes of the message instead.
+    pub(crate) fn read_report(
+        &mut self,
+        origin: Origin,
+        message: &Message,
+    ) -> Result<(CallId, Report), Unread> {
+        let policies = self.policy.clone();
+        let method = message.method().unwrap_or_default();
+        let mut found = Err(Unread::Withheld(None, Reason::Unreadable));
+        for (dialect, report) in policies.reports(&method, message) {
+            let claim = self.correlate(origin, dialect, report);
+            if claim.is_ok() || matches!(found, Err(Unread::Withheld(_, Reason::Unreadable))) {
+                found = claim;
+            }
+            if found.is_ok() {
+                break;
+            }
+        }
+        let mut claim = found?;
+        let id = claim.call;
+        self.rebind_stream(origin, id);
+        let Some(call) = self.correlator.ledger.get_mut(id) else {
+            return Err(Unread::Withheld(None, Reason::Unknown));
+        };
+        claim.note_arrival(call);
+        if let Err(reason) = claim.admit(call) {
+            call.account.withheld(reason);
+            return Err(Unread::Withheld(Some(id), reason));
+        }
+        claim.complete(call, message);
+        Ok((id, claim.report))
+    }
+
+    /// The call that a report is about, if its tool goes by this dialect.
+    fn correlate<'a>(
+        &mut self,
+        origin: Origin,
+        dialect: &'a Dialect,
+        report: Report,
+    ) -> Result<Claim<'a>, Unread> {
+        let found = self.attribute(&report.about, origin);
+        let (call, mended) = found.map_err(|reason| Unread::Withheld(None, reason))?;
+        let tool = self.correlator.ledger.get(call).and_then(|call| call.tool.as_deref());
+        if !self.policy_of(call).of(tool).dialects.contains(dialect) {
+            return Err(Unread::NotTaken(call, Box::new(report.about)));
+        }
+        Ok(Claim { call, dialect, mended, report })
+    }
+
     /// Puts a report among what waits for its moment (rules G3, G4).
     pub(crate) fn hold(&mut self, now: Instant, id: CallId, arrived: Arrived, mut report: Report) {
         let Arrived { number, raw, framing, bytes } = arrived;
-        let order = self.next_order();
-        let is_slow = self.client_is_slow;
-        let Some(call) = self.ledger.get_mut(id) else { return };
+        let order = self.gate.next_order();
+        let is_slow = self.gate.client_is_slow;
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         let min_interval = call.min_interval(is_slow);
-        let Some(stream) = self.streams.get(&call.stream) else {
+        let Some(stream) = self.gate.streams.get(&call.stream) else {
             if let Some(number) = number {
                 self.record(number, Some(id), Verdict::Withheld(Reason::Gone));
             }
@@ -376,7 +355,7 @@ impl Filter {
             }
             gone.push(old);
         }
-        let Some(call) = self.ledger.get_mut(id) else { return };
+        let Some(call) = self.correlator.ledger.get_mut(id) else { return };
         let pending = Pending { message: number, order, due, thin, raw, framing, report, bytes };
         gone.extend(call.pending.push(pending));
         for old in gone {
@@ -386,11 +365,66 @@ impl Filter {
     }
 
     pub(crate) fn supersede(&mut self, id: CallId, old: Pending, reason: Reason) {
-        if let Some(call) = self.ledger.get_mut(id) {
+        if let Some(call) = self.correlator.ledger.get_mut(id) {
             call.account.withheld(reason);
         }
         if let Some(number) = old.message {
             self.record(number, Some(id), Verdict::Withheld(reason));
+        }
+    }
+
+    /// Passes on what is neither progress nor an answer.
+    fn forward(
+        &mut self,
+        placed: Placed,
+        (number, call): (u64, Option<CallId>),
+        kind: ItemKind,
+        done: Repairs,
+    ) {
+        let (stream, payload) = match placed {
+            Ok(found) => found,
+            Err(reason) => return self.record(number, call, Verdict::Withheld(reason)),
+        };
+        let verdict = if done.is_empty() { Verdict::Forwarded } else { Verdict::Repaired(done) };
+        let verdicts = vec![MessageVerdict { number, call, verdict }];
+        self.enqueue(stream, Item { order: 0, kind, payload, guards: Vec::new(), verdicts });
+    }
+
+    /// An answer to an open call that stands behind text on one line: a server that prints dots
+    /// without ending the line. Anything else behind text may be a server's note of what it heard.
+    fn answer_behind_text(&self, message: &Message) -> Option<(Bytes, Message)> {
+        let raw = message.raw();
+        if message.kind() != Kind::Noise || self.policy.mode == Mode::Observe {
+            return None;
+        }
+        let braces = memchr::memchr_iter(b'{', raw).take(BRACES_MAX);
+        braces.filter(|at| *at > 0).find_map(|at| {
+            let tail = Message::parse(raw.slice(at..));
+            let open = tail.kind() == Kind::Response && tail.is_strict();
+            let call =
+                tail.id_key().filter(|_| open).and_then(|id| self.correlator.ledger.by_id(&id))?;
+            self.correlator.ledger.get(call).map(|_| (raw.slice(..at), tail))
+        })
+    }
+
+    /// Notifications that tell of calls without being progress.
+    pub(crate) fn server_notification(&mut self, now: Instant, message: &Message) {
+        let Some(method) = message.method() else { return };
+        if method == mcp::TASK_STATUS {
+            let params = message.params().unwrap_or_default();
+            self.note_task(now, &params);
+        } else if method == mcp::CANCELLED {
+            // Up to 2025-11-25 a server cancels its own requests; from 2026-07-28 on it can only end
+            // a client's `subscriptions/listen`.
+            let params = message.params().unwrap_or_default();
+            let call = json::member(&params, "requestId")
+                .and_then(|id| Key::read(&id))
+                .and_then(|id| self.correlator.ledger.by_id(&id));
+            if let Some(call) = call
+                && self.correlator.ledger.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
+            {
+                self.end_call(now, call, Tomb::Ended, Outcome::Cancelled);
+            }
         }
     }
 }

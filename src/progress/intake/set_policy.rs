@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::progress::filter::Filter;
 use crate::progress::ids::CallId;
 use crate::progress::policy::Policy;
-use crate::progress::topology::FilterRole;
 
 /// Policies of open calls that are remembered besides the policy of new calls. Beyond the limit new
 /// calls use the newest remembered policy until an older one is no longer needed.
@@ -22,7 +21,7 @@ impl Filter {
         if is_wanted && policies.now.observes() == policy.observes() {
             return;
         }
-        policies.forget(&self.ledger);
+        policies.forget(&self.correlator.ledger);
         let is_full = policies.older.len() >= OLDER_MAX;
         let observes = policies.now.observes();
         let keeps_mode = observes != policy.observes() && !self.is_idle();
@@ -39,11 +38,11 @@ impl Filter {
         policies.wanted = Arc::clone(policy);
         policies.older.retain(|older| !Arc::ptr_eq(older, &now));
         policies.older.push(std::mem::replace(&mut policies.now, now));
-        policies.forget(&self.ledger);
+        policies.forget(&self.correlator.ledger);
         if self.policy.renames_tokens() {
-            self.ledger.rename();
+            self.correlator.ledger.rename();
         }
-        self.gives_strings |= self.policy.gives_strings();
+        self.correlator.gives_strings |= self.policy.gives_strings();
     }
 
     /// A call opens: what waited for the end of all others may hold now.
@@ -62,21 +61,21 @@ impl Filter {
     /// Whether nothing is under way that goes by a policy. What the requests of a session share is never
     /// idle: they go by the policies of filters of their own.
     fn is_idle(&self) -> bool {
-        self.part == FilterRole::Whole
-            && self.ledger.iter().next().is_none()
-            && self.large_messages.is_empty()
+        self.topology.is_whole()
+            && self.correlator.ledger.iter().next().is_none()
+            && self.intake.large_messages.is_empty()
             && self.is_drained()
     }
 
     /// A call is over.
     pub(crate) fn forget_policies(&mut self) {
         if !self.policy.older.is_empty() {
-            self.policy.forget(&self.ledger);
+            self.policy.forget(&self.correlator.ledger);
         }
     }
 
     /// The policy by which a call goes; that of new ones if it is not known.
     pub(crate) fn policy_of(&self, call: CallId) -> &Policy {
-        self.ledger.get(call).map_or(&self.policy, |call| &call.policy)
+        self.correlator.ledger.get(call).map_or(&self.policy, |call| &call.policy)
     }
 }

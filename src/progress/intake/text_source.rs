@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, Counter};
-use crate::progress::correlate::ladder::{only, sole};
+use crate::progress::correlate::correlator::{only, sole};
 use crate::progress::correlate::place::GIVEN_UP;
 use crate::progress::dialect::report::{About, TextSource};
 use crate::progress::dialect::text;
@@ -50,10 +50,15 @@ fn follows(counter: &mut Option<Counter>, heard: Instant, figure: &ProgressValue
 }
 
 impl Filter {
+    // Text names no request: a line is progress of the only active call, and of no call if there
+    // are two, or if one was cancelled a moment ago and the server may still work on it. Text in
+    // the pipe when a request arrives was written before the request, so it is read first. Only the
+    // newest lines of one read are searched: newer progress would replace older lines before anyone
+    // saw them.
     /// Takes a line that the server has written somewhere, as a terminal would show it.
     pub fn overheard(&mut self, now: Instant, source: TextSource, line: &str) {
         if self.policy.listens_to(source) {
-            self.received_at = Some(now);
+            self.intake.received_at = Some(now);
             let meant = self.sole_candidate(now, Origin::Shared, None);
             self.take_text(now, meant, source, Text::Line(line));
         }
@@ -84,7 +89,7 @@ impl Filter {
         let params = message.params().unwrap_or_default();
         let Some(data) = json::member(&params, "data") else { return };
         let logger = json::member(&params, "logger");
-        let logger = logger.as_ref().and_then(|text| json::words(text));
+        let logger = logger.as_ref().and_then(|text| json::decode_str(text));
         let meant = self.sole_candidate(now, origin, logger.as_deref());
         self.take_text(now, meant, TextSource::Log, Text::Data(&data));
     }
@@ -104,12 +109,12 @@ impl Filter {
             return Err(Reason::Unknown);
         }
         // The server may not have noticed yet that nobody waits any more.
-        if self.given_up_at.is_some_and(|at| now < at + GIVEN_UP) {
+        if self.correlator.given_up_at.is_some_and(|at| now < at + GIVEN_UP) {
             return Err(Reason::Ambiguous);
         }
         let is_named =
             |call: &Call, logger| call.tool.as_deref().is_some_and(|tool| names(logger, tool));
-        let named = |logger| only(self.active(|call| is_named(call, logger)));
+        let named = |logger| only(self.correlator.active(|call| is_named(call, logger)));
         if let Some(Ok(call)) = logger.map(named) {
             return Ok(call);
         }
@@ -123,7 +128,7 @@ impl Filter {
         naming.peek()?;
         let object = match text {
             Text::Line(line) => Bytes::copy_from_slice(line.trim().as_bytes()),
-            Text::Data(data) => json::words(data).map_or_else(
+            Text::Data(data) => json::decode_str(data).map_or_else(
                 || (*data).clone(),
                 |words| Bytes::copy_from_slice(words.trim().as_bytes()),
             ),
@@ -131,12 +136,12 @@ impl Filter {
         naming.find_map(|own| {
             let About { token, request, .. } = own.about(&object)?;
             let by_token = |key: &Key| {
-                let same = || sole(self.ledger.by_respelled_token(key));
-                self.ledger.by_token(key).or_else(same)
+                let same = || sole(self.correlator.ledger.by_respelled_token(key));
+                self.correlator.ledger.by_token(key).or_else(same)
             };
             let by_id = |key: &Key| {
-                let same = || sole(self.ledger.by_respelled_id(key));
-                self.ledger.by_id(key).or_else(same)
+                let same = || sole(self.correlator.ledger.by_respelled_id(key));
+                self.correlator.ledger.by_id(key).or_else(same)
             };
             let found = token.as_ref().and_then(by_token).or_else(|| by_id(request.as_ref()?));
             Some(found.ok_or(Reason::Unknown))
@@ -155,7 +160,9 @@ impl Filter {
             Err(Reason::Ambiguous) => return self.withhold_ambiguous(source),
             Err(_) => return,
         };
-        let Some(call) = self.ledger.get_mut(id).filter(|call| !call.shadow) else { return };
+        let Some(call) = self.correlator.ledger.get_mut(id).filter(|call| !call.shadow) else {
+            return;
+        };
         let policy = Arc::clone(&call.policy);
         if !policy.hears(call.tool.as_deref(), source) {
             return;
@@ -187,10 +194,10 @@ impl Filter {
     /// Several calls are active, so that text is about none of them; each is told why at its end.
     fn withhold_ambiguous(&mut self, source: TextSource) {
         let hears = |call: &Call| call.policy.hears(call.tool.as_deref(), source);
-        let candidates = self.active(|call| call.token.is_some() && hears(call));
+        let candidates = self.correlator.active(|call| call.token.is_some() && hears(call));
         let candidates: Vec<CallId> = candidates.collect();
         for id in candidates {
-            if let Some(call) = self.ledger.get_mut(id) {
+            if let Some(call) = self.correlator.ledger.get_mut(id) {
                 call.account.overheard += 1;
                 call.account.withheld(Reason::Ambiguous);
             }

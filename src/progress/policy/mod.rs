@@ -1,4 +1,4 @@
-//! What a route wants: every rule that changes, delays or withholds, with its default.
+//! The policy of a route: every rule that changes, delays or withholds messages, with its default.
 
 pub mod ask;
 pub mod masks;
@@ -42,6 +42,11 @@ pub struct Pacing {
 }
 
 impl Pacing {
+    // Hold and guard: the official TypeScript SDK handles notifications one microtask later than
+    // answers. If both are read together, the progress is lost and reported as an unknown token,
+    // and hosts drop the connection over this error. So on stdio a notification waits 30 ms for an
+    // answer that may follow, and an answer 50 ms after a notification. Clients that are known not
+    // to need this are exempt (`clients/table.rs`).
     /// For stdio and HTTP+SSE clients: the official TypeScript SDK loses a notification that it
     /// reads together with the answer, reports it as an unknown token, and hosts drop the
     /// connection on that.

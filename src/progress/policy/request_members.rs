@@ -23,7 +23,7 @@ fn sole_member(object: &Bytes, name: &str) -> Option<Bytes> {
 /// The tool that a request calls.
 pub(crate) fn tool_of(method: &str, params: &Bytes) -> Option<String> {
     let name = (method == mcp::TOOLS_CALL).then(|| json::member(params, "name")).flatten()?;
-    Some(json::words(&name)?.into_owned())
+    Some(json::decode_str(&name)?.into_owned())
 }
 
 impl Policy {

@@ -64,8 +64,8 @@ impl Key {
         Some(digits.parse().map_or_else(|_| Self::Big(digits.into_boxed_str()), Self::Integer))
     }
 
-    /// The same value in the other JSON type, or as the double that a JavaScript server makes of a
-    /// large integer: the spellings that a careless server gives back.
+    /// Whether the other key is the same value in another form: the other JSON type, or the double
+    /// that a JavaScript server makes of a large integer. Careless servers return such forms.
     pub fn respelled(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Text(text), number) | (number, Self::Text(text)) => {

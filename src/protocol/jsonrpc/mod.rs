@@ -24,13 +24,13 @@ const PEEK_MIN: usize = 4 << 10;
 /// result have.
 const WINDOW: usize = 1 << 10;
 
-/// JSON-RPC's code for a fault of whoever answers.
+/// JSON-RPC's code for an internal fault of the answering side.
 pub const INTERNAL_ERROR: i32 = -32603;
 
 /// JSON-RPC's code for a method that nobody knows.
 pub const METHOD_NOT_FOUND: i32 = -32601;
 
-/// What a message is, by the members of its envelope.
+/// The kind of a message, by the members of its envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `method` and an `id` that is not null.
@@ -47,7 +47,7 @@ pub enum Kind {
     Noise,
 }
 
-/// What a message came in.
+/// The framing that a message arrived in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Framing {
     /// Nothing but itself: a line, a body.
@@ -189,14 +189,14 @@ impl Message {
         (answer.id.is_some() || answer.versioned).then_some(answer)
     }
 
-    /// The same, known to have come in `framing`.
+    /// The same message with a known `framing`.
     #[must_use]
     pub fn framed(mut self, framing: Framing) -> Self {
         self.framing = framing;
         self
     }
 
-    /// What it came in.
+    /// The framing of the message.
     pub fn framing(&self) -> &Framing {
         &self.framing
     }
@@ -206,7 +206,7 @@ impl Message {
         &self.raw
     }
 
-    /// What it is.
+    /// The kind of the message.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -216,7 +216,7 @@ impl Message {
         self.part(&self.id)
     }
 
-    /// Where the raw `id` stands in [`Message::raw`].
+    /// The position of the raw `id` in [`Message::raw`].
     pub fn id_range(&self) -> Option<Range<usize>> {
         self.id.clone()
     }
@@ -228,7 +228,7 @@ impl Message {
 
     /// The method, escapes read.
     pub fn method(&self) -> Option<Cow<'_, str>> {
-        self.method.clone().and_then(|method| json::words(&self.raw[method]))
+        self.method.clone().and_then(|method| json::decode_str(&self.raw[method]))
     }
 
     /// The raw `params`.
@@ -241,7 +241,7 @@ impl Message {
         self.part(&self.result)
     }
 
-    /// Where the raw `result` stands in [`Message::raw`].
+    /// The position of the raw `result` in [`Message::raw`].
     pub fn result_range(&self) -> Option<Range<usize>> {
         self.result.clone()
     }
@@ -257,7 +257,7 @@ impl Message {
         std::str::from_utf8(&code).ok()?.trim().parse().ok()
     }
 
-    /// Where the raw `error` stands in [`Message::raw`].
+    /// The position of the raw `error` in [`Message::raw`].
     pub fn error_range(&self) -> Option<Range<usize>> {
         self.error.clone()
     }
@@ -312,7 +312,7 @@ pub fn own_error(id: &[u8], why: &str, status: Option<u16>) -> Bytes {
     error_answer(id, INTERNAL_ERROR, why, status)
 }
 
-/// The same with a code of the specification.
+/// An error answer with a code of the specification.
 pub fn error_answer(id: &[u8], code: i32, why: &str, status: Option<u16>) -> Bytes {
     let head = br#"{"jsonrpc":"2.0","id":"#;
     let code = format!(r#","error":{{"code":{code},"message":"#);

@@ -23,7 +23,7 @@ pub struct Scan {
     after_colon: bool,
     /// The text of the token that is being read at depth 1.
     token: Vec<u8>,
-    /// Where it stands.
+    /// The position of the value.
     place: Range<u64>,
     key: Vec<u8>,
     id: Option<Bytes>,
@@ -135,7 +135,7 @@ impl Scan {
         }
     }
 
-    /// What the message is, as far as it has been read.
+    /// The kind of the message, as far as the message has been read.
     pub fn kind(&self) -> Kind {
         let id = self.id.as_ref().filter(|id| ***id != *b"null" || self.method.is_none());
         match (&self.method, id, self.result || self.error) {
@@ -152,15 +152,17 @@ impl Scan {
         self.id.as_ref().and_then(Key::read)
     }
 
-    /// Where the value of that id stands in everything that was read, in bytes; of a repeated one the
-    /// last.
+    /// The position of the id's value in all bytes read; of a repeated id the last.
     pub fn id_place(&self) -> Option<Range<u64>> {
         self.id().map(|_| self.id_place.clone())
     }
 
     /// The method, if it has passed.
     pub fn method(&self) -> Option<String> {
-        self.method.as_ref().and_then(|method| json::words(method)).map(|words| words.into_owned())
+        self.method
+            .as_ref()
+            .and_then(|method| json::decode_str(method))
+            .map(|words| words.into_owned())
     }
 
     /// Whether the outermost object has closed.

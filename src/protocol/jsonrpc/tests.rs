@@ -1,4 +1,4 @@
-//! What a message is, told by one-line cases.
+//! The envelope of messages, in one-line cases.
 
 use super::*;
 

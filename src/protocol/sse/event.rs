@@ -1,4 +1,4 @@
-//! What one block of a stream says, and how blocks are written.
+//! The content of one event block, and the writing of blocks.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub struct Event {
     pub(super) fields: Fields,
 }
 
-/// Where in a block its fields are.
+/// The positions of the fields of a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields {
     /// The first `data` value.
@@ -61,7 +61,7 @@ enum Field {
     Retry,
 }
 
-/// What field this line is, and where its value begins; `None` for comments and unknown fields.
+/// The field of a line, and the start of its value; `None` for comments and unknown fields.
 #[inline]
 fn field(line: &[u8]) -> Option<(Field, usize)> {
     let (field, rest) = if let Some(rest) = line.strip_prefix(b"data") {

@@ -11,6 +11,12 @@ use bytes::{Buf, Bytes};
 use self::event::Fields;
 pub use self::event::{COMMENT, Event, append, append_rewritten, rename, rewrite, write};
 
+// A reader of our own: ready-made readers return fields and drop the bytes. Of 14 small streams,
+// written again from the fields, sse-stream 0.3.0 preserved 5, sseer 0.3.1 and eventsource-stream
+// 0.2.3 one; invalid UTF-8 stops all three, and a byte order mark makes the last one panic. This
+// reader preserves all 14 and holds no more than its limit. An event of 200 B, 2 KB, 200 KB in 8
+// KiB chunks takes 50 ns, 67 ns, 6.3 µs here; 74, 122, 7,200 ns, then 180, 212, 9,300 ns, then 466,
+// 1,850 ns and 2.2 ms there.
 /// U+FEFF in UTF-8, which a reader ignores at the very start of a stream and nowhere else.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
@@ -20,7 +26,7 @@ const HELD_MAX: usize = 1 << 30;
 const CR: u8 = b'\r';
 const LF: u8 = b'\n';
 
-/// What stands next in the stream.
+/// The next frame of the stream.
 #[derive(Clone, Debug)]
 pub enum Frame {
     /// One block, held whole.
@@ -40,7 +46,8 @@ pub struct Piece {
     /// The bytes: of one line at most, its end included. The first piece also has the lines ahead of
     /// the first payload that is not empty.
     pub raw: Bytes,
-    /// What of `raw` is the payload of a `data` line, if this is (a part of) one. It may be empty.
+    /// The part of `raw` that is the payload of a `data` line, if `raw` is such a line or a piece
+    /// of one. The part may be empty.
     pub data: Option<Range<usize>>,
 }
 
@@ -63,36 +70,36 @@ pub struct Events {
     carry: Vec<u8>,
     /// The bytes of the block that stand ahead of its first line: a byte order mark.
     lead: usize,
-    /// Where in `carry` the line begins that is not over yet.
+    /// The start of the unfinished line in `carry`.
     line: usize,
-    /// What the lines of `carry` that are over say.
+    /// The fields of the finished lines of `carry`.
     fields: Fields,
     /// Whether the last byte given out is a CR, so that a LF would be the rest of a line end.
     cr: bool,
-    /// Where we are in a block longer than the limit, some of which has been given out.
-    long: Option<Place>,
-    /// What had been carried of that block, and comes before `chunk`.
+    /// The position in a block longer than the limit, part of which has been returned.
+    long: Option<Offset>,
+    /// The carried bytes of that block, which come before `chunk`.
     held: Bytes,
     mark: Mark,
     /// Whether the input ended within a block.
     broken: bool,
 }
 
-/// What is known of a byte order mark.
+/// The state of the byte order mark.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Mark {
-    /// It may come, and is kept.
+    /// A byte order mark may follow, and is kept.
     Kept,
-    /// It may come, and is dropped.
+    /// A byte order mark may follow, and is dropped.
     Dropped,
-    /// It is past.
+    /// No byte order mark can follow.
     Past,
 }
 
 /// A place in a long block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Place {
-    /// This far into a line, all of which agrees with `data:`; 0 at the start of a line.
+enum Offset {
+    /// The number of bytes of a line that agree with `data:`; 0 at the start of a line.
     Name(usize),
     /// Behind `data:`, where one space is no payload.
     Space,
@@ -136,7 +143,7 @@ impl Events {
     #[expect(clippy::should_implement_trait, reason = "there may be a next one after `None`")]
     pub fn next(&mut self) -> Option<Frame> {
         if let Some(place) = self.long {
-            if place == Place::Over {
+            if place == Offset::Over {
                 self.long = None;
                 return Some(Frame::End);
             }
@@ -148,8 +155,8 @@ impl Events {
         if self.carry.is_empty() { self.in_chunk() } else { self.in_carry() }
     }
 
-    /// What is left of an unfinished block once the input has ended and `next` has said `None`.
-    /// By the specification it means nothing: it is no event, whatever it looks like.
+    /// The rest of an unfinished block, once the input has ended and `next` has returned `None`. By
+    /// the specification the rest has no meaning: it is not an event.
     pub fn finish(&mut self) -> Option<Bytes> {
         self.hold(self.chunk.len());
         self.broken |= self.carry.len() > self.lead;
@@ -269,10 +276,10 @@ impl Events {
         self.held = Bytes::from(mem::take(&mut self.carry));
         self.fields = Fields::default();
         let (held, chunk) = (self.held.clone(), self.chunk.clone());
-        let mut first = self.piece(Place::Name(0))?;
+        let mut first = self.piece(Offset::Name(0))?;
         let mut length = first.raw.len();
         while first.data.as_ref().is_none_or(Range::is_empty)
-            && let Some(place) = self.long.filter(|place| *place != Place::Over)
+            && let Some(place) = self.long.filter(|place| *place != Offset::Over)
             && let Some(next) = self.piece(place)
         {
             let data = next.data.map(|data| length + data.start..length + data.end);
@@ -290,7 +297,7 @@ impl Events {
     }
 
     /// As much as there is of one line of a long block.
-    fn piece(&mut self, mut place: Place) -> Option<Piece> {
+    fn piece(&mut self, mut place: Offset) -> Option<Piece> {
         let source = if self.held.is_empty() { &mut self.chunk } else { &mut self.held };
         if source.is_empty() {
             return None;
@@ -304,12 +311,12 @@ impl Events {
         let mut data = place.read(&source[at..end]).map(|from| at + from..end);
         if found.is_some() {
             place = match place {
-                Place::Name(0) => Place::Over,
-                Place::Name(DATA_LEN) => {
+                Offset::Name(0) => Offset::Over,
+                Offset::Name(DATA_LEN) => {
                     data = Some(end..end);
-                    Place::Name(0)
+                    Offset::Name(0)
                 }
-                _ => Place::Name(0),
+                _ => Offset::Name(0),
             };
         }
         let raw = source.split_to(next);
@@ -321,7 +328,7 @@ impl Events {
 
 const DATA_LEN: usize = b"data".len();
 
-impl Place {
+impl Offset {
     /// Goes on by some text of one line, and says where in it the payload begins, if there is any.
     fn read(&mut self, text: &[u8]) -> Option<usize> {
         let mut at = 0;
@@ -344,7 +351,7 @@ impl Place {
     }
 }
 
-/// Where the line that begins at `at` ends, and where the next one begins.
+/// The end of the line that begins at `at`, and the start of the next line.
 #[inline]
 fn line_end(text: &[u8], at: usize) -> Option<(usize, usize)> {
     let end = match text.get(at)? {

@@ -1,5 +1,5 @@
-//! What happens to the connections of a filter, and what one filter of a session hears of another: all of it is
-//! told to those who look on.
+//! Events of a filter's connections, and messages between the filters of a session, all reported to
+//! observers.
 
 use std::time::Instant;
 

@@ -1,42 +1,33 @@
-//! One POST, and what is said in answer to it.
+//! One POST and the response to it.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Values;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use futures::FutureExt;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, response};
 use tokio::time::Instant;
 
-use super::{HttpUpstream, Source};
-use crate::observe::error_chain::error_chain;
+use super::listen_stream::RETRY;
+use super::outgoing::{Outgoing, RequestKind};
+use super::response_reader::{ResponseItem, ResponseReader};
 use crate::progress::StreamId;
-use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::mcp;
-use crate::relay::http_upstream::listen_stream::RETRY;
-use crate::relay::http_upstream::pending;
-use crate::relay::http_upstream::pending::What;
-use crate::relay::http_upstream::response_reader::Speech;
-use crate::relay::http_upstream::target::{BOTH, EVENTS};
-use crate::relay::legs::Headers;
-use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
+use crate::transport::http::client::Sending;
+use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
-use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::content::Content;
-use crate::transport::mcp_http::header_mirror;
-use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
-use crate::transport::mcp_http::target::Target;
 
-/// How long what comes behind a notification or an answer of the client waits for it to be accepted.
+/// How long the messages behind a notification or an answer of the client wait until the server has
+/// accepted it.
 const ORDER_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a server may take to accept one at all.
+/// How long a server may take to accept a notification or an answer at all.
 const ACCEPT_WAIT: Duration = Duration::from_secs(60);
 
-/// How long a response is read on when its requests have been answered: it ends most often at once, and
-/// with some servers never.
+/// How long a response is still read after its requests have been answered: most responses end at once,
+/// and those of some servers never.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// Responses that are still read after their requests have been answered. Beyond the limit the
@@ -46,82 +37,97 @@ const LINGERING_MAX: usize = 16;
 /// Attempts to resume a stream that sends nothing.
 const RESUMES_MAX: u32 = 5;
 
-/// How long the body of an error is waited for.
+/// How long the leg waits for the body of an error.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
 
 /// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
-pub(crate) const ERROR_READ_MAX: usize = 64 << 10;
+const ERROR_READ_MAX: usize = 64 << 10;
 
-/// A message to be sent.
-#[derive(Clone)]
-pub(crate) struct Outgoing {
-    pub(crate) message: Message,
-    /// What the client sent it with.
-    pub(crate) headers: Headers,
-    pub(crate) stream: StreamId,
-    /// It is of 2026-07-28: it stands for itself, without a session.
-    pub(crate) modern: bool,
-    /// It has been sent once, and provably was not taken.
-    pub(crate) again: bool,
-    /// It is ours.
-    pub(crate) own: Option<What>,
-}
-
-impl Outgoing {
-    pub(crate) fn new(message: Message, headers: Headers, stream: StreamId) -> Self {
-        let modern = header_mirror::repeats(&message).is_some();
-        Self { message, headers, stream, modern, again: false, own: None }
-    }
-
-    /// Whether it has requests in it.
-    pub(crate) fn asks(&self) -> bool {
-        !pending::requests(&self.message).is_empty()
-    }
-
-    pub(crate) fn what(&self) -> What {
-        self.own.unwrap_or_else(|| pending::what(&self.message, self.modern))
-    }
-
-    pub(crate) fn is(&self, method: &str) -> bool {
-        self.message.method().is_some_and(|own| own == method)
-    }
-}
-
-/// Where an exchange stands.
-pub(crate) enum State {
-    /// It has been sent.
+/// The state of an exchange.
+enum State {
+    /// The request was sent.
     Head(Sending),
     /// The server answers.
-    Speech(Speech),
-    /// It answers with a status that is no success, and this is the beginning of the body.
-    Failure(Box<http::response::Parts>, PlainBody, BytesMut),
-    /// What it says means nothing.
+    Reading(ResponseReader),
+    /// The server answers with a status that is no success; the beginning of the body.
+    Failure(Box<response::Parts>, PlainBody, BytesMut),
+    /// The rest of the body has no meaning and is thrown away.
     Rest(UpstreamBody, usize),
-    /// The server has closed the stream; it is gone back to at this time, behind this event.
+    /// The server has closed the stream. It is resumed at this time, behind this event.
     Away(Instant, HeaderValue),
-    /// It is gone back to.
+    /// The request to resume was sent.
     Back(Sending, HeaderValue),
 }
 
+/// An event of an exchange that is not read yet.
+pub(crate) enum HeadEvent {
+    /// Something was read that needs no attention.
+    Progress,
+    /// The head of the response.
+    Head(Box<Response<UpstreamBody>>),
+    /// There is no response.
+    Unreachable(UpstreamError),
+    /// The response to a request to resume behind an event.
+    Resumed(Box<Response<UpstreamBody>>, HeaderValue),
+    /// There is no response to a request to resume.
+    ResumeFailed(HeaderValue, UpstreamError),
+    /// The body of an error was read.
+    ErrorRead,
+    /// Nothing more is to be read.
+    Finished,
+}
+
+/// The meaning of the head of a response for the requests of its POST.
+pub(crate) enum HeadOutcome {
+    /// The response is read on.
+    Reads,
+    /// The server does not know the session.
+    SessionLost,
+    /// The status is no success, and the body cannot be read.
+    Refused(StatusCode),
+    /// The message was accepted; the response has nothing for it.
+    Accepted,
+    /// The answer comes on the GET stream.
+    AnsweredElsewhere,
+    /// The response cannot be read: why, and the status to tell.
+    Unreadable(String, Option<StatusCode>),
+}
+
+/// One POST.
 pub(crate) struct Exchange {
     pub(crate) out: Outgoing,
-    pub(crate) state: State,
-    /// The number of the session that it was sent in.
+    state: State,
+    /// The number of the session that the message belongs to.
     pub(crate) session: Option<u64>,
-    /// Until when others wait behind it.
+    /// Until when other messages wait behind this one.
     pub(crate) ahead_until: Option<Instant>,
-    /// When it is over at last.
+    /// When the exchange ends at the latest.
     pub(crate) leaves_at: Option<Instant>,
-    /// When the server was asked last.
+    /// When the last request was sent.
     sent: Instant,
-    /// How often it was gone back to in vain.
+    /// Attempts in vain to resume.
     resumes: u32,
     /// The server's time to retry.
     retry: Duration,
 }
 
 impl Exchange {
-    /// When something happens to it by itself, if a server may be silent for as long as `idle`.
+    pub(crate) fn new(out: Outgoing, sending: Sending, session: Option<u64>) -> Self {
+        let now = Instant::now();
+        let is_one_way = !out.has_requests();
+        Self {
+            state: State::Head(sending),
+            session,
+            ahead_until: is_one_way.then(|| now + ORDER_WAIT),
+            leaves_at: is_one_way.then(|| now + ACCEPT_WAIT),
+            sent: now,
+            resumes: 0,
+            retry: RETRY,
+            out,
+        }
+    }
+
+    /// When something is due, if a server may be silent for as long as `idle`.
     pub(crate) fn due(&self, idle: Option<Duration>) -> Option<Instant> {
         let back = match self.state {
             State::Away(at, _) => Some(at),
@@ -130,362 +136,259 @@ impl Exchange {
         [back, self.ahead_until, self.leaves_at].into_iter().flatten().min()
     }
 
-    /// Until when the server may say nothing.
+    /// Until when the server may be silent.
     pub(crate) fn silent_until(&self, idle: Option<Duration>) -> Option<Instant> {
         let since = match &self.state {
             State::Head(_) | State::Back(..) => self.sent,
-            State::Speech(speech) => speech.heard,
+            State::Reading(reader) => reader.read_at,
             _ => return None,
         };
         idle.map(|idle| since + idle)
     }
-}
 
-/// A request on its way.
-pub(crate) fn sending(target: &Target, request: Request<RequestBody>) -> Sending {
-    let client = target.client.clone();
-    async move { client.send(request).await }.boxed()
-}
-
-impl HttpUpstream {
-    /// Sends a message now.
-    pub(crate) fn launch(&mut self, out: Outgoing) {
-        self.reach.tried.store(true, Relaxed);
-        let what = out.what();
-        if what == What::Initialize {
-            self.session.begins(&out);
-        }
-        if out.headers.is_some() {
-            self.session.said.clone_from(&out.headers);
-        }
-        self.asked.enter(&out.message, out.stream, what);
-        let sent = match self.post(&out) {
-            Ok(sent) => sent,
-            Err(why) => {
-                tracing::warn!(why, "a message cannot be sent");
-                return self.refuse_all(out.stream, &why, None);
-            }
-        };
-        let now = Instant::now();
-        let asks = out.asks();
-        let in_session = !out.modern && !matches!(what, What::Initialize | What::Renewal);
-        let session = (in_session && self.session.id.is_some()).then_some(self.session.number);
-        let exchange = Exchange {
-            state: State::Head(sent),
-            session,
-            ahead_until: (!asks).then(|| now + ORDER_WAIT),
-            leaves_at: (!asks).then(|| now + ACCEPT_WAIT),
-            sent: now,
-            resumes: 0,
-            retry: RETRY,
-            out,
-        };
-        self.exchanges.insert(exchange.out.stream, exchange);
+    /// Whether the head of the response is awaited.
+    pub(crate) fn awaits_head(&self) -> bool {
+        matches!(self.state, State::Head(_))
     }
 
-    /// The POST of a message.
-    fn post(&self, out: &Outgoing) -> Result<Sending, String> {
-        let json = HeaderValue::from_static("application/json");
-        let mut own = vec![(header::ACCEPT, BOTH), (CONTENT_TYPE, json)];
-        if let Some(repeats) = header_mirror::repeats(&out.message) {
-            let said = repeats
-                .into_iter()
-                .filter_map(|(name, text)| Some((name, header_mirror::encoded(&text?)?)));
-            own.extend(said);
-            own.extend(self.params.headers(&out.message));
-        } else if !matches!(out.what(), What::Initialize | What::Renewal) {
-            own.extend(self.session.headers());
-        }
-        let raw = out.message.raw();
-        let end =
-            raw.len() - raw.iter().rev().take_while(|byte| byte.is_ascii_whitespace()).count();
-        let body = RequestBody::from(raw.slice(..end));
-        let (target, uri) = self.destination().ok_or("there is nowhere to send it to")?;
-        let headers = if out.headers.is_some() { &out.headers } else { &self.session.said };
-        let request = self.upstream.request(target, uri, Method::POST, headers, own, body)?;
-        Ok(sending(target, request))
+    pub(crate) fn reads_error(&self) -> bool {
+        matches!(self.state, State::Failure(..))
     }
 
-    /// Where messages are posted to.
-    fn destination(&self) -> Option<(&Target, http::Uri)> {
-        let Some(wire) = &self.wire else {
-            let target = self.upstream.endpoint.as_ref()?;
-            return Some((target, target.uri(None)));
-        };
-        let target = self.upstream.sse.as_ref().or(self.upstream.endpoint.as_ref())?;
-        Some((target, target.at(wire.endpoint.clone()?)))
-    }
-
-    /// A GET for events: a new stream, or the rest of one.
-    pub(crate) fn get(
-        &self,
-        target: &Target,
-        behind: Option<&HeaderValue>,
-    ) -> Result<Sending, String> {
-        let mut own = vec![(header::ACCEPT, EVENTS)];
-        own.extend(self.session.headers());
-        own.extend(behind.map(|id| (LAST_EVENT_ID, id.clone())));
-        let (uri, body) = (target.uri(None), RequestBody::empty());
-        let request =
-            self.upstream.request(target, uri, Method::GET, &self.session.said, own, body)?;
-        Ok(sending(target, request))
-    }
-
-    pub(crate) fn drop_exchange(&mut self, stream: StreamId) {
-        self.exchanges.remove(&stream);
-        self.silenced(Source::Exchange(stream));
-    }
-
-    /// The requests of a POST have been answered, or given up: its stream may say more for a while.
-    pub(crate) fn linger(&mut self, stream: StreamId) {
-        if self.asked.has(stream) || self.wire.is_some() {
-            return;
-        }
-        let Some(exchange) = self.exchanges.get_mut(&stream) else { return };
-        exchange.leaves_at.get_or_insert_with(|| Instant::now() + LINGER);
-        let lingers = |exchange: &&Exchange| exchange.leaves_at.is_some() && exchange.out.asks();
-        let lingering = self.exchanges.values().filter(lingers);
-        if lingering.clone().count() > LINGERING_MAX
-            && let Some(oldest) = lingering.map(|exchange| exchange.out.stream).next()
-        {
-            self.drop_exchange(oldest);
-        }
-    }
-
-    /// Waits for the heads of responses, and reads those that are no speech.
-    pub(crate) fn poll_heads(&mut self, cx: &mut Context<'_>) -> bool {
-        let streams: Vec<StreamId> = self.exchanges.keys().copied().collect();
-        let mut moved = false;
-        for stream in streams {
-            moved |= self.poll_head(stream, cx);
-        }
-        moved
-    }
-
-    fn poll_head(&mut self, stream: StreamId, cx: &mut Context<'_>) -> bool {
-        let Some(exchange) = self.exchanges.get_mut(&stream) else { return false };
-        match &mut exchange.state {
+    /// Waits for the head of a response, or reads a body that is no answer.
+    pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<HeadEvent> {
+        Poll::Ready(match &mut self.state {
             State::Head(sent) => {
-                let Poll::Ready(answer) = sent.as_mut().poll(cx) else { return false };
-                exchange.ahead_until = None;
-                match answer {
-                    Ok(response) => self.begun(stream, response),
-                    Err(error) => self.unreachable(stream, &error),
+                let response = ready!(sent.as_mut().poll(cx));
+                self.ahead_until = None;
+                match response {
+                    Ok(response) => HeadEvent::Head(Box::new(response)),
+                    Err(error) => HeadEvent::Unreachable(error),
                 }
             }
             State::Back(sent, id) => {
-                let Poll::Ready(answer) = sent.as_mut().poll(cx) else { return false };
+                let response = ready!(sent.as_mut().poll(cx));
                 let id = id.clone();
-                match answer {
-                    Ok(response) => self.returned(stream, response, id),
-                    Err(error) => self.away(stream, id, Some(&error)),
+                match response {
+                    Ok(response) => HeadEvent::Resumed(Box::new(response), id),
+                    Err(error) => HeadEvent::ResumeFailed(id, error),
                 }
             }
-            State::Failure(_, body, read) => {
-                let Poll::Ready(next) = body.poll_data(cx) else { return false };
-                if let Some(Ok(chunk)) = next
-                    && read.len() < ERROR_READ_MAX
-                {
+            State::Failure(_, body, read) => match ready!(body.poll_data(cx)) {
+                Some(Ok(chunk)) if read.len() < ERROR_READ_MAX => {
                     read.extend_from_slice(&chunk);
-                    return true;
+                    HeadEvent::Progress
                 }
-                self.failed(stream);
-            }
-            State::Rest(body, read) => {
-                let Poll::Ready(next) = body.poll_data(cx) else { return false };
-                match next {
-                    Some(Ok(chunk)) if *read < ERROR_READ_MAX => *read += chunk.len(),
-                    _ => self.drop_exchange(stream),
+                _ => HeadEvent::ErrorRead,
+            },
+            State::Rest(body, read) => match ready!(body.poll_data(cx)) {
+                Some(Ok(chunk)) if *read < ERROR_READ_MAX => {
+                    *read += chunk.len();
+                    HeadEvent::Progress
                 }
-            }
-            State::Speech(_) | State::Away(..) => return false,
-        }
-        true
+                _ => HeadEvent::Finished,
+            },
+            State::Reading(_) | State::Away(..) => return Poll::Pending,
+        })
     }
 
-    /// There is no answer at all.
-    pub(crate) fn unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
-        let why = error_chain(error);
-        tracing::warn!(error = why, "the server could not be asked");
-        if let (Some(counts), Some(kind)) = (&self.upstream.counts, error.kind()) {
-            counts.upstream_error(kind);
-        }
-        self.drop_exchange(stream);
-        self.refuse_all(stream, &why, None);
-    }
-
-    /// There is the head of an answer.
-    fn begun(&mut self, stream: StreamId, response: Response<UpstreamBody>) {
-        self.reach.reached.store(true, Relaxed);
+    /// Takes the head of the response. `http_sse`: answers come on the stream of HTTP+SSE. `listens`:
+    /// the GET stream of the session is open.
+    pub(crate) fn accept(
+        &mut self,
+        response: Response<UpstreamBody>,
+        http_sse: bool,
+        listens: bool,
+    ) -> HeadOutcome {
         let (parts, body) = response.into_parts();
-        let Some(exchange) = self.exchanges.get_mut(&stream) else { return };
         if !parts.status.is_success() {
-            if parts.status == StatusCode::NOT_FOUND && exchange.session.is_some() {
-                return self.session_lost(stream);
+            if parts.status == StatusCode::NOT_FOUND && self.session.is_some() {
+                return HeadOutcome::SessionLost;
             }
-            return match PlainBody::new(body, &parts.headers) {
-                Some(body) => {
-                    exchange.leaves_at = Some(Instant::now() + ERROR_WAIT);
-                    exchange.state = State::Failure(Box::new(parts), body, BytesMut::new());
-                }
-                None => self.refused(stream, parts.status),
+            let Some(body) = PlainBody::new(body, &parts.headers) else {
+                return HeadOutcome::Refused(parts.status);
             };
+            self.leaves_at = Some(Instant::now() + ERROR_WAIT);
+            self.state = State::Failure(Box::new(parts), body, BytesMut::new());
+            return HeadOutcome::Reads;
         }
-        let what = exchange.out.what();
-        let (asks, ready) = (exchange.out.asks(), exchange.out.is(mcp::INITIALIZED));
-        if matches!(what, What::Initialize | What::Renewal) && self.wire.is_none() {
-            self.session.id = parts.headers.get(SESSION_ID).cloned();
+        if !self.out.has_requests() || http_sse {
+            self.state = State::Rest(body, 0);
+            self.leaves_at.get_or_insert_with(|| Instant::now() + ACCEPT_WAIT);
+            return HeadOutcome::Accepted;
         }
-        if !asks || self.wire.is_some() {
-            // In HTTP+SSE everything that is said comes on the stream.
-            exchange.state = State::Rest(body, 0);
-            exchange.leaves_at.get_or_insert_with(|| Instant::now() + ACCEPT_WAIT);
-            if ready {
-                self.ready_taken();
-            }
-            return;
-        }
-        let content = Content::unpacked(&parts.headers);
         let nothing = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
-        if nothing && self.listen.is_open() {
-            // The answer comes on the GET stream.
-            self.drop_exchange(stream);
-            return;
+        if nothing && listens {
+            return HeadOutcome::AnsweredElsewhere;
         }
-        let plain = PlainBody::new(body, &parts.headers);
-        exchange.state = match (content, plain) {
-            (Content::Events, Some(body)) => State::Speech(Speech::events(body)),
-            (Content::Json, Some(body)) => State::Speech(Speech::json(body)),
-            (Content::Other, Some(_)) => {
+        let Some(body) = PlainBody::new(body, &parts.headers) else {
+            let why = "the server compressed its answer although asked not to";
+            return HeadOutcome::Unreadable(why.to_owned(), None);
+        };
+        self.state = State::Reading(match Content::unpacked(&parts.headers) {
+            Content::Events => ResponseReader::events(body),
+            Content::Json => ResponseReader::json(body),
+            Content::Other => {
                 let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
                 let kind = kind.unwrap_or("no content type");
                 let why = format!(
                     "the server answered with HTTP status {} and {kind} instead of JSON or events",
                     parts.status
                 );
-                self.drop_exchange(stream);
-                return self.refuse_all(stream, &why, Some(parts.status.as_u16()));
+                return HeadOutcome::Unreadable(why, Some(parts.status));
             }
-            (_, None) => {
-                let why = "the server compressed its answer although asked not to";
-                self.drop_exchange(stream);
-                return self.refuse_all(stream, why, None);
-            }
-        };
+        });
+        HeadOutcome::Reads
     }
 
-    /// Reads one thing of an exchange.
-    pub(crate) fn poll_exchange(&mut self, stream: StreamId, cx: &mut Context<'_>) -> bool {
-        let Some(exchange) = self.exchanges.get_mut(&stream) else { return false };
-        let State::Speech(speech) = &mut exchange.state else { return false };
-        let Poll::Ready(said) = speech.poll(cx) else { return false };
-        if std::mem::take(&mut speech.has_spoken) {
-            exchange.resumes = 0;
+    /// The head and the beginning of the body of an error, with the message that it answers.
+    pub(crate) fn into_failure(self) -> Option<(Outgoing, Box<response::Parts>, BytesMut)> {
+        match self.state {
+            State::Failure(parts, _, read) => Some((self.out, parts, read)),
+            _ => None,
         }
-        match said {
-            Some(Ok(said)) => self.said(Source::Exchange(stream), said),
-            Some(Err(error)) => self.ended(stream, Some(&error)),
-            None => self.ended(stream, None),
+    }
+
+    /// Reads the next item of the response; `None` at the end.
+    pub(crate) fn poll_item(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<ResponseItem, UpstreamError>>> {
+        let State::Reading(reader) = &mut self.state else { return Poll::Pending };
+        let item = ready!(reader.poll(cx));
+        if std::mem::take(&mut reader.has_event) {
+            self.resumes = 0;
         }
+        Poll::Ready(item)
+    }
+
+    /// The event behind which a response that has ended can be resumed.
+    pub(crate) fn take_last_id(&mut self) -> Option<HeaderValue> {
+        let State::Reading(reader) = &mut self.state else { return None };
+        self.retry = reader.retry.unwrap_or(self.retry);
+        reader.last_id.take()
+    }
+
+    /// Waits before the response is resumed behind an event; `false` after too many attempts in vain.
+    pub(crate) fn wait_to_resume(&mut self, id: HeaderValue) -> bool {
+        if self.resumes >= RESUMES_MAX {
+            return false;
+        }
+        let wait = self.retry * 2_u32.pow(self.resumes.saturating_sub(1));
+        self.resumes += 1;
+        self.state = State::Away(Instant::now() + wait, id);
         true
     }
 
-    /// A stream is over.
-    fn ended(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
-        let Some(exchange) = self.exchanges.get_mut(&stream) else { return };
-        let last_id = match &mut exchange.state {
-            State::Speech(speech) => {
-                exchange.retry = speech.retry.unwrap_or(exchange.retry);
-                speech.last_id.take()
-            }
+    /// The event behind which the response is to be resumed.
+    pub(crate) fn resumes_behind(&self) -> Option<HeaderValue> {
+        match &self.state {
+            State::Away(_, id) => Some(id.clone()),
             _ => None,
-        };
-        match last_id.filter(|_| !exchange.out.modern && self.asked.has(stream)) {
-            Some(id) => self.away(stream, id, error),
-            None => self.broken(stream, error),
         }
     }
 
-    fn broken(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
-        self.drop_exchange(stream);
-        let why = match error {
-            Some(error) => error_chain(error),
-            None => "the server ended its response without an answer".to_owned(),
-        };
-        if self.asked.has(stream) {
-            tracing::warn!(why, "a request has no answer");
-        }
-        self.refuse_all(stream, &why, None);
+    /// Takes the request to resume behind an event.
+    pub(crate) fn resume(&mut self, sending: Sending, id: HeaderValue) {
+        self.sent = Instant::now();
+        self.state = State::Back(sending, id);
     }
 
-    /// The stream of a request is gone back to, behind the event of this id, unless that has failed too
-    /// often.
-    fn away(&mut self, stream: StreamId, id: HeaderValue, error: Option<&UpstreamError>) {
-        let Some(exchange) = self.exchanges.get_mut(&stream) else { return };
-        if exchange.resumes >= RESUMES_MAX || !self.asked.has(stream) {
-            return self.broken(stream, error);
-        }
-        let wait = exchange.retry * 2_u32.pow(exchange.resumes.saturating_sub(1));
-        exchange.resumes += 1;
-        exchange.state = State::Away(Instant::now() + wait, id);
-    }
-
-    /// It is time to go back.
-    pub(crate) fn go_back(&mut self, stream: StreamId) {
-        let Some(exchange) = self.exchanges.get(&stream) else { return };
-        let State::Away(_, id) = &exchange.state else { return };
-        let id = id.clone();
-        let sent = match &self.upstream.endpoint {
-            Some(target) => self.get(target, Some(&id)),
-            None => Err(String::new()),
-        };
-        match sent {
-            Ok(sent) => {
-                if let Some(exchange) = self.exchanges.get_mut(&stream) {
-                    exchange.sent = Instant::now();
-                    exchange.state = State::Back(sent, id);
-                }
-            }
-            Err(why) => {
-                self.drop_exchange(stream);
-                self.refuse_all(stream, &why, None);
-            }
-        }
-    }
-
-    fn returned(&mut self, stream: StreamId, response: Response<UpstreamBody>, id: HeaderValue) {
+    /// Reads a resumed response, which goes on behind an event.
+    ///
+    /// # Errors
+    /// The status of a response that is no stream of events.
+    pub(crate) fn accept_resumed(
+        &mut self,
+        response: Response<UpstreamBody>,
+        id: HeaderValue,
+    ) -> Result<(), (StatusCode, HeaderValue)> {
         let (parts, body) = response.into_parts();
         let events = Content::unpacked(&parts.headers) == Content::Events;
         let plain = PlainBody::new(body, &parts.headers).filter(|_| events);
         match (parts.status, plain) {
             (StatusCode::OK, Some(body)) => {
-                if let Some(exchange) = self.exchanges.get_mut(&stream) {
-                    let mut speech = Speech::events(body);
-                    speech.last_id = Some(id);
-                    exchange.state = State::Speech(speech);
-                }
+                let mut reader = ResponseReader::events(body);
+                reader.last_id = Some(id);
+                self.state = State::Reading(reader);
+                Ok(())
             }
-            (status, _) if status.is_server_error() => self.away(stream, id, None),
-            (status, _) => {
-                self.drop_exchange(stream);
-                let why = format!(
-                    "the server closed the stream of the request, and answered with HTTP status \
-                     {status} when it was asked for the rest"
-                );
-                self.refuse_all(stream, &why, Some(status.as_u16()));
-            }
+            (status, _) => Err((status, id)),
         }
     }
 }
 
-impl HttpUpstream {
-    /// Whether messages behind one that is on its way have to wait.
-    pub(crate) fn is_ordered(&self) -> bool {
-        self.exchanges.values().any(|exchange| exchange.ahead_until.is_some())
+/// All POSTs that are open, by the upstream stream of each.
+#[derive(Default)]
+pub(crate) struct Exchanges(BTreeMap<StreamId, Exchange>);
+
+impl Exchanges {
+    pub(crate) fn insert(&mut self, exchange: Exchange) {
+        self.0.insert(exchange.out.stream, exchange);
     }
 
-    /// Whether the message is told and not asked.
-    pub(crate) fn is_told(message: &Message) -> bool {
-        message.kind() != Kind::Request && pending::requests(message).is_empty()
+    pub(crate) fn get(&self, stream: StreamId) -> Option<&Exchange> {
+        self.0.get(&stream)
+    }
+
+    pub(crate) fn get_mut(&mut self, stream: StreamId) -> Option<&mut Exchange> {
+        self.0.get_mut(&stream)
+    }
+
+    pub(crate) fn remove(&mut self, stream: StreamId) -> Option<Exchange> {
+        self.0.remove(&stream)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn values(&self) -> Values<'_, StreamId, Exchange> {
+        self.0.values()
+    }
+
+    pub(crate) fn streams(&self) -> Vec<StreamId> {
+        self.0.keys().copied().collect()
+    }
+
+    /// Whether a head is awaited: not everything has been sent.
+    pub(crate) fn await_head(&self) -> bool {
+        self.values().any(Exchange::awaits_head)
+    }
+
+    /// Whether messages must wait behind one that is on its way.
+    pub(crate) fn are_ordered(&self) -> bool {
+        self.values().any(|exchange| exchange.ahead_until.is_some())
+    }
+
+    /// The POSTs whose requests have no answer yet.
+    pub(crate) fn open(&self) -> usize {
+        self.values().filter(|exchange| exchange.leaves_at.is_none()).count()
+    }
+
+    /// Whether a message of the leg itself of this kind is on its way.
+    pub(crate) fn has_own(&self, kind: RequestKind) -> bool {
+        self.values().any(|exchange| exchange.out.own == Some(kind))
+    }
+
+    /// Reads a response for a while longer, although its requests have been answered. Returns the
+    /// response to close if too many are read so.
+    pub(crate) fn linger(&mut self, stream: StreamId) -> Option<StreamId> {
+        let exchange = self.0.get_mut(&stream)?;
+        exchange.leaves_at.get_or_insert_with(|| Instant::now() + LINGER);
+        let lingers = |one: &&Exchange| one.leaves_at.is_some() && one.out.has_requests();
+        let mut lingering = self.values().filter(lingers);
+        let is_too_many = lingering.clone().count() > LINGERING_MAX;
+        lingering.next().filter(|_| is_too_many).map(|oldest| oldest.out.stream)
+    }
+
+    pub(crate) fn next_due(&self, idle: Option<Duration>) -> Option<Instant> {
+        self.values().filter_map(|exchange| exchange.due(idle)).min()
+    }
+
+    /// The exchanges for which something is due.
+    pub(crate) fn due_at(&self, now: Instant, idle: Option<Duration>) -> Vec<StreamId> {
+        let is_due = |one: &&Exchange| one.due(idle).is_some_and(|at| at <= now);
+        self.values().filter(is_due).map(|one| one.out.stream).collect()
     }
 }

@@ -1,8 +1,7 @@
-//! HTTP+SSE (2024-11-05): one stream for everything that the server says, and an endpoint to post to that
-//! it names first.
+//! The stream of HTTP+SSE (2024-11-05): it carries all messages of the server, and first the endpoint
+//! that messages are posted to.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,16 +9,13 @@ use http::uri::PathAndQuery;
 use http::{Response, StatusCode};
 use tokio::time::Instant;
 
-use super::exchange::Outgoing;
-use super::session::Phase;
-use super::{HttpUpstream, Source};
+use super::error_status;
+use super::response_reader::{ResponseItem, ResponseReader};
 use crate::observe::error_chain::error_chain;
-use crate::relay::http_upstream::error_status;
-use crate::relay::http_upstream::response_reader::{Said, Speech};
-use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
+use crate::transport::http::client::Sending;
+use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::mcp_http::content::Content;
-use crate::transport::mcp_http::sse_endpoint::same_origin;
 
 /// How long a server may take to name its endpoint.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(10);
@@ -36,176 +32,151 @@ enum State {
     Idle,
     At(Instant),
     Head(Sending),
-    Open(Box<Speech>),
+    Open(Box<ResponseReader>),
+}
+
+/// An event of the stream that the leg acts on.
+pub(crate) enum HttpSseEvent {
+    /// A message waits to be sent, and the stream is to be requested.
+    Wanted,
+    /// The server has answered the request for the stream.
+    Answered(Box<Response<UpstreamBody>>),
+    Item(ResponseItem),
+    /// The server has named its endpoint.
+    Endpoint(Bytes),
+    Lost(String),
+}
+
+/// The outcome of a wait.
+pub(crate) enum Due {
+    /// The stream is to be requested again.
+    Connect,
+    Lost(String),
 }
 
 /// The stream and its endpoint.
 #[derive(Default)]
-pub(crate) struct Wire {
+pub(crate) struct HttpSseStream {
     state: State,
-    /// Where messages are posted to, once the server has said so.
+    /// Where messages are posted to, once the server has named the endpoint.
     pub(crate) endpoint: Option<PathAndQuery>,
-    /// Until when it has to be named.
+    /// The latest time for the endpoint.
     named_by: Option<Instant>,
     /// Attempts in vain.
     vain: u32,
-    /// It is only looked for: what the server said to a POST, and its status.
-    refusal: Option<(String, StatusCode)>,
+    /// The server's refusal of a POST, while the stream is only tried because of it.
+    pub(crate) refusal: Option<(String, StatusCode)>,
 }
 
-impl Wire {
-    /// The server has been spoken to on it.
-    pub(crate) fn works(&mut self) {
+impl HttpSseStream {
+    /// A stream that is tried because the server has refused a POST.
+    pub(crate) fn after_refusal(why: String, status: StatusCode) -> Self {
+        Self { refusal: Some((why, status)), ..Self::default() }
+    }
+
+    /// Forgets the attempts in vain: the server has accepted a session on the stream.
+    pub(crate) fn mark_working(&mut self) {
         self.vain = 0;
     }
 
+    pub(crate) fn is_named(&self) -> bool {
+        self.endpoint.is_some()
+    }
+
+    /// When something is due, if the server may be silent for as long as `idle`.
     pub(crate) fn due(&self, idle: Option<Duration>) -> Option<Instant> {
         match &self.state {
             State::At(at) => Some(*at),
-            State::Open(speech) if self.endpoint.is_some() => idle.map(|idle| speech.heard + idle),
+            State::Open(reader) if self.is_named() => idle.map(|idle| reader.read_at + idle),
             _ => self.named_by,
         }
     }
-}
 
-impl HttpUpstream {
-    /// The server did not take the first POST: perhaps it speaks HTTP+SSE (rule L-09).
-    pub(crate) fn look_for_http_sse(&mut self, out: Outgoing, why: String, status: StatusCode) {
-        self.session.phase = Phase::Free;
-        self.wire = Some(Wire { refusal: Some((why, status)), ..Wire::default() });
-        self.requeue(out);
-    }
-
-    fn connect(&mut self) {
-        let target = self.upstream.sse.as_ref().or(self.upstream.endpoint.as_ref());
-        let sent = match target {
-            Some(target) => self.get(target, None),
-            None => Err("the route has no server".to_owned()),
-        };
-        self.reach.tried.store(true, Relaxed);
-        match (sent, &mut self.wire) {
-            (Ok(sent), Some(wire)) => {
-                wire.state = State::Head(sent);
-                wire.named_by = Some(Instant::now() + ENDPOINT_WAIT);
+    /// Decides what follows when [`HttpSseStream::due`] has come.
+    pub(crate) fn expire(&self, idle: Option<Duration>) -> Due {
+        match self.state {
+            State::At(_) => Due::Connect,
+            _ if self.is_named() => {
+                Due::Lost(UpstreamError::Idle(idle.unwrap_or_default()).to_string())
             }
-            (Err(why), _) => self.wire_lost(&why),
-            (Ok(_), None) => {}
+            _ => Due::Lost("the server names no endpoint to post to".to_owned()),
         }
     }
 
-    /// It is time to open the stream again, or to give up waiting for the endpoint.
-    pub(crate) fn wire_due(&mut self) {
-        match self.wire.as_ref().map(|wire| &wire.state) {
-            Some(State::At(_)) => self.connect(),
-            Some(_) if self.wire.as_ref().is_some_and(|wire| wire.endpoint.is_some()) => {
-                let idle = self.upstream.idle.unwrap_or_default();
-                self.wire_lost(&UpstreamError::Idle(idle).to_string());
-            }
-            Some(_) => self.wire_lost("the server names no endpoint to post to"),
-            None => {}
-        }
+    /// Waits for the answer to the request for the stream.
+    pub(crate) fn connect(&mut self, sent: Sending) {
+        self.state = State::Head(sent);
+        self.named_by = Some(Instant::now() + ENDPOINT_WAIT);
     }
 
-    /// Opens the stream, and reads it: until the endpoint is known for whoever has something to say.
-    pub(crate) fn poll_wire(&mut self, cx: &mut Context<'_>, reads: bool) -> bool {
-        let Some(wire) = &mut self.wire else { return false };
-        match &mut wire.state {
-            State::Idle if !self.queue.is_empty() => self.connect(),
-            State::Idle | State::At(_) => return false,
-            State::Head(sent) => {
-                let Poll::Ready(answer) = sent.as_mut().poll(cx) else { return false };
-                match answer {
-                    Ok(response) => self.wire_answered(response),
-                    Err(error) => self.wire_lost(&error_chain(&error)),
-                }
-            }
-            State::Open(speech) => {
-                if !reads && wire.endpoint.is_some() {
-                    return false;
-                }
-                let Poll::Ready(said) = speech.poll(cx) else { return false };
-                match said {
-                    Some(Ok(Said::Endpoint(named))) => self.named(&named),
-                    Some(Ok(said)) => self.said(Source::Wire, said),
-                    Some(Err(error)) => self.wire_lost(&error_chain(&error)),
-                    None => self.wire_lost("the server closed the stream"),
-                }
-            }
-        }
-        true
+    /// Opens and reads the stream. `wanted`: a message waits to be sent. Messages are read only with
+    /// `reads`, the endpoint always.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: bool,
+        reads: bool,
+    ) -> Poll<HttpSseEvent> {
+        let is_named = self.is_named();
+        Poll::Ready(match &mut self.state {
+            State::Idle if wanted => HttpSseEvent::Wanted,
+            State::Idle | State::At(_) => return Poll::Pending,
+            State::Head(sent) => match ready!(sent.as_mut().poll(cx)) {
+                Ok(response) => HttpSseEvent::Answered(Box::new(response)),
+                Err(error) => HttpSseEvent::Lost(error_chain(&error)),
+            },
+            State::Open(_) if !reads && is_named => return Poll::Pending,
+            State::Open(reader) => match ready!(reader.poll(cx)) {
+                Some(Ok(ResponseItem::Endpoint(named))) => HttpSseEvent::Endpoint(named),
+                Some(Ok(item)) => HttpSseEvent::Item(item),
+                Some(Err(error)) => HttpSseEvent::Lost(error_chain(&error)),
+                None => HttpSseEvent::Lost("the server closed the stream".to_owned()),
+            },
+        })
     }
 
-    fn wire_answered(&mut self, response: Response<UpstreamBody>) {
-        self.reach.reached.store(true, Relaxed);
+    /// Begins to read the stream.
+    ///
+    /// # Errors
+    /// Why the response is no stream of events.
+    pub(crate) fn accept(&mut self, response: Response<UpstreamBody>) -> Result<(), String> {
         let (parts, body) = response.into_parts();
         let events = Content::unpacked(&parts.headers) == Content::Events;
         let plain = PlainBody::new(body, &parts.headers).filter(|_| events);
-        match (parts.status, plain, &mut self.wire) {
-            (StatusCode::OK, Some(body), Some(wire)) => {
-                wire.state = State::Open(Box::new(Speech::events(body)));
+        match (parts.status, plain) {
+            (StatusCode::OK, Some(body)) => {
+                self.state = State::Open(Box::new(ResponseReader::events(body)));
+                Ok(())
             }
-            (StatusCode::OK, ..) => self.wire_lost("the server answered with no stream of events"),
-            (status, ..) => self.wire_lost(&error_status::told(status, &parts.headers)),
+            (StatusCode::OK, None) => {
+                Err("the server answered with no stream of events".to_owned())
+            }
+            (status, _) => Err(error_status::explain(status, &parts.headers)),
         }
     }
 
-    /// The server has said where it is posted to.
-    fn named(&mut self, named: &Bytes) {
-        let target = self.upstream.sse.as_ref().or(self.upstream.endpoint.as_ref());
-        let base = target.and_then(|target| target.url.as_ref());
-        let Some(endpoint) = base.and_then(|base| same_origin(base, named)) else {
-            return self.wire_lost("the server names an endpoint of another origin");
-        };
-        let Some(wire) = &mut self.wire else { return };
-        if wire.refusal.take().is_some() {
+    /// Takes the endpoint that the server has named.
+    pub(crate) fn set_endpoint(&mut self, endpoint: PathAndQuery) {
+        if self.refusal.take().is_some() {
             tracing::info!("the server speaks HTTP+SSE (2024-11-05)");
         }
-        wire.endpoint = Some(endpoint);
-        wire.named_by = None;
-        if self.session.begun.is_some() {
-            tracing::warn!(
-                "the stream of the server was lost and is open again: its session is begun again as \
-                 the client began it; what the server knew of it is gone"
-            );
-            self.session.phase = Phase::Lost;
-            self.renew();
-        }
+        self.endpoint = Some(endpoint);
+        self.named_by = None;
     }
 
-    /// There is no stream, or no longer: whatever was asked will never be answered.
-    fn wire_lost(&mut self, why: &str) {
-        let Some(lost) = self.wire.take() else { return };
-        self.silenced(Source::Wire);
-        if let Some((refusal, status)) = lost.refusal {
-            // It was none: what the server said to the POST stands.
-            let why = format!("{refusal}; and with GET there is no HTTP+SSE: {why}");
-            tracing::warn!(why, "the server cannot be spoken to");
-            return self.refuse_first(&why, status);
+    /// The stream that follows on this one, which is lost; with a session it is opened again by itself,
+    /// for some times.
+    pub(crate) fn successor(&self, has_session: bool) -> Self {
+        if !has_session || self.vain >= RETRIES_MAX {
+            return Self { vain: self.vain, ..Self::default() };
         }
-        tracing::warn!(why, "the server has no stream");
-        let was_open = lost.endpoint.is_some();
-        let begun = self.session.begun.is_some();
-        let retries = begun && (lost.vain < RETRIES_MAX);
-        let pause = RETRY * 2_u32.saturating_pow(lost.vain);
-        let state = if retries { State::At(Instant::now() + pause) } else { State::Idle };
-        let vain = if retries { lost.vain + 1 } else { lost.vain };
-        self.wire = Some(Wire { state, vain, ..Wire::default() });
-        self.exchanges.clear();
-        if self.session.phase == Phase::Renews {
-            self.session.phase = Phase::Free;
-        }
-        for asked in self.asked.take_all() {
-            self.refuse(&asked, why, None);
-        }
-        if !retries || !was_open {
-            self.refuse_queue(why);
-        }
+        let pause = RETRY * 2_u32.saturating_pow(self.vain);
+        let state = State::At(Instant::now() + pause);
+        Self { state, vain: self.vain + 1, ..Self::default() }
     }
 
-    /// The message that was sent first gets an error.
-    fn refuse_first(&mut self, why: &str, status: StatusCode) {
-        let Some(out) = self.queue.pop_front() else { return };
-        self.asked.enter(&out.message, out.stream, out.what());
-        self.refuse_all(out.stream, why, Some(status.as_u16()));
+    /// Whether the stream will be opened again without a message that waits.
+    pub(crate) fn is_scheduled(&self) -> bool {
+        matches!(self.state, State::At(_))
     }
 }

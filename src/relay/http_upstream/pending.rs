@@ -1,107 +1,75 @@
-//! Requests that the server has been asked and has not answered.
+//! Requests that were sent to the server and have no answer yet.
 
 use bytes::Bytes;
 
+use super::outgoing::{Outgoing, RequestKind, requests};
 use crate::progress::StreamId;
-use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::mcp;
+use crate::protocol::jsonrpc::Key;
 
-/// What is asked, as far as it matters here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// A client's `initialize`.
-    Initialize,
-    /// A client's list of tools (2026-07-28).
-    Tools,
-    /// Any other request of a client.
-    Other,
-    /// `initialize` once more, in the client's place.
-    Renewal,
-    /// A list of tools that no client has asked for.
-    Refresh,
-}
-
-/// One request.
+/// One request without an answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct PendingRequest {
     key: Option<Key>,
-    /// As the client wrote it.
+    /// The id as the client wrote it.
     pub(crate) id: Bytes,
-    /// The POST it went in.
+    /// The POST that carried the request.
     pub(crate) stream: StreamId,
-    pub(crate) what: What,
+    pub(crate) kind: RequestKind,
 }
 
-/// All of them, oldest first.
+/// All requests without an answer, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger(Vec<Asked>);
+pub(crate) struct PendingRequests(Vec<PendingRequest>);
 
-impl Ledger {
+impl PendingRequests {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Enters the requests of a message.
-    pub(crate) fn enter(&mut self, message: &Message, stream: StreamId, what: What) {
-        for request in requests(message) {
+    /// Adds the requests of a message.
+    pub(crate) fn add(&mut self, out: &Outgoing) {
+        let (stream, kind) = (out.stream, out.kind());
+        for request in requests(&out.message) {
             let id = request.id().unwrap_or_default();
-            self.0.push(Asked { key: request.id_key(), id, stream, what });
+            self.0.push(PendingRequest { key: request.id_key(), id, stream, kind });
         }
     }
 
-    /// The request of this id is answered, best one of the stream on which the answer has come.
-    pub(crate) fn answered(&mut self, id: &Key, stream: Option<StreamId>) -> Option<Asked> {
-        let fits = |asked: &Asked| asked.key.as_ref() == Some(id);
-        let here = self.0.iter().position(|asked| fits(asked) && Some(asked.stream) == stream);
+    /// Removes the request with this id. With several, the one whose POST is `stream` goes first.
+    pub(crate) fn answer(&mut self, id: &Key, stream: Option<StreamId>) -> Option<PendingRequest> {
+        let fits = |pending: &PendingRequest| pending.key.as_ref() == Some(id);
+        let here = self.0.iter().position(|one| fits(one) && Some(one.stream) == stream);
         let at = here.or_else(|| self.0.iter().position(fits))?;
         Some(self.0.remove(at))
     }
 
-    /// The client gives a request up; the POST it went in.
-    pub(crate) fn find(&self, id: &Key) -> Option<StreamId> {
-        self.0.iter().find(|asked| asked.key.as_ref() == Some(id)).map(|asked| asked.stream)
+    /// The POST that carried the request with this id.
+    pub(crate) fn stream_of(&self, id: &Key) -> Option<StreamId> {
+        self.0.iter().find(|one| one.key.as_ref() == Some(id)).map(|one| one.stream)
     }
 
-    /// Whether this is the id of a request of this POST.
-    pub(crate) fn is_for(&self, stream: StreamId, id: &Key) -> bool {
-        self.0.iter().any(|asked| asked.stream == stream && asked.key.as_ref() == Some(id))
+    /// Whether a POST carried a request with this id.
+    pub(crate) fn has_request(&self, stream: StreamId, id: &Key) -> bool {
+        self.0.iter().any(|one| one.stream == stream && one.key.as_ref() == Some(id))
     }
 
     /// Whether a request of this POST waits for its answer.
     pub(crate) fn has(&self, stream: StreamId) -> bool {
-        self.0.iter().any(|asked| asked.stream == stream)
+        self.0.iter().any(|one| one.stream == stream)
     }
 
-    /// Whether such a request waits for its answer.
-    pub(crate) fn has_any(&self, what: What) -> bool {
-        self.0.iter().any(|asked| asked.what == what)
+    /// Whether a request of this kind waits for its answer.
+    pub(crate) fn has_kind(&self, kind: RequestKind) -> bool {
+        self.0.iter().any(|one| one.kind == kind)
     }
 
-    /// Takes out the requests of one POST.
-    pub(crate) fn take(&mut self, stream: StreamId) -> Vec<Asked> {
-        self.0.extract_if(.., |asked| asked.stream == stream).collect()
+    /// Removes the requests of one POST.
+    pub(crate) fn take(&mut self, stream: StreamId) -> Vec<PendingRequest> {
+        self.0.extract_if(.., |one| one.stream == stream).collect()
     }
 
-    /// Takes out all of them.
-    pub(crate) fn take_all(&mut self) -> Vec<Asked> {
+    /// Removes all requests.
+    pub(crate) fn take_all(&mut self) -> Vec<PendingRequest> {
         std::mem::take(&mut self.0)
-    }
-}
-
-/// The requests of a message: itself, or those of a batch.
-pub(crate) fn requests(message: &Message) -> Vec<Message> {
-    match message.kind() {
-        Kind::Request => vec![message.clone()],
-        Kind::Batch => message.elements().filter(|one| one.kind() == Kind::Request).collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// What a client's message asks.
-pub(crate) fn what(message: &Message, modern: bool) -> What {
-    match message.method().as_deref() {
-        Some(mcp::INITIALIZE) => What::Initialize,
-        Some(mcp::TOOLS_LIST) if modern => What::Tools,
-        _ => What::Other,
     }
 }

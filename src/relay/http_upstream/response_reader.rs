@@ -1,4 +1,4 @@
-//! What a response says, message by message: events or JSON, unframed.
+//! Reads the body of a response, JSON or events, message by message.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
@@ -22,51 +22,51 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// Something that is said. Texts have no line ends inside.
+/// One item of a response. Texts have no line ends inside.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum ResponseItem {
     /// All of a message.
     Message(Bytes),
     /// The first piece of a message that is too large to be held; more follow, and an end.
     Start(Bytes),
-    /// More of it.
+    /// The next piece of a large message.
     Piece(Bytes),
-    /// It is over; `false`: it was broken off.
+    /// The end of a large message; `false`: the message broke off.
     End(bool),
-    /// Where messages are to be posted (HTTP+SSE).
+    /// The address that messages are to be posted to (HTTP+SSE).
     Endpoint(Bytes),
 }
 
 enum Form {
     Events(Box<Events>),
-    /// What is held of it.
+    /// The text so far.
     Json(BytesMut),
-    /// More than can be held: it passes.
+    /// A text too long to be held, which is forwarded in pieces.
     LongJson,
     Over,
 }
 
-/// A response that is read.
-pub(crate) struct Speech {
+/// Reads one response.
+pub(crate) struct ResponseReader {
     body: PlainBody,
     form: Form,
-    /// What has been read and not been said yet.
-    ready: VecDeque<Said>,
-    /// Some of a large message has been said.
+    /// Items that were read and not taken yet.
+    ready: VecDeque<ResponseItem>,
+    /// Whether a large message is under way.
     midway: bool,
-    /// How it ended, until that is said.
+    /// The error that ended the response, until the reader has returned it.
     failure: Option<UpstreamError>,
     /// The last id of an event.
     pub(crate) last_id: Option<HeaderValue>,
     /// How long to wait before coming back, as the server said last.
     pub(crate) retry: Option<Duration>,
-    /// An event has come.
-    pub(crate) has_spoken: bool,
+    /// Whether an event has come since the flag was taken.
+    pub(crate) has_event: bool,
     /// When the last bytes came.
-    pub(crate) heard: Instant,
+    pub(crate) read_at: Instant,
 }
 
-impl Speech {
+impl ResponseReader {
     /// Reads events.
     pub(crate) fn events(body: PlainBody) -> Self {
         Self::new(body, Form::Events(Box::new(Events::new(HELD_MAX))))
@@ -86,16 +86,16 @@ impl Speech {
             failure: None,
             last_id: None,
             retry: None,
-            has_spoken: false,
-            heard: Instant::now(),
+            has_event: false,
+            read_at: Instant::now(),
         }
     }
 
-    /// What is said next; `None` at the end.
+    /// The next item; `None` at the end.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Said, UpstreamError>>> {
+    ) -> Poll<Option<Result<ResponseItem, UpstreamError>>> {
         loop {
             if let Some(said) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(said)));
@@ -105,7 +105,7 @@ impl Speech {
             }
             match ready!(self.body.poll_data(cx)) {
                 Some(Ok(chunk)) => {
-                    self.heard = Instant::now();
+                    self.read_at = Instant::now();
                     self.take(chunk);
                 }
                 Some(Err(error)) => {
@@ -120,12 +120,12 @@ impl Speech {
     fn take(&mut self, chunk: Bytes) {
         match &mut self.form {
             Form::Over => {}
-            Form::LongJson => self.ready.push_back(Said::Piece(on_one_line(chunk))),
+            Form::LongJson => self.ready.push_back(ResponseItem::Piece(on_one_line(chunk))),
             Form::Json(held) => {
                 held.extend_from_slice(&chunk);
                 if held.len() > HELD_MAX {
                     let first = text_of(held.split().freeze());
-                    self.ready.push_back(Said::Start(first));
+                    self.ready.push_back(ResponseItem::Start(first));
                     self.form = Form::LongJson;
                     self.midway = true;
                 }
@@ -146,7 +146,7 @@ impl Speech {
             Form::Json(mut held) if whole => {
                 let text = text_of(held.split().freeze());
                 if !text.is_empty() {
-                    self.ready.push_back(Said::Message(text));
+                    self.ready.push_back(ResponseItem::Message(text));
                 }
             }
             Form::LongJson => self.end(whole),
@@ -158,7 +158,7 @@ impl Speech {
 
     fn end(&mut self, whole: bool) {
         self.midway = false;
-        self.ready.push_back(Said::End(whole));
+        self.ready.push_back(ResponseItem::End(whole));
     }
 
     fn frame(&mut self, frame: Frame) {
@@ -179,26 +179,30 @@ impl Speech {
         self.retry = retry.map(|time| time.min(RETRY_MAX)).or(self.retry);
         let data = event.data();
         // A comment alone says nothing.
-        self.has_spoken |= data.is_some();
+        self.has_event |= data.is_some();
         let Some(data) = data.filter(|data| !data.is_empty()) else { return };
         self.ready.push_back(if event.name() == Some(b"endpoint") {
-            Said::Endpoint(data)
+            ResponseItem::Endpoint(data)
         } else {
-            Said::Message(on_one_line(data))
+            ResponseItem::Message(on_one_line(data))
         });
     }
 
     /// A part of an event that is too long to be held. Its id is not read: nobody can come back for
     /// the middle of it.
     fn piece(&mut self, piece: &Piece) {
-        self.has_spoken = true;
+        self.has_event = true;
         let data = piece.data.clone().map(|data| piece.raw.slice(data)).unwrap_or_default();
         if data.is_empty() {
             return;
         }
         let text = on_one_line(data);
         let begun = std::mem::replace(&mut self.midway, true);
-        self.ready.push_back(if begun { Said::Piece(text) } else { Said::Start(text) });
+        self.ready.push_back(if begun {
+            ResponseItem::Piece(text)
+        } else {
+            ResponseItem::Start(text)
+        });
     }
 }
 

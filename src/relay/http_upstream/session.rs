@@ -1,61 +1,77 @@
-//! The session with the server, up to 2025-11-25: its id and revision, and how it is begun again when
-//! the server has lost it.
+//! The session with the server, up to 2025-11-25: its id, its revision, and the `initialize` that begins
+//! a lost session again.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
-use super::HttpUpstream;
-use super::exchange::Outgoing;
+use super::outgoing::{Outgoing, RequestKind};
 use crate::progress::{Payload, StreamId};
-use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::{json, mcp};
-use crate::relay::http_upstream::pending::What;
+use crate::protocol::json;
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::mcp;
 use crate::relay::legs::Headers;
-use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
+use crate::transport::mcp_http::header_names::REVISION;
+use crate::transport::mcp_http::header_names::SESSION_ID;
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Messages may be sent.
     #[default]
     Free,
-    /// It is being begun: everything else waits for the answer.
+    /// `initialize` was sent: everything else waits for the answer.
     Begins,
-    /// It is being begun again.
+    /// `initialize` was sent again.
     Renews,
-    /// It is lost, and has to be begun again before anything else.
+    /// The session is lost and must begin again before anything else is sent.
     Lost,
 }
 
-/// One session.
+/// One session with the server.
 #[derive(Default)]
-pub(crate) struct Session {
+pub(crate) struct UpstreamSession {
     pub(crate) phase: Phase,
-    /// Its id, if the server has given it one.
+    /// The session id, if the server has given one.
     pub(crate) id: Option<HeaderValue>,
-    /// The revision that was agreed on.
+    /// The agreed revision.
     revision: Option<HeaderValue>,
-    /// Sessions begun before.
+    /// The number of this session: a lost session and the one that follows have different numbers.
     pub(crate) number: u64,
-    /// How the client began it, once the server has agreed.
-    pub(crate) begun: Option<Message>,
-    /// How the client is beginning it.
+    /// The client's `initialize`, once the server has accepted it.
+    begun: Option<Message>,
+    /// The client's `initialize`, until the server has answered.
     beginning: Option<Message>,
-    /// What the client sent its last message with.
-    pub(crate) said: Headers,
+    /// The headers of the client's last request.
+    pub(crate) client_headers: Headers,
 }
 
-impl Session {
-    /// `initialize` is sent.
-    pub(crate) fn begins(&mut self, out: &Outgoing) {
-        self.phase = Phase::Begins;
-        self.number += 1;
-        (self.id, self.revision, self.begun) = (None, None, None);
-        self.beginning = Some(out.message.clone());
+impl UpstreamSession {
+    /// Takes note of a message that is sent now.
+    pub(crate) fn note_sent(&mut self, out: &Outgoing) {
+        if out.kind() == RequestKind::Initialize {
+            self.phase = Phase::Begins;
+            self.number += 1;
+            (self.id, self.revision, self.begun) = (None, None, None);
+            self.beginning = Some(out.message.clone());
+        }
+        if out.headers.is_some() {
+            self.client_headers.clone_from(&out.headers);
+        }
     }
 
-    /// `initialize` is answered.
-    pub(crate) fn agreed(&mut self, answer: &Message) {
+    /// The number of the session that a message belongs to, if it belongs to one.
+    pub(crate) fn number_for(&self, out: &Outgoing) -> Option<u64> {
+        let in_session = !out.modern && !out.begins_session();
+        (in_session && self.id.is_some()).then_some(self.number)
+    }
+
+    /// Whether the server has accepted an `initialize` of the client.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Takes note of the answer to the client's `initialize`.
+    pub(crate) fn agree(&mut self, answer: &Message) {
         self.phase = Phase::Free;
         let beginning = self.beginning.take();
         if answer.result().is_some() {
@@ -66,117 +82,47 @@ impl Session {
         }
     }
 
-    fn note_revision(&mut self, answer: &Message) {
+    /// Takes note of the revision in the answer to an `initialize`.
+    pub(crate) fn note_revision(&mut self, answer: &Message) {
         let result = answer.result().unwrap_or_default();
         let revision = json::member(&result, "protocolVersion");
-        let revision = revision.and_then(|date| HeaderValue::from_str(&json::words(&date)?).ok());
+        let revision =
+            revision.and_then(|date| HeaderValue::from_str(&json::decode_str(&date)?).ok());
         self.revision = revision;
     }
 
-    /// What every request of the session says.
+    /// The headers that every request of the session must have.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> + use<> {
         let id = self.id.clone().map(|id| (SESSION_ID, id));
         let revision = self.revision.clone().map(|revision| (REVISION, revision));
         id.into_iter().chain(revision)
     }
-}
 
-impl HttpUpstream {
-    /// The server does not know the session any more: what it refused is sent again in a new one.
-    pub(crate) fn session_lost(&mut self, stream: StreamId) {
-        let Some(exchange) = self.exchanges.remove(&stream) else { return };
-        let (mut out, session) = (exchange.out, exchange.session);
-        // An answer is for a request of the old session, and the new one begins with this notification.
-        let in_vain = out.message.kind() == Kind::Response || out.is(mcp::INITIALIZED);
-        if out.again || out.own.is_some() {
-            let why = "the server has lost the session again";
-            self.refuse_all(stream, why, Some(404));
-        } else if !in_vain {
-            self.asked.take(stream);
-            out.again = true;
-            self.requeue(out);
-        }
-        if session == Some(self.session.number) && self.session.phase == Phase::Free {
-            tracing::warn!(
-                "the server has lost the session (HTTP status 404): it is begun again as the client \
-                 began it; what the server knew of it is gone"
-            );
-            self.session.phase = Phase::Lost;
-            self.renew();
-        }
-    }
-
-    /// Begins the session again, as the client began it.
-    pub(crate) fn renew(&mut self) {
-        self.close_listen();
-        self.session.id = None;
-        self.session.number += 1;
-        let stream = self.next_stream();
+    /// Begins the session again: the client's `initialize` under an id of ours. `None` if the session
+    /// never began.
+    pub(crate) fn renew(&mut self, stream: StreamId) -> Option<Outgoing> {
+        self.id = None;
+        self.number += 1;
+        let begun = self.begun.as_ref()?;
         let own = format!(r#""milepost-{}""#, stream.0);
-        let begun = self.session.begun.as_ref();
-        let again = begun.and_then(|begun| Some((begun.raw().clone(), begun.id_range()?)));
-        let Some((raw, id)) = again else { return self.renewal_failed("it never began") };
-        let text = Payload::splice(&raw, id, Bytes::from(own)).to_bytes();
-        let mut out = Outgoing::new(Message::parse(text), self.session.said.clone(), stream);
-        out.own = Some(What::Renewal);
-        self.session.phase = Phase::Renews;
-        self.launch(out);
+        let text = Payload::splice(begun.raw(), begun.id_range()?, Bytes::from(own)).to_bytes();
+        self.phase = Phase::Renews;
+        let headers = self.client_headers.clone();
+        Some(Outgoing::own(RequestKind::Renewal, Message::parse(text), headers, stream))
     }
 
-    /// Whether something is under way that begins it again.
-    pub(crate) fn renews(&self) -> bool {
-        self.asked.has_any(What::Renewal)
-            || self.exchanges.values().any(|exchange| exchange.out.own == Some(What::Other))
-    }
-
-    /// The server has answered.
-    pub(crate) fn renewed(&mut self, answer: &Message) {
-        if answer.result().is_none() {
-            return self.renewal_failed("the server refuses to begin it again");
-        }
-        self.session.note_revision(answer);
+    /// The notification that completes a session which was begun again.
+    pub(crate) fn initialized(&self, stream: StreamId) -> Outgoing {
         let text = format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, mcp::INITIALIZED);
-        let stream = self.next_stream();
-        let headers = self.session.said.clone();
-        let mut out = Outgoing::new(Message::parse(text.into()), headers, stream);
-        out.own = Some(What::Other);
-        self.launch(out);
+        let (message, headers) = (Message::parse(text.into()), self.client_headers.clone());
+        Outgoing::own(RequestKind::Other, message, headers, stream)
     }
 
-    /// Nothing that waits for the session can be sent. The next message tries again.
-    pub(crate) fn renewal_failed(&mut self, why: &str) {
-        tracing::warn!(why, "the session cannot be begun again");
-        self.session.phase = Phase::Lost;
-        let why = format!("the session with the server was lost: {why}");
-        self.refuse_queue(&why);
-    }
-
-    /// The server has taken the notification behind which a session is there.
-    pub(crate) fn ready_taken(&mut self) {
-        if self.session.phase == Phase::Renews {
-            self.session.phase = Phase::Free;
+    /// The server has accepted the notification that completes a session.
+    pub(crate) fn complete(&mut self) {
+        if self.phase == Phase::Renews {
+            self.phase = Phase::Free;
             tracing::info!("the session with the server has begun again");
         }
-        match &mut self.wire {
-            Some(wire) => wire.works(),
-            None => {
-                self.close_listen();
-                self.open_listen();
-            }
-        }
-    }
-
-    /// Everything that waits gets an error, or is dropped.
-    pub(crate) fn refuse_queue(&mut self, why: &str) {
-        for out in std::mem::take(&mut self.queue) {
-            self.asked.enter(&out.message, out.stream, out.what());
-            self.refuse_all(out.stream, why, None);
-        }
-    }
-
-    /// A message waits in the place that it had.
-    pub(crate) fn requeue(&mut self, out: Outgoing) {
-        let at = self.queue.partition_point(|other| other.stream < out.stream);
-        self.queue.insert(at, out);
     }
 }

@@ -1,4 +1,5 @@
-//! How a server is reached: its endpoints, the headers of requests, and who we say we are.
+//! The target: a server's endpoints, the headers of requests, and the name that Milepost gives
+//! itself.
 
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 use crate::transport::mcp_http::target::{Target, TargetError, targets};
@@ -12,19 +13,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use crate::config::routes::{HeaderRules, Route};
 use crate::observe::metrics::{RouteCounts, Traffic};
-use crate::relay::Headers;
+use crate::relay::legs::Headers;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::headers;
 use crate::transport::http::headers::{Onward, Passage};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::via::Via;
-
-/// What clients of Streamable HTTP accept.
-pub(crate) const BOTH: HeaderValue =
-    HeaderValue::from_static("application/json, text/event-stream");
-
-/// What is accepted where only events can come.
-pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// Bytes of a file with a bearer token. A longer file is not a token and is refused.
 const TOKEN_MAX: u64 = 64 << 10;
@@ -155,6 +149,11 @@ impl UpstreamTarget {
             idle: route.idle_timeout,
             counts: Some(Arc::clone(counts)),
         }
+    }
+
+    /// The endpoint for HTTP+SSE: its own, or the one of which the transport is not known.
+    pub(crate) fn sse_endpoint(&self) -> Option<&Target> {
+        self.sse.as_ref().or(self.endpoint.as_ref())
     }
 
     /// A request with what the client sent, as far as it is for the server, and `own` headers.

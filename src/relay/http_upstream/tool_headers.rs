@@ -7,9 +7,11 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
+use crate::progress::Payload;
+use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::{Key, Message};
-use crate::protocol::{json, mcp};
+use crate::protocol::mcp;
 use crate::transport::mcp_http::header_mirror;
 
 /// Tools whose header annotations are kept. Calls of further tools are sent without these headers.
@@ -23,21 +25,33 @@ const ANNOTATION: &str = "x-mcp-header";
 
 /// One argument that is repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Mirror {
+struct MirroredArgument {
     header: HeaderName,
     /// The keys that lead to it.
     path: Vec<String>,
 }
 
-/// What is known of a server's tools.
+/// The arguments that each tool of a server wants in headers.
 #[derive(Debug, Default)]
-pub(crate) struct Params {
-    tools: BTreeMap<String, Vec<Mirror>>,
+pub(crate) struct ToolHeaders {
+    tools: BTreeMap<String, Vec<MirroredArgument>>,
 }
 
-impl Params {
-    /// Learns from the result of `tools/list`. Answers with the result to give to the client where it
-    /// is another: tools with wrong annotations are not in it.
+impl ToolHeaders {
+    /// Learns from the answer to `tools/list`. Returns the answer without the tools whose annotations are
+    /// wrong, which no HTTP client may offer.
+    pub(crate) fn filter(&mut self, answer: Message) -> Message {
+        let filtered = answer.result().and_then(|result| self.learn(&result));
+        match (filtered, answer.result_range()) {
+            (Some(filtered), Some(range)) => {
+                Message::parse(Payload::splice(answer.raw(), range, filtered).to_bytes())
+            }
+            _ => answer,
+        }
+    }
+
+    /// Learns from the result of `tools/list`. Returns another result for the client if some annotations
+    /// are wrong: the tools with them are left out.
     pub(crate) fn learn(&mut self, result: &Bytes) -> Option<Bytes> {
         let list = Members::new(result).filter(|m| json::key_is(&result[m.key.clone()], "tools"));
         let list = list.last()?.value;
@@ -64,7 +78,7 @@ impl Params {
 
     fn learn_tool(&mut self, tool: &Bytes) -> Result<(), (String, &'static str)> {
         let name = json::member(tool, "name");
-        let Some(name) = name.and_then(|name| Some(json::words(&name)?.into_owned())) else {
+        let Some(name) = name.and_then(|name| Some(json::decode_str(&name)?.into_owned())) else {
             return Ok(());
         };
         self.tools.remove(&name);
@@ -88,26 +102,26 @@ impl Params {
     pub(crate) fn headers(&self, call: &Message) -> Vec<(HeaderName, HeaderValue)> {
         let params = call.params().unwrap_or_default();
         let name = json::member(&params, "name").unwrap_or_default();
-        let Some(mirrors) = json::words(&name).and_then(|name| self.tools.get(&*name)) else {
+        let Some(mirrors) = json::decode_str(&name).and_then(|name| self.tools.get(&*name)) else {
             return Vec::new();
         };
         if call.method().is_none_or(|method| method != mcp::TOOLS_CALL) {
             return Vec::new();
         }
         let arguments = json::member(&params, "arguments").unwrap_or_default();
-        let header = |mirror: &Mirror| {
+        let header = |mirror: &MirroredArgument| {
             let value =
                 mirror.path.iter().try_fold(arguments.clone(), |at, key| json::member(&at, key));
-            Some((mirror.header.clone(), header_mirror::encoded(&spelled(&value?)?)?))
+            Some((mirror.header.clone(), header_mirror::encoded(&header_text(&value?)?)?))
         };
         mirrors.iter().filter_map(header).collect()
     }
 }
 
 /// An argument as a header says it; `None` of what is left out.
-fn spelled(value: &Bytes) -> Option<String> {
+fn header_text(value: &Bytes) -> Option<String> {
     match value.first()? {
-        b'"' => Some(json::words(value)?.into_owned()),
+        b'"' => Some(json::decode_str(value)?.into_owned()),
         b't' | b'f' => Some(std::str::from_utf8(value).ok()?.to_owned()),
         _ => match Key::read(value)? {
             Key::Text(_) => None,
@@ -121,7 +135,7 @@ fn spelled(value: &Bytes) -> Option<String> {
 fn mirrors(
     schema: &Value,
     path: &mut Option<Vec<String>>,
-    found: &mut Vec<Mirror>,
+    found: &mut Vec<MirroredArgument>,
 ) -> Result<(), &'static str> {
     let Value::Object(members) = schema else {
         if let Value::Array(several) = schema {
@@ -139,7 +153,7 @@ fn mirrors(
         if found.len() >= MIRRORS_MAX {
             return Err("there are too many headers");
         }
-        found.push(Mirror { header, path });
+        found.push(MirroredArgument { header, path });
     }
     for (key, value) in members {
         match (&**key, value) {
@@ -193,7 +207,7 @@ mod tests {
 
     #[track_caller]
     fn check(schema: &str, arguments: &str, headers: &[(&str, &str)]) {
-        let mut params = Params::default();
+        let mut params = ToolHeaders::default();
         assert_eq!(params.learn(&list(&tool("t", schema))), None, "{schema}");
         let call = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"t","arguments":{arguments}}}}}"#
@@ -207,7 +221,7 @@ mod tests {
     #[track_caller]
     fn check_refused(schema: &str) {
         let (good, bad) = (tool("good", "{}"), tool("bad", schema));
-        let left = Params::default().learn(&list(&format!("{good}, {bad} ,{good}")));
+        let left = ToolHeaders::default().learn(&list(&format!("{good}, {bad} ,{good}")));
         assert_eq!(left, Some(list(&format!("{good},{good}"))), "{schema}");
     }
 

@@ -1,13 +1,15 @@
-//! Tools are listed once more when a server wants other headers for a call (2026-07-28, -32020).
+//! Calls that a server has refused for their headers (2026-07-28, -32020) wait here until its tools are
+//! listed again.
 
 use bytes::Bytes;
 
-use super::HttpUpstream;
-use super::exchange::Outgoing;
+use super::outgoing::{Outgoing, RequestKind};
+use super::send_queue::is_request;
+use crate::progress::StreamId;
+use crate::protocol::json;
 use crate::protocol::json::Members;
-use crate::protocol::jsonrpc::Message;
-use crate::protocol::{json, mcp};
-use crate::relay::http_upstream::pending::What;
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::mcp;
 
 /// The specification's code for headers that do not match (26:basic §Error Codes).
 const HEADER_MISMATCH: &[u8] = b"-32020";
@@ -17,38 +19,38 @@ const PAGES_MAX: u32 = 16;
 
 /// Calls that wait for a list of tools.
 #[derive(Default)]
-pub(crate) struct Refresh {
-    /// What is sent again, and what the server said to it.
-    pub(crate) waiting: Vec<(Outgoing, Bytes)>,
-    /// What requests have to say of their client.
+pub(crate) struct ToolRefresh {
+    /// The calls to send again, each with the server's refusal.
+    waiting: Vec<(Outgoing, Bytes)>,
+    /// The members of `_meta` that requests must have.
     meta: Bytes,
     pages: u32,
 }
 
-impl HttpUpstream {
-    /// Whether a call was refused for headers that may be known better once tools are listed again.
-    pub(crate) fn may_refresh(&self, out: &Outgoing, answer: &Message) -> bool {
+impl ToolRefresh {
+    /// Whether the answer refuses a call for headers that a new list of tools may correct.
+    pub(crate) fn applies_to(out: &Outgoing, answer: &Message) -> bool {
         let code = answer.error().and_then(|error| json::member(&error, "code"));
         let mismatch = code.is_some_and(|code| *code == *HEADER_MISMATCH);
-        mismatch && out.modern && !out.again && out.is(mcp::TOOLS_CALL)
+        mismatch && out.modern && !out.is_retry && out.is(mcp::TOOLS_CALL)
     }
 
-    /// A call waits for the list of tools.
-    pub(crate) fn refresh(&mut self, mut out: Outgoing, refusal: Bytes) {
+    /// Adds a call; whether the call is the first, for which the tools must be listed.
+    pub(crate) fn add(&mut self, mut out: Outgoing, refusal: Bytes) -> bool {
         tracing::info!("the server wants other headers for a call: its tools are listed again");
-        self.asked.take(out.stream);
-        out.again = true;
+        out.is_retry = true;
         let meta = out.message.params().and_then(|params| json::member(&params, "_meta"));
-        self.refresh.waiting.push((out, refusal));
-        if self.refresh.waiting.len() == 1 {
-            self.refresh.meta = own_meta(&meta.unwrap_or_default());
-            self.refresh.pages = 0;
-            self.list_tools(None);
+        self.waiting.push((out, refusal));
+        let is_first = self.waiting.len() == 1;
+        if is_first {
+            self.meta = own_meta(&meta.unwrap_or_default());
+            self.pages = 0;
         }
+        is_first
     }
 
-    fn list_tools(&mut self, cursor: Option<&Bytes>) {
-        let stream = self.next_stream();
+    /// The request for a page of the list.
+    pub(crate) fn list_request(&self, stream: StreamId, cursor: Option<&Bytes>) -> Outgoing {
         let cursor = cursor.map(|cursor| [br#""cursor":"#, &cursor[..], b","].concat());
         let head = format!(
             r#"{{"jsonrpc":"2.0","id":"milepost-{}","method":"{}","params":{{"#,
@@ -56,36 +58,32 @@ impl HttpUpstream {
             mcp::TOOLS_LIST
         );
         let cursor = cursor.unwrap_or_default();
-        let parts = [head.as_bytes(), &cursor, br#""_meta":"#, &self.refresh.meta, b"}}"];
-        let headers = self.refresh.waiting.first().and_then(|(out, _)| out.headers.clone());
-        let mut out = Outgoing::new(Message::parse(parts.concat().into()), headers, stream);
-        out.own = Some(What::Refresh);
-        self.launch(out);
+        let parts = [head.as_bytes(), &cursor, br#""_meta":"#, &self.meta, b"}}"];
+        let headers = self.waiting.first().and_then(|(out, _)| out.headers.clone());
+        let message = Message::parse(parts.concat().into());
+        Outgoing::own(RequestKind::Refresh, message, headers, stream)
     }
 
-    /// A page of the tools has come.
-    pub(crate) fn refreshed(&mut self, answer: &Message) {
-        let Some(result) = answer.result() else { return self.refresh_failed() };
-        self.params.learn(&result);
-        self.refresh.pages += 1;
-        let cursor = json::member(&result, "nextCursor").filter(|cursor| cursor.starts_with(b"\""));
-        if let Some(cursor) = cursor.filter(|_| self.refresh.pages < PAGES_MAX) {
-            return self.list_tools(Some(&cursor));
-        }
-        for (out, _) in std::mem::take(&mut self.refresh.waiting) {
-            self.requeue(out);
-        }
+    /// The cursor of the page behind the one with this result, if that is to be requested.
+    pub(crate) fn next_page(&mut self, result: &Bytes) -> Option<Bytes> {
+        self.pages += 1;
+        let cursor = json::member(result, "nextCursor").filter(|cursor| cursor.starts_with(b"\""));
+        cursor.filter(|_| self.pages < PAGES_MAX)
     }
 
-    /// The tools cannot be listed: what the server said to the calls stands.
-    pub(crate) fn refresh_failed(&mut self) {
-        for (out, refusal) in std::mem::take(&mut self.refresh.waiting) {
-            self.heard(super::Source::Exchange(out.stream), Message::parse(refusal));
-        }
+    /// Removes a call that its client has cancelled; whether there was one.
+    pub(crate) fn cancel(&mut self, id: &Key) -> bool {
+        let at = self.waiting.iter().position(|(out, _)| is_request(&out.message, id));
+        at.map(|at| self.waiting.remove(at)).is_some()
+    }
+
+    /// Removes all calls, each with the server's refusal.
+    pub(crate) fn take_all(&mut self) -> Vec<(Outgoing, Bytes)> {
+        std::mem::take(&mut self.waiting)
     }
 }
 
-/// What every request has to have in its `_meta`, and not the call's token.
+/// The members of a call's `_meta` that every request must have, without the call's token.
 fn own_meta(meta: &Bytes) -> Bytes {
     let prefix = mcp::META_PREFIX.as_bytes();
     let is_own = |key: &[u8]| json::unescape(key).is_some_and(|key| key.starts_with(prefix));

@@ -80,7 +80,7 @@ pub enum SpawnError {
         command: String,
         /// As it was given.
         folder: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The system refused for a reason of its own.

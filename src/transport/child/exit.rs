@@ -1,4 +1,4 @@
-//! How a server process ended: its exit code or the signal.
+//! The end of a server process: its exit code or signal.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;

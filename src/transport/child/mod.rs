@@ -80,7 +80,7 @@ pub struct Child {
     news: bool,
 }
 
-/// Where a server's standard error goes.
+/// The destination of a server's standard error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stderr {
     /// To our own.
@@ -93,11 +93,11 @@ pub enum Stderr {
 /// process that it started holds them, that is at most until [`Child::sweep`].
 #[derive(Debug)]
 pub struct Pipes {
-    /// What we write here the server reads; dropping it is the end of its input.
+    /// The server's standard input; dropping the handle ends the input.
     pub stdin: ChildStdin,
-    /// What the server writes.
+    /// The server's standard output.
     pub stdout: ChildStdout,
-    /// What it writes for people; `None` if that goes to our own standard error.
+    /// The server's standard error; `None` if it goes to our own standard error.
     pub stderr: Option<ChildStderr>,
 }
 
@@ -202,10 +202,10 @@ impl Child {
         }
     }
 
-    /// Notes who is below the server now, so that they can be told for its own after they have
-    /// become orphans, also those that do not tell by their environment. Where several servers run, it
-    /// is best called before the standard input of one is closed, as it may be gone at once; a lone
-    /// server has nobody to be confused with.
+    /// Records the present descendants of the server, so that they are still recognised after they
+    /// have become orphans, also without the variable in their environment. Where several servers
+    /// run, call this before closing the standard input of one of them, because the server may end
+    /// at once; a single server cannot be confused with another.
     pub async fn note_descendants(&mut self) {
         if let Some(seen) = PROCESSES.look().await {
             self.tree.note(&seen);

@@ -1,5 +1,5 @@
-//! Who belongs to which server, read from the process table, and the adoption of orphans.
-//! All spawning and reaping happens here, under one lock.
+//! The process tree of each server, read from the process table, and the adoption of orphans. All
+//! spawning and reaping happens here, under one lock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,6 +26,9 @@ use nix::{
 
 use super::exit::Exit;
 
+// Every server has a variable in its environment that identifies it. A daemon has left its group,
+// its session and its parent, but its inherited environment still names its server. So among many
+// servers one is ended with all its descendants, and no descendant of another.
 /// The variable that says which of our servers a process comes from. Processes inherit it, also those
 /// that leave their group, their session and their parent. It holds a word for each Milepost above,
 /// as one may run below another: its process id and the number that it gave the server.
@@ -102,7 +105,7 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<(Child, ProcessTree)> {
     Ok((leader, ProcessTree { number, leader: pid, start, known: BTreeSet::new() }))
 }
 
-/// What the variable is for those of a server.
+/// The value of the variable for the processes of one server.
 fn origin_of(number: u64) -> OsString {
     let mut origin = env::var_os(ORIGIN).unwrap_or_default();
     if !origin.is_empty() {
@@ -180,7 +183,7 @@ pub(crate) struct ProcessTree {
     number: u64,
     leader: Pid,
     start: u64,
-    /// Those that have been seen below the leader, by pid and start time.
+    /// The processes seen below the leader, by pid and start time.
     known: BTreeSet<(Pid, u64)>,
 }
 

@@ -4,12 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
 
-/// What is started as a server.
+/// The program of a server.
 #[derive(Clone, Default)]
 pub struct Program {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// What its environment has besides ours.
+    /// Variables of its environment in addition to ours.
     pub env: Vec<(OsString, OsString)>,
     /// The folder that it runs in, from which a program such as `./server` is looked for; `None`: ours.
     pub cwd: Option<PathBuf>,

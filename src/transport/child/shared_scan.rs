@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// What a look has seen, for all who asked for it.
+/// The result of one scan, for all callers that waited for it.
 type Answer<T> = Option<Arc<T>>;
 
 /// How long after the end of a look the next one begins if somebody has asked for it meanwhile, at
@@ -35,7 +35,7 @@ impl<T: Send + Sync> SharedScan<T> {
         Self { look, asked: Mutex::new(Waiters { waiting: Vec::new(), busy: false }) }
     }
 
-    /// What there is to see at a time after this call. `None` if it cannot be seen.
+    /// The result of a scan that begins after this call; `None` if the scan fails.
     pub(crate) async fn look(&'static self) -> Answer<T> {
         let (tell, told) = oneshot::channel();
         self.ask(tell);

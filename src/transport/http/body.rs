@@ -10,7 +10,7 @@ use http_body::{Frame, SizeHint};
 use crate::progress::{Form, Fragment, Payload, Transmit};
 use crate::protocol::sse;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
-use crate::transport::http::in_flight::OpenCall;
+use crate::transport::http::in_flight::InFlightGuard;
 
 /// Bytes of events that are written together: so many reach the client in one write, however many
 /// reads they came in.
@@ -32,14 +32,18 @@ pub enum Body {
     /// The server's, as it comes: what was held of it, and the rest. With the call that is open until
     /// its end.
     #[expect(private_interfaces, reason = "made in here only")]
-    Piped(Option<Bytes>, Box<UpstreamBody>, Option<OpenCall>),
+    Piped(Option<Bytes>, Box<UpstreamBody>, Option<InFlightGuard>),
     /// A stream of events.
     #[expect(private_interfaces, reason = "made in here only")]
     Stream(Box<dyn Source>),
 }
 
 impl Body {
-    pub(crate) fn piped(held: Option<Bytes>, rest: UpstreamBody, open: Option<OpenCall>) -> Self {
+    pub(crate) fn piped(
+        held: Option<Bytes>,
+        rest: UpstreamBody,
+        open: Option<InFlightGuard>,
+    ) -> Self {
         Self::Piped(held, Box::new(rest), open)
     }
 

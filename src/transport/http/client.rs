@@ -1,8 +1,8 @@
 //! Connections to the server of a route.
 //!
-//! An HTTP/1 connection is driven by whoever reads its response, in the same task: there is no task
-//! and no channel between the server's bytes and the client's, and when a client leaves, the
-//! connection goes with its response. HTTP/2 connections are shared and have a task of their own.
+//! The reader of a response drives its HTTP/1 connection, in the same task: there is no task and no
+//! channel between the server's bytes and the client's, and when a client leaves, the connection
+//! ends with its response. HTTP/2 connections are shared and have a task of their own.
 
 use std::io;
 use std::pin::Pin;

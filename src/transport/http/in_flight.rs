@@ -1,4 +1,4 @@
-//! How many calls are open: a proxy that is about to stop waits for them.
+//! The number of calls in flight: a proxy that shuts down waits for these calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 /// Counts open calls.
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
+pub(crate) struct InFlight {
     open: AtomicUsize,
     none: Notify,
     /// Those among which these are.
@@ -15,20 +15,20 @@ pub(crate) struct Calls {
 }
 
 /// A call that is open as long as this is there.
-pub(crate) struct OpenCall(Arc<Calls>);
+pub(crate) struct InFlightGuard(Arc<InFlight>);
 
-impl Calls {
-    /// Calls that also count among `all`.
+impl InFlight {
+    /// InFlight that also count among `all`.
     pub(crate) fn among(all: &Arc<Self>) -> Arc<Self> {
         Arc::new(Self { all: Some(Arc::clone(all)), ..Self::default() })
     }
 
-    pub(crate) fn open(self: &Arc<Self>) -> OpenCall {
+    pub(crate) fn open(self: &Arc<Self>) -> InFlightGuard {
         self.open.fetch_add(1, Ordering::Relaxed);
         if let Some(all) = &self.all {
             all.open.fetch_add(1, Ordering::Relaxed);
         }
-        OpenCall(Arc::clone(self))
+        InFlightGuard(Arc::clone(self))
     }
 
     fn closed(&self) {
@@ -49,7 +49,7 @@ impl Calls {
     }
 }
 
-impl Drop for OpenCall {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.closed();
         if let Some(all) = &self.0.all {

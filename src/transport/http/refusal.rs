@@ -1,4 +1,4 @@
-//! What the proxy answers itself: why, with which status, in which words.
+//! Responses of the proxy's own: the reason, the status and the text.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};

@@ -1,5 +1,4 @@
-//! The moment at which the proxy, or the server of a route, ends: told to everyone who waits for something
-//! else.
+//! The shutdown of the proxy, or of a route's server, signalled to every waiting task.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,18 +16,21 @@ use crate::transport::http::client::{UpstreamBody, UpstreamError};
 /// Why calls are cut at the end.
 pub(crate) const SHUTTING_DOWN: &str = "the proxy is shutting down";
 
+/// Why streams end on which clients listen to a server that their route has no more.
+pub(crate) const MOVED: &str = "this route has another server now";
+
 /// Waiting takes a lock for a moment; those who wait at the same time rarely take the same one.
 const SHARDS: usize = 16;
 
 /// Whether the proxy has ended, and a way to wait for that.
 #[derive(Debug, Default)]
-pub(crate) struct Ending {
+pub(crate) struct Shutdown {
     ended: AtomicBool,
     waiting: [Arc<Notify>; SHARDS],
     next: AtomicUsize,
 }
 
-impl Ending {
+impl Shutdown {
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.waiting.iter().for_each(|waiting| waiting.notify_waiters());
@@ -60,7 +62,7 @@ pub(crate) struct PipedStream {
 }
 
 impl PipedStream {
-    pub(crate) fn new(body: UpstreamBody, ending: &Ending) -> Self {
+    pub(crate) fn new(body: UpstreamBody, ending: &Shutdown) -> Self {
         let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
         Self { body, ending: notified, over: ending.has_ended() }
     }

@@ -1,4 +1,4 @@
-//! Whether a client takes what is written to it.
+//! The write state of a client's connection: whether the client reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

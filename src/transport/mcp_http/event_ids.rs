@@ -1,5 +1,5 @@
-//! What events have besides their message: ids and times to retry, which count even where the message
-//! is withheld (rules ).
+//! The fields of events besides their message: ids and times to retry, which count even if the
+//! message is withheld (rules ).
 
 use std::collections::VecDeque;
 

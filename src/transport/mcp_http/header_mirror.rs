@@ -1,5 +1,5 @@
-//! Headers that repeat what a request of 2026-07-28 says: whoever reads the body has to refuse one that
-//! says something else (rule N-04). What the proxy does is decided by the body alone.
+//! Headers that repeat members of a request of 2026-07-28. A reader of the body must refuse a
+//! contradiction (rule N-04). The proxy's decisions depend on the body alone.
 
 use crate::transport::mcp_http::header_names::REVISION;
 use base64::Engine;
@@ -59,7 +59,7 @@ pub(crate) fn date_in(request: &Message) -> Option<String> {
 }
 
 fn text(object: &Bytes, member: &str) -> Option<String> {
-    Some(json::words(&json::member(object, member)?)?.into_owned())
+    Some(json::decode_str(&json::member(object, member)?)?.into_owned())
 }
 
 const SENTINEL: (&[u8], &[u8]) = (b"=?base64?", b"?=");

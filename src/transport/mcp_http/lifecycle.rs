@@ -1,8 +1,8 @@
-//! What is answered in the place of a server that knows `tools/call` at its endpoint and no more
-//! (`upstream.lifecycle`): how a client begins, that somebody is there, which tools there are.
+//! The answers in place of a server that knows only `tools/call` at its endpoint
+//! (`upstream.lifecycle`): `initialize`, `ping`, the list of tools.
 //!
-//! It stands between whoever asks and the server's connections (`Client::send`), so that clients of
-//! every transport find the same server.
+//! The answers stand between the callers and the server's connections (`Client::send`), so that
+//! clients of every transport find the same server.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -168,7 +168,7 @@ impl Lifecycle {
     ) -> Result<Reply, UpstreamError> {
         let params = request.params().unwrap_or_default();
         let asked = json::member(&params, "protocolVersion").and_then(|date| {
-            let date = json::words(&date)?;
+            let date = json::decode_str(&date)?;
             legacy().find(|known| *known == date)
         });
         let date = asked.unwrap_or(NEWEST.1);

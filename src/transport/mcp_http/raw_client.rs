@@ -1,5 +1,5 @@
-//! A plain client over HTTP, for who wants to see what a server says just as it comes: heads, then
-//! chunks. Nothing is repaired, and nobody is told that there is a proxy.
+//! A plain HTTP client that returns a server's response unchanged: head, then chunks. It repairs
+//! nothing and adds no header of a proxy.
 
 use crate::transport::mcp_http::target::{Target, TargetError, targets};
 use std::future::poll_fn;

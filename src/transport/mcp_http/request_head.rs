@@ -1,4 +1,5 @@
-//! What is kept of a request's head while it is answered: the headers themselves go on to the server.
+//! The parts of a request's head that are kept while the request is answered: the headers
+//! themselves go to the server.
 
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 use http::request::Parts;

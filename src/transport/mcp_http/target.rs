@@ -1,14 +1,11 @@
 //! The endpoints of a route's server, and the client that reaches them.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, Uri};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::ServerName;
 use url::Url;
 
 use super::lifecycle::Lifecycle;
@@ -17,29 +14,20 @@ use crate::config::routes::{HttpUpstream, Route, Upstream};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::client::{Client, Connector, InProcess, UpstreamBody, UpstreamError};
 use crate::transport::http::request_body::RequestBody;
+use crate::transport::http::tls;
+use crate::transport::http::tls::ClientTlsError;
 
 /// Why a route cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// A file with certificates or a key cannot be used.
-    #[error("route {route}: {} cannot be used", file.display())]
-    Pem {
-        /// The route's path.
-        route: String,
-        /// The file.
-        file: PathBuf,
-        /// Why not.
-        #[source]
-        source: rustls::pki_types::pem::Error,
-    },
     /// TLS cannot be set up.
-    #[error("route {route}: TLS cannot be set up")]
+    #[error("route {route}")]
     Tls {
         /// The route's path.
         route: String,
         /// Why not.
         #[source]
-        source: rustls::Error,
+        source: ClientTlsError,
     },
     /// The address of the server is none.
     #[error("route {route}: {url} is no address of an HTTP server")]
@@ -103,6 +91,11 @@ impl Target {
             }
         };
         self.at(path)
+    }
+
+    /// The value of `Host` and the URI of a request to the endpoint, with the query of the client's request.
+    pub(crate) fn address(&self, query: Option<&str>) -> (&HeaderValue, Uri) {
+        (&self.host, self.uri(query))
     }
 
     /// Another path of the same server.
@@ -234,37 +227,9 @@ fn path_of(url: &Url) -> Option<PathAndQuery> {
     path.parse().ok()
 }
 
-/// The system's authorities and the route's own; the route's certificate, if it has one.
+/// TLS towards the server, with the certificates that the route names.
 fn tls(route: &Route, upstream: &HttpUpstream) -> Result<TlsConnector, TargetError> {
-    let pem = |file: &PathBuf| {
-        let (route, file) = (route.path.clone(), file.clone());
-        move |source| TargetError::Pem { route, file, source }
-    };
-    let bad = |source| TargetError::Tls { route: route.path.clone(), source };
-    let mut roots = RootCertStore::empty();
-    // A system without authorities may still do with the route's own.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(file) = &upstream.ca_file {
-        for certificate in CertificateDer::pem_file_iter(file).map_err(pem(file))? {
-            roots.add(certificate.map_err(pem(file))?).map_err(bad)?;
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(bad)?
-        .with_root_certificates(roots);
-    let mut config = match &upstream.client_certificate {
-        None => config.with_no_client_auth(),
-        Some(own) => {
-            let chain = CertificateDer::pem_file_iter(&own.certificate)
-                .and_then(Iterator::collect)
-                .map_err(pem(&own.certificate))?;
-            let key = PrivateKeyDer::from_pem_file(&own.key).map_err(pem(&own.key))?;
-            config.with_client_auth_cert(chain, key).map_err(bad)?
-        }
-    };
-    config.alpn_protocols =
-        if upstream.http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { Vec::new() };
-    Ok(TlsConnector::from(Arc::new(config)))
+    let own = upstream.client_certificate.as_ref().map(|own| (&*own.certificate, &*own.key));
+    let connector = tls::connector(upstream.ca_file.as_deref(), own, upstream.http2);
+    connector.map_err(|source| TargetError::Tls { route: route.path.clone(), source })
 }

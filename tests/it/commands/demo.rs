@@ -6,15 +6,15 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use milepost::commands::demo::{Error, Fault, Tally, View, play};
+use milepost::commands::demo::{DemoError, DemoTally, DemoView, Fault, play};
 use milepost::progress::{Mode, Policy, Reason, Repair};
 
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// A whole run in virtual time: what was counted, and what was shown.
-async fn run(silence: Duration) -> (Vec<Tally>, String) {
+async fn run(silence: Duration) -> (Vec<DemoTally>, String) {
     let mut shown = Vec::new();
-    let tallies = play(Policy::default(), silence, &mut View::plain(&mut shown)).await.unwrap();
+    let tallies = play(Policy::default(), silence, &mut DemoView::plain(&mut shown)).await.unwrap();
     (tallies, String::from_utf8(shown).unwrap())
 }
 
@@ -79,8 +79,8 @@ async fn any_silence_will_do() {
 #[tokio::test(start_paused = true)]
 async fn it_fails_where_the_client_is_told_what_it_cannot_use() {
     let policy = Policy { mode: Mode::Observe, ..Policy::default() };
-    let failed = play(policy, SILENCE, &mut View::plain(Vec::new())).await;
-    let Err(Error::Invalid { fault, line }) = failed else { panic!("{failed:?}") };
+    let failed = play(policy, SILENCE, &mut DemoView::plain(Vec::new())).await;
+    let Err(DemoError::Invalid { fault, line }) = failed else { panic!("{failed:?}") };
     assert_eq!(fault, Fault::Method);
     assert!(line.contains("Loading the graph"), "{line}");
 }

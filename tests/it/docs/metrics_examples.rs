@@ -21,7 +21,7 @@ fn read(file: &str) -> String {
 fn page() -> Page {
     let metrics = Metrics::new();
     let _ = metrics.route("/a");
-    milepost::observe::untokened::CENSUS
+    milepost::observe::untokened_clients::UNTOKENED_CLIENTS
         .note(None, milepost::progress::clients::Situation::NoToken);
     Page::read(&metrics.text(0, || {}))
 }

@@ -1,5 +1,6 @@
 //! Documents, packages and examples name only things that exist.
 
+mod architecture;
 mod limits;
 mod links;
 mod metrics_examples;

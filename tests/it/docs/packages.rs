@@ -441,9 +441,10 @@ fn crates() -> BTreeSet<[String; 4]> {
 #[test]
 fn the_licences_of_what_is_built_in_are_listed() {
     let mut text = "# Licences\n\n\
-        Milepost is MIT or Apache-2.0, as you like. What is built into it on Linux, as `Cargo.lock` has it \
-        (`UPDATE_EXPECT=1 cargo test\n--test it packages` writes this page; `packaging/assemble` collects the \
-        texts):\n\n| crate | version | licence | from |\n|---|---|---|---|\n"
+        Milepost is MIT or Apache-2.0, at your option. This table lists the crates in the program on Linux, as \
+        `Cargo.lock`\nhas them (`UPDATE_EXPECT=1 cargo test --test it licences` writes this page; \
+        `packaging/assemble` collects the texts):\n\n\
+        | crate | version | licence | from |\n|---|---|---|---|\n"
         .to_owned();
     for [name, version, licence, from] in crates() {
         assert!(is_permissive(&licence), "{name} {version}: {licence}");

@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use milepost::config::routes::{Environment, Routes};
 use milepost::gateway::dispatch::Proxy;
-use milepost::observe::durations::Memory;
+use milepost::observe::durations::DurationStore;
 use milepost::transport::http::client::{InProcess, Io};
 use milepost::transport::http::endpoints::Places;
 use milepost::transport::http::via::Via;
@@ -143,7 +143,7 @@ impl Rig {
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let records = Records::new(file);
-        let memory = Memory::default();
+        let memory = DurationStore::default();
         let observers = [records.factory()];
         let proxy = Proxy::new(&routes, Via::named(name), Some(&connect), &memory, &observers);
         let (proxy, places) = (proxy.unwrap(), Arc::new(Places::new(routes.iter())));
@@ -155,9 +155,9 @@ impl Rig {
     pub(crate) fn take(&mut self, file: &str) -> usize {
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
-        let prepared = self.proxy.prepare(&routes, &Memory::default()).unwrap();
+        let prepared = self.proxy.prepare(&routes, &DurationStore::default()).unwrap();
         let (changes, left) = self.proxy.take(&routes, prepared);
-        left.go();
+        left.retire();
         let served = self.proxy.served();
         self.places = Arc::new(Places::new(served.iter().map(|served| served.route())));
         changes.moved

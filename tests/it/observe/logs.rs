@@ -323,19 +323,3 @@ fn two_traceparents_are_none() {
     headers.append("traceparent", parent(TRACE).parse().unwrap());
     assert_eq!(milepost::relay::trace_of(&headers), None);
 }
-
-/// What this build lacks is said once, and changes nothing else.
-#[cfg(not(feature = "otlp"))]
-#[test]
-fn without_the_feature_spans_are_told_to_nobody() {
-    let mut command = std::process::Command::new("env");
-    command.args(["OTEL_EXPORTER_OTLP_ENDPOINT=http://user:secret@127.0.0.1:1"]);
-    command.arg(crate::support::MILEPOST).args(["wrap", "--", "sh", "-c", ECHO]);
-    let mut session = Session::start(&mut command);
-    session.call("1", Some("1"), "tool", "{}");
-    session.line();
-    let (_, code, log) = session.finish();
-    assert_eq!(code, Some(0));
-    assert_eq!(log.matches("lacks the feature `otlp`").count(), 1, "{log}");
-    assert!(!log.contains("secret"), "{log}");
-}

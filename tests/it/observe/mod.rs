@@ -1,9 +1,10 @@
-//! Observation: logs, metrics, recordings, learned durations, and the table of clients.
+//! Observation: logs, metrics, traces, recordings, learned durations, and the table of clients.
 
 mod clients;
 mod durations;
 mod logs;
 pub(crate) mod metrics;
+mod otlp;
 mod record_serve;
 mod record_wrap;
 mod recorded_settings;

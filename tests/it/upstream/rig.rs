@@ -75,7 +75,7 @@ impl Rig {
         let server = HttpUpstream::new(
             UpstreamTarget::new(route, Via::named(7), bearer, Some(&connect)).unwrap(),
         );
-        let reach = server.reach();
+        let reach = server.reachability();
         let (client, near) = duplex(room);
         let (from, to) = tokio::io::split(near);
         let pipe = Pipe::new(Box::new(from), Box::new(to));

@@ -1,4 +1,4 @@
-//! What happens to a connection, in the words of a recording.
+//! The commands of a recording: events of a connection, in the words of the file.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl Player {
             "knows" => self.filter.knows_not_all(),
             "client" => {
                 let said = values(rest)?;
-                let word = |at: usize| said.get(at).and_then(|text| json::words(text));
+                let word = |at: usize| said.get(at).and_then(|text| json::decode_str(text));
                 let version = word(1).unwrap_or_default();
                 let client = word(0).and_then(|name| Client::new(&name, &version));
                 self.filter.speaks_with(client.map(Into::into));

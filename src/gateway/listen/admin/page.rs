@@ -15,6 +15,10 @@ use serde_json::{Map, Value, json};
 use crate::observe::transcript::words;
 use crate::progress::{Reason, Repair};
 
+// One file, written by hand: there is no build step and nothing is loaded from elsewhere, so the
+// policy is known when the program starts. Rows are keyed by the number of a call and changed in
+// place, once a frame; rows out of sight need no layout (`content-visibility`). Names never become
+// markup: the policy forbids the page to make markup of text (`require-trusted-types-for`).
 /// The page, and what a browser may do with it: run what is in it and nothing else, ask this listener
 /// and nobody else, and never make markup of text (`require-trusted-types-for`). Its icon is in it.
 static PAGE: LazyLock<(Bytes, Option<HeaderValue>)> = LazyLock::new(|| {

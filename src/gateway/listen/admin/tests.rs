@@ -1,4 +1,4 @@
-//! Who is told what, and who may change it.
+//! Access to the admin listener: which client may read and change which path.
 
 use futures::FutureExt;
 use http_body_util::Empty;

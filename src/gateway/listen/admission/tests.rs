@@ -1,4 +1,4 @@
-//! Who is let in, as tables.
+//! Admission decisions, as tables.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What becomes of requests that are HTTP.
+//! Responses to valid HTTP requests.
 
 use super::*;
 use crate::config::routes::Secret;

@@ -157,7 +157,7 @@ async fn what_is_scraped_does_not_grow_with_what_is_called() {
         let page = page(&rig);
         // Other tests of this process make calls without tokens meanwhile.
         let clients = page.count("milepost_calls_without_token_total");
-        assert!(clients <= milepost::observe::untokened::CLIENTS_MAX + 1);
+        assert!(clients <= milepost::observe::untokened_clients::CLIENTS_MAX + 1);
         sizes.push(page.len() - clients);
     }
     assert!(sizes.iter().all(|size| *size == sizes[0]), "{sizes:?}");

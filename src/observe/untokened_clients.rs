@@ -1,4 +1,5 @@
-//! How often which client could be told nothing: counted for the whole process, and whom it was said of.
+//! Counts calls without a progress token, per client and process-wide, and remembers which clients
+//! the log has already mentioned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,26 +11,26 @@ use crate::progress::clients::{Client, Situation};
 pub const CLIENTS_MAX: usize = 64;
 
 /// What the process has seen.
-pub static CENSUS: Census = Census::new();
+pub static UNTOKENED_CLIENTS: UntokenedClients = UntokenedClients::new();
 
 /// Calls that could not be told of, by client. `None` is a client that has not said who it is.
 #[derive(Debug, Default)]
-pub struct Census {
-    seen: Mutex<Seen>,
+pub struct UntokenedClients {
+    seen: Mutex<Situations>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Situations {
     without_token: BTreeMap<Option<Arc<Client>>, u64>,
     others: u64,
     given_up: BTreeSet<Option<Arc<Client>>>,
 }
 
-impl Census {
+impl UntokenedClients {
     /// Nobody has been seen.
     pub const fn new() -> Self {
         Self {
-            seen: Mutex::new(Seen {
+            seen: Mutex::new(Situations {
                 without_token: BTreeMap::new(),
                 others: 0,
                 given_up: BTreeSet::new(),
@@ -37,7 +38,7 @@ impl Census {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, Situations> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,7 +86,7 @@ mod tests {
 
     #[test]
     fn each_client_is_said_once_and_counted_each_time() {
-        let census = Census::new();
+        let census = UntokenedClients::new();
         assert!(census.note(None, Situation::NoToken));
         assert!(census.note(client(1).as_ref(), Situation::NoToken));
         assert!(!census.note(client(1).as_ref(), Situation::NoToken));
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn more_clients_than_can_be_kept_are_counted_together_and_not_said() {
-        let census = Census::new();
+        let census = UntokenedClients::new();
         for number in 0..CLIENTS_MAX + 5 {
             let first = census.note(client(number).as_ref(), Situation::NoToken);
             assert_eq!(first, number < CLIENTS_MAX);

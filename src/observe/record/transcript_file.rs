@@ -37,7 +37,7 @@ struct Part {
 }
 
 /// What is written of a conversation.
-pub(super) struct Book {
+pub(super) struct TranscriptFile {
     route: Box<str>,
     /// What holds for its first part.
     policy: Arc<Policy>,
@@ -62,10 +62,10 @@ pub(super) struct Book {
     pub(super) is_over: bool,
 }
 
-impl Book {
+impl TranscriptFile {
     pub(super) fn new(begins: &Begins, secrets: bool) -> Self {
         let policy = &begins.policy;
-        let mut book = Self {
+        let mut transcript = Self {
             route: begins.route.clone(),
             policy: Arc::clone(policy),
             text: String::new(),
@@ -82,22 +82,23 @@ impl Book {
             is_over: false,
         };
         let version = env!("CARGO_PKG_VERSION");
-        book.line(1, &format!("# recorded by milepost {version}; `milepost replay` plays it"));
+        transcript
+            .line(1, &format!("# recorded by milepost {version}; `milepost replay` plays it"));
         if !begins.route.is_empty() {
-            book.line(1, &format!("# on the route {}", escape(begins.route.as_bytes())));
+            transcript.line(1, &format!("# on the route {}", escape(begins.route.as_bytes())));
         }
         if secrets {
-            book.line(1, "# with its secrets");
+            transcript.line(1, "# with its secrets");
         }
         let written = settings::write(policy);
         if !written.words.is_empty() {
-            book.line(1, &format!("! {}", written.words));
+            transcript.line(1, &format!("! {}", written.words));
         }
         if !written.missing.is_empty() {
             let missing = written.missing.join(", ");
-            book.line(1, &format!("# a replay needs flags or --config for: {missing}"));
+            transcript.line(1, &format!("# a replay needs flags or --config for: {missing}"));
         }
-        book
+        transcript
     }
 
     pub(super) fn route(&self) -> &str {

@@ -1,0 +1,62 @@
+//! Responses of the bridge's own: heads of streams and of JSON, and JSON-RPC errors.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+
+use crate::protocol::json;
+use crate::protocol::jsonrpc::own_error;
+use crate::transport::http::body::Body;
+
+/// The JSON-RPC error code of a request that is not as it should be.
+const INVALID_REQUEST: i32 = -32600;
+
+/// The JSON-RPC error code of what is no JSON.
+pub(crate) const PARSE_ERROR: i32 = -32700;
+
+/// Headers of a stream of events.
+pub(crate) fn events_head() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    headers
+}
+
+pub(crate) fn json_head() -> HeaderMap {
+    let json = HeaderValue::from_static("application/json");
+    HeaderMap::from_iter([(header::CONTENT_TYPE, json)])
+}
+
+pub(crate) fn no_method() -> Response<Body> {
+    let mut response =
+        refusal(StatusCode::METHOD_NOT_ALLOWED, "use POST, or GET and DELETE with a session", None);
+    let allow = HeaderValue::from_static("GET, POST, DELETE");
+    response.headers_mut().insert(header::ALLOW, allow);
+    response
+}
+
+/// A JSON-RPC error of ours, for this request if its id is known.
+pub(crate) fn refusal(status: StatusCode, why: &str, id: Option<&[u8]>) -> Response<Body> {
+    refused(status, INVALID_REQUEST, why, id)
+}
+
+pub(crate) fn refused(
+    status: StatusCode,
+    code: i32,
+    why: &str,
+    id: Option<&[u8]>,
+) -> Response<Body> {
+    let text = match id {
+        Some(id) => own_error(id, why, None),
+        None => {
+            let head = format!(r#"{{"jsonrpc":"2.0","error":{{"code":{code},"message":"#);
+            let why = json::quote(why);
+            let tail = br#","data":{"proxy":"milepost"}}}"#;
+            Bytes::from([head.as_bytes(), &why, tail].concat())
+        }
+    };
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    *response.headers_mut() = json_head();
+    response
+}

@@ -1,0 +1,117 @@
+//! Requests that are passed on as they are, and streams on which clients of a server over HTTP listen.
+
+use super::{Direct, held_stream, stream_body};
+use crate::gateway::direct::event_stream::{EventStream, Silence};
+use crate::gateway::refusals::{text, unavailable, unreachable};
+use crate::gateway::route_state::StreamPermit;
+use crate::transport::http::body::Body;
+use crate::transport::http::client::UpstreamBody;
+use crate::transport::http::request_body::RequestBody;
+use crate::transport::http::shutdown::PipedStream;
+use crate::transport::http::write_state::Outlet;
+use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::request_head::RequestHead;
+use crate::transport::mcp_http::target::Target;
+use http::Method;
+use http::Response;
+use http::StatusCode;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+
+impl Direct {
+    /// Sends a request on and answers with what comes, as it comes.
+    pub(crate) async fn forward(
+        &self,
+        target: &Target,
+        parts: Parts,
+        body: RequestBody,
+        ours: bool,
+    ) -> Response<Body> {
+        // A GET may be a stream that never ends; nobody waits for that.
+        let open = (parts.method == Method::POST).then(|| self.state.shared.calls.open());
+        let request =
+            self.state.forwarder.request(target.address(parts.uri.query()), parts, body, ours);
+        match target.client.send(request).await {
+            Ok(response)
+                if open.is_none() && Content::of(response.headers()) == Content::Events =>
+            {
+                let (parts, body) = response.into_parts();
+                let piped = PipedStream::new(body, &self.state.shared.shutdown);
+                self.state.forwarder.response(parts, false, Body::Stream(Box::new(piped)))
+            }
+            Ok(response) => self.state.forwarder.piped(response, open),
+            Err(error) => unreachable(&self.state, &error, None),
+        }
+    }
+
+    pub(crate) async fn well_known(&self, parts: Parts, path: &str, ours: bool) -> Response<Body> {
+        let (Some(target), Ok(path)) = (
+            self.state.endpoint.as_ref().or(self.state.sse.as_ref()),
+            PathAndQuery::try_from(path),
+        ) else {
+            return text(StatusCode::NOT_FOUND, "there is no such document");
+        };
+        let address = (&target.host, target.at(path));
+        let request = self.state.forwarder.request(address, parts, RequestBody::empty(), ours);
+        match target.client.send(request).await {
+            Ok(response) => self.state.forwarder.piped(response, None),
+            Err(error) => unreachable(&self.state, &error, None),
+        }
+    }
+
+    pub(crate) async fn get(
+        &self,
+        target: &Target,
+        parts: Parts,
+        ours: bool,
+        outlet: Outlet,
+    ) -> Response<Body> {
+        let asked = RequestHead::of(self.state.caller(&parts.headers), &parts);
+        if let Some(held) = self.held_get(&asked, &outlet).await {
+            return held;
+        }
+        let (head, body, permit) = match self.open_events(target, parts, ours).await {
+            Ok(opened) => opened,
+            Err(response) => {
+                if let Some(id) = asked.session_id()
+                    && response.status() == StatusCode::NOT_FOUND
+                {
+                    self.sessions.forget(id);
+                }
+                return *response;
+            }
+        };
+        let listening = held_stream::listening(self, &asked);
+        let stream = EventStream::new(listening, body, Silence::of(&self.state.route), outlet);
+        let body = stream_body::of_listener(stream, permit);
+        self.state.forwarder.response(head, true, body)
+    }
+
+    /// Asks the server for a stream of events with a GET; what the client is answered if there is none.
+    pub(crate) async fn open_events(
+        &self,
+        target: &Target,
+        parts: Parts,
+        ours: bool,
+    ) -> Result<(http::response::Parts, UpstreamBody, StreamPermit), Box<Response<Body>>> {
+        let Some(permit) = self.state.permit() else {
+            return Err(Box::new(unavailable("too many streams are open on this route")));
+        };
+        let request = self.state.forwarder.request(
+            target.address(parts.uri.query()),
+            parts,
+            RequestBody::empty(),
+            ours,
+        );
+        let response = match target.client.send(request).await {
+            Ok(response) => response,
+            Err(error) => return Err(Box::new(unreachable(&self.state, &error, None))),
+        };
+        let is_events = Content::of(response.headers()) == Content::Events;
+        if response.status() != StatusCode::OK || !is_events {
+            return Err(Box::new(self.state.forwarder.piped(response, None)));
+        }
+        let (head, body) = response.into_parts();
+        Ok((head, body, permit))
+    }
+}

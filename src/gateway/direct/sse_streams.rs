@@ -1,0 +1,139 @@
+//! Open HTTP+SSE streams of a route: what each knows of the requests that were posted for it.
+
+use crate::gateway::direct::control::ControlSender;
+use crate::gateway::direct::mailbox::Mailbox;
+use crate::gateway::route_state::RouteWatch;
+use crate::observe::log::Connection;
+use crate::progress::Policy;
+use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::trace_context::TraceContext;
+use crate::relay::SOLE_STREAM;
+use crate::relay::filter_guard::FilterGuard;
+use crate::transport::clock::now;
+use crate::transport::http::in_flight::{InFlight, InFlightGuard};
+use http::uri::PathAndQuery;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+/// What we add to an endpoint that would otherwise be the same for several clients.
+const OWN_KEY: &str = "milepost_stream";
+
+/// One stream and the requests that were posted for it.
+pub(crate) struct HttpSseStream {
+    pub(crate) state: Mutex<State>,
+    pub(crate) reader: Mailbox,
+}
+
+pub(crate) struct State {
+    pub(crate) filter: FilterGuard,
+    pub(crate) watch: RouteWatch,
+    pub(crate) log: Connection,
+    pub(crate) calls: Arc<InFlight>,
+    /// While requests are open.
+    pub(crate) open: Option<InFlightGuard>,
+    /// How the server is told that a request has taken too long: as it was told of the last one.
+    pub(crate) control: Option<ControlSender>,
+}
+
+impl State {
+    /// Whether what the server says goes on as it came.
+    pub(crate) fn observes(&mut self) -> bool {
+        self.filter.try_with(|filter| filter.policy().observes()) == Some(true)
+    }
+
+    /// What is asked from now on goes by what holds for the route now.
+    fn settle(&mut self) {
+        self.watch.has_changed();
+        self.filter.take(&self.watch.state().policy);
+    }
+
+    pub(crate) fn count(&mut self) {
+        match self.filter.open_calls() {
+            0 => self.open = None,
+            _ if self.open.is_none() => self.open = Some(self.calls.open()),
+            _ => {}
+        }
+    }
+}
+
+impl HttpSseStream {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where posts for a stream go.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    pub(crate) stream: Arc<HttpSseStream>,
+    pub(crate) on_server: PathAndQuery,
+}
+
+/// The open streams of a route, by the query of the endpoint that their client was given.
+#[derive(Default)]
+pub(crate) struct HttpSseStreams {
+    known: Mutex<HashMap<String, Endpoint>>,
+}
+
+impl HttpSseStreams {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<String, Endpoint>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether there is one with an endpoint of this query.
+    pub(crate) fn knows(&self, query: &str) -> bool {
+        self.lock().contains_key(query)
+    }
+
+    /// Enters a stream under the query of its endpoint, or under one of ours.
+    pub(crate) fn enter(&self, endpoint: Endpoint) -> Option<String> {
+        let mut known = self.lock();
+        let query = endpoint.on_server.query().unwrap_or_default();
+        let key = if query.is_empty() || known.contains_key(query) {
+            let mut random = [0; 16];
+            getrandom::fill(&mut random).ok()?;
+            let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let own = format!("{OWN_KEY}={name}");
+            if query.is_empty() { own } else { format!("{query}&{own}") }
+        } else {
+            query.to_owned()
+        };
+        known.insert(key.clone(), endpoint);
+        Some(key)
+    }
+}
+
+impl HttpSseStream {
+    /// By what the next request goes.
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        let mut state = self.lock();
+        state.settle();
+        Arc::clone(state.filter.policy())
+    }
+
+    pub(crate) fn told(&self, message: Option<&Message>, trace: Option<&TraceContext>) {
+        let mut state = self.lock();
+        state.settle();
+        state.filter.try_with(|filter| filter.traced(SOLE_STREAM, trace.cloned()));
+        match message {
+            Some(message) if message.kind() != Kind::Noise => {
+                state.filter.client_message(now(), SOLE_STREAM, message);
+            }
+            Some(_) => {}
+            None => {
+                state.filter.knows_not_all(now());
+            }
+        }
+        state.count();
+        drop(state);
+        self.reader.wake();
+    }
+}

@@ -1,0 +1,54 @@
+//! The observers of a route: each filter gets those that want to see it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
+use crate::observe::log::Connection;
+use crate::observe::metrics::RouteCounts;
+use crate::progress::Policy;
+use crate::transport::clock::now;
+
+/// The number of the next filter that is observed.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// The observers of a route, and its counters.
+pub(crate) struct Observers {
+    route: String,
+    pub(crate) counts: Arc<RouteCounts>,
+    observers: Vec<Arc<dyn ObserverFactory>>,
+}
+
+impl Observers {
+    /// The observers of this route.
+    pub(crate) fn new(
+        route: &str,
+        counts: Arc<RouteCounts>,
+        observers: &[Arc<dyn ObserverFactory>],
+    ) -> Arc<Self> {
+        Arc::new(Self { route: route.to_owned(), counts, observers: observers.to_vec() })
+    }
+
+    /// Counts for the route.
+    pub(crate) fn log(&self) -> Connection {
+        Connection::of(&self.counts)
+    }
+
+    /// Tells those who look on at a filter, if anyone does: one of the same conversation as that of `beside`.
+    pub(crate) fn emitter(
+        &self,
+        beside: Option<FilterId>,
+        scope: Scope,
+        policy: &Arc<Policy>,
+    ) -> Option<EventEmitter> {
+        if self.observers.is_empty() {
+            return None;
+        }
+        let filter = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id =
+            FilterId { conversation: beside.map_or(filter, |beside| beside.conversation), filter };
+        let begin =
+            |factory: &Arc<dyn ObserverFactory>| factory.begin(id, &self.route, scope, policy);
+        EventEmitter::new(id, now(), self.observers.iter().filter_map(begin).collect())
+    }
+}

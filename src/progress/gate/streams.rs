@@ -1,0 +1,56 @@
+//! The client streams of one filter, and the order of what is written on them.
+
+use std::collections::BTreeMap;
+
+use crate::progress::gate::stream::{Stream, StreamKind};
+use crate::progress::ids::StreamId;
+
+/// The part of a filter that decides what is written on which client stream, and when.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) streams: BTreeMap<StreamId, Box<Stream>>,
+    /// Where messages go that belong to no request.
+    pub(crate) session_stream: Option<StreamId>,
+    /// The number of the newest thing to be written, or name given to a server.
+    pub(crate) order: u64,
+    /// The upstream is there: silences may be broken.
+    pub(crate) alive: bool,
+    /// The clients send nothing more.
+    pub(crate) client_left: bool,
+    /// The client reads too slowly.
+    pub(crate) client_is_slow: bool,
+}
+
+impl Gate {
+    /// A gate without streams.
+    pub(crate) fn new() -> Self {
+        Self {
+            streams: BTreeMap::new(),
+            session_stream: None,
+            order: 0,
+            alive: true,
+            client_left: false,
+            client_is_slow: false,
+        }
+    }
+
+    pub(crate) fn next_order(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+
+    pub(crate) fn is_exchange(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.kind == StreamKind::Exchange)
+    }
+
+    /// Whether progress on a stream has to keep its distance from answers (rule G3).
+    pub(crate) fn is_paced(&self, stream: Option<StreamId>) -> bool {
+        let stream = stream.and_then(|id| self.streams.get(&id));
+        stream.is_none_or(|stream| !stream.pacing.hold.is_zero() || !stream.pacing.guard.is_zero())
+    }
+
+    /// Whether nothing waits to be written to a client.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.streams.values().all(|stream| stream.is_drained())
+    }
+}

@@ -1,0 +1,58 @@
+//! What is known of the messages that come in: their number, and those that have not come whole.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::verdict::Reason;
+use crate::protocol::jsonrpc::{Message, Scan};
+
+/// A large message of the server that is passing.
+#[derive(Debug)]
+pub(crate) struct LargeMessage {
+    pub(crate) number: u64,
+    pub(crate) scan: Scan,
+    pub(crate) fate: LargeDisposition,
+    pub(crate) stream: Option<StreamId>,
+    /// The call that it is known to answer.
+    pub(crate) call: Option<CallId>,
+    /// Whose request that is, and its id: the answer is no answer before its end.
+    pub(crate) answers: Option<(StreamId, Bytes)>,
+    /// Enough is known: the rest need not be read.
+    pub(crate) known: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LargeDisposition {
+    Forward,
+    Withhold(Reason),
+    Noise,
+}
+
+/// The part of a filter that takes messages of the server.
+#[derive(Debug, Default)]
+pub(crate) struct Intake {
+    /// How many messages have come. Messages are numbered from 1.
+    pub(crate) messages: u64,
+    /// Large messages that have not come whole, by their upstream stream; without one on a single wire.
+    pub(crate) large_messages: BTreeMap<Option<StreamId>, LargeMessage>,
+    /// The message that is being worked on, in case the work fails.
+    pub(crate) at_work: Option<(Option<StreamId>, Message)>,
+    /// When the last byte of the upstream arrived.
+    pub(crate) received_at: Option<Instant>,
+}
+
+impl Intake {
+    /// The number of a message that has just come.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.messages += 1;
+        self.messages
+    }
+
+    /// How many large messages have begun to answer a request.
+    pub(crate) fn answering(&self) -> usize {
+        self.large_messages.values().filter(|large| large.answers.is_some()).count()
+    }
+}

@@ -1,0 +1,461 @@
+//! The MCP client of one server over HTTP: which message is sent when, and what the answers change.
+
+mod recovery;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::exchange::{Exchange, Exchanges, HeadEvent};
+use super::http_sse::{HttpSseEvent, HttpSseStream};
+use super::inbox::{Arrival, Inbox, ResponseStream};
+use super::listen_stream::ListenStream;
+use super::outgoing::{Outgoing, RequestKind};
+use super::pending::{PendingRequest, PendingRequests};
+use super::requests;
+use super::response_reader::ResponseItem;
+use super::send_queue::SendQueue;
+use super::session::{Phase, UpstreamSession};
+use super::target::UpstreamTarget;
+use super::tool_headers::ToolHeaders;
+use super::tool_refresh::ToolRefresh;
+use crate::progress::{Origin, StreamId};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer, own_error};
+use crate::protocol::mcp::{CANCELLED, DISCOVER};
+use crate::relay::legs::{FromServer, Headers, UPSTREAM_STREAMS};
+use crate::transport::http::client::Sending;
+use crate::transport::http::client::UpstreamError;
+
+/// Concurrent POSTs to one server. Each is a connection; further requests wait.
+const POSTS_MAX: usize = 128;
+
+/// Requests to one server that wait for their answer. Further requests are sent later.
+const ASKED_MAX: usize = 4096;
+
+/// Whether a server has ever answered.
+#[derive(Debug, Clone, Default)]
+pub struct Reachability {
+    tried: Arc<AtomicBool>,
+    reached: Arc<AtomicBool>,
+}
+
+impl Reachability {
+    /// Whether the server was asked and never answered.
+    pub fn has_failed(&self) -> bool {
+        self.tried.load(Relaxed) && !self.reached.load(Relaxed)
+    }
+}
+
+/// The client of one server.
+pub(crate) struct UpstreamClient {
+    pub(crate) target: UpstreamTarget,
+    reachability: Reachability,
+    session: UpstreamSession,
+    queue: SendQueue,
+    exchanges: Exchanges,
+    pending: PendingRequests,
+    listen: ListenStream,
+    /// The stream of HTTP+SSE, for a server that speaks this transport, as far as is known.
+    http_sse: Option<HttpSseStream>,
+    tools: ToolHeaders,
+    refresh: ToolRefresh,
+    pub(crate) inbox: Inbox,
+    /// The exchange that is read first next time: all take turns.
+    turn: usize,
+    last_stream: u64,
+}
+
+impl UpstreamClient {
+    pub(crate) fn new(target: UpstreamTarget) -> Self {
+        let http_sse = target.endpoint.is_none().then(HttpSseStream::default);
+        Self {
+            target,
+            reachability: Reachability::default(),
+            session: UpstreamSession::default(),
+            queue: SendQueue::default(),
+            exchanges: Exchanges::default(),
+            pending: PendingRequests::default(),
+            listen: ListenStream::default(),
+            http_sse,
+            tools: ToolHeaders::default(),
+            refresh: ToolRefresh::default(),
+            inbox: Inbox::default(),
+            turn: 0,
+            last_stream: UPSTREAM_STREAMS,
+        }
+    }
+
+    pub(crate) fn reachability(&self) -> Reachability {
+        self.reachability.clone()
+    }
+
+    fn next_stream(&mut self) -> StreamId {
+        self.last_stream += 1;
+        StreamId(self.last_stream)
+    }
+
+    /// Sends a message of the client as soon as that may be. Returns the stream that its answers come
+    /// on, if they have one of their own.
+    pub(crate) fn send(&mut self, message: Message, headers: &Headers) -> Option<StreamId> {
+        if message.method().is_some_and(|method| method == CANCELLED) && self.cancel(&message) {
+            return None;
+        }
+        if self.http_sse.is_some() && message.method().is_some_and(|method| method == DISCOVER) {
+            // HTTP+SSE is older than the request, and its servers may never answer.
+            if let Some(id) = message.id().filter(|_| message.kind() == Kind::Request) {
+                let why = "the server speaks HTTP+SSE of 2024-11-05";
+                let error = error_answer(&id, METHOD_NOT_FOUND, why, None);
+                self.inbox.push_from(Origin::Shared, Message::parse(error));
+            }
+            return None;
+        }
+        let stream = self.next_stream();
+        let out = Outgoing::new(message, headers.clone(), stream);
+        let has_requests = out.has_requests();
+        self.queue.push(out);
+        self.pump();
+        (has_requests && self.http_sse.is_none()).then_some(stream)
+    }
+
+    /// Cancels a request, if the server need not be told: closing its stream does it in 2026-07-28, and
+    /// a request that was never sent needs nothing.
+    fn cancel(&mut self, cancel: &Message) -> bool {
+        let params = cancel.params().unwrap_or_default();
+        let id = json::member(&params, "requestId");
+        let Some(id) = id.as_ref().and_then(Key::read) else { return false };
+        if self.queue.cancel(&id) || self.refresh.cancel(&id) {
+            return true;
+        }
+        let Some(stream) = self.pending.stream_of(&id) else { return !self.session.has_begun() };
+        let modern = self.exchanges.get(stream).is_some_and(|exchange| exchange.out.modern);
+        if modern {
+            // Closing the stream cancels its request (rule B-02).
+            self.pending.take(stream);
+            self.drop_exchange(stream);
+        } else {
+            // The server need not answer any more.
+            self.pending.answer(&id, Some(stream));
+            self.linger(stream);
+        }
+        modern
+    }
+
+    /// Whether nothing may be sent now.
+    fn is_blocked(&self) -> bool {
+        let unnamed = self.http_sse.as_ref().is_some_and(|stream| !stream.is_named());
+        unnamed || self.session.phase != Phase::Free
+    }
+
+    /// Whether as many requests are open as may be.
+    fn is_busy(&self) -> bool {
+        self.exchanges.open() >= POSTS_MAX || self.pending.len() >= ASKED_MAX
+    }
+
+    /// Sends what may be sent. Notifications and answers go one after the other, and nothing overtakes
+    /// them; requests go at once, up to the limit.
+    pub(crate) fn pump(&mut self) -> bool {
+        if self.session.phase == Phase::Lost && !self.queue.is_empty() && self.can_renew() {
+            self.renew();
+            return true;
+        }
+        if self.session.phase == Phase::Renews && !self.is_renewing() {
+            self.fail_renewal("the server did not let it begin");
+            return true;
+        }
+        let (mut moved, mut at) = (false, 0);
+        while !self.is_blocked() && !self.exchanges.are_ordered() {
+            let Some(out) = self.queue.next(&mut at, !self.is_busy()) else { break };
+            self.launch(out);
+            moved = true;
+        }
+        moved
+    }
+
+    /// Sends a message now.
+    fn launch(&mut self, out: Outgoing) {
+        self.reachability.tried.store(true, Relaxed);
+        self.session.note_sent(&out);
+        self.pending.add(&out);
+        match self.post(&out) {
+            Ok(sending) => {
+                let session = self.session.number_for(&out);
+                self.exchanges.insert(Exchange::new(out, sending, session));
+            }
+            Err(why) => {
+                tracing::warn!(why, "a message cannot be sent");
+                self.refuse_all(out.stream, &why, None);
+            }
+        }
+    }
+
+    fn post(&self, out: &Outgoing) -> Result<Sending, String> {
+        let destination = match &self.http_sse {
+            None => self.target.endpoint.as_ref().map(|target| (target, target.uri(None))),
+            Some(stream) => self
+                .target
+                .sse_endpoint()
+                .and_then(|target| Some((target, target.at(stream.endpoint.clone()?)))),
+        };
+        let destination = destination.ok_or("there is nowhere to send it to")?;
+        requests::post(&self.target, destination, out, &self.session, &self.tools)
+    }
+
+    /// Whether something that was sent, or is to be, has not reached the server.
+    pub(crate) fn is_sending(&self) -> bool {
+        !self.queue.is_empty() || self.exchanges.await_head()
+    }
+
+    pub(crate) fn is_behind(&self) -> bool {
+        self.queue.is_full()
+    }
+
+    /// Waits for the heads of responses, and reads bodies that are no answers.
+    pub(crate) fn poll_heads(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut moved = false;
+        for stream in self.exchanges.streams() {
+            let Some(exchange) = self.exchanges.get_mut(stream) else { continue };
+            let Poll::Ready(event) = exchange.poll_head(cx) else { continue };
+            moved = true;
+            match event {
+                HeadEvent::Progress => {}
+                HeadEvent::Head(response) => self.accept_head(stream, *response),
+                HeadEvent::Unreachable(error) => self.mark_unreachable(stream, &error),
+                HeadEvent::Resumed(response, id) => self.accept_resumed(stream, *response, id),
+                HeadEvent::ResumeFailed(id, error) => self.resume_later(stream, id, Some(&error)),
+                HeadEvent::ErrorRead => self.take_error(stream),
+                HeadEvent::Finished => self.drop_exchange(stream),
+            }
+        }
+        moved
+    }
+
+    /// Reads one item, if there is one: of the stream whose large message is under way, or of each
+    /// stream in turn.
+    pub(crate) fn poll_items(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.inbox.midway() {
+            Some(ResponseStream::Exchange(stream)) => return self.poll_exchange(stream, cx),
+            Some(ResponseStream::Listen) => return self.poll_listen(cx),
+            // Its turn is earlier.
+            Some(ResponseStream::HttpSse) => return false,
+            None => {}
+        }
+        let streams = self.exchanges.streams();
+        self.turn = self.turn.wrapping_add(1);
+        for at in 0..streams.len() {
+            let stream = streams[(self.turn.wrapping_add(at)) % streams.len()];
+            if self.poll_exchange(stream, cx) {
+                return true;
+            }
+        }
+        self.poll_listen(cx)
+    }
+
+    fn poll_exchange(&mut self, stream: StreamId, cx: &mut Context<'_>) -> bool {
+        let Some(exchange) = self.exchanges.get_mut(stream) else { return false };
+        let Poll::Ready(item) = exchange.poll_item(cx) else { return false };
+        match item {
+            Some(Ok(item)) => self.receive(ResponseStream::Exchange(stream), item),
+            Some(Err(error)) => self.end_response(stream, Some(&error)),
+            None => self.end_response(stream, None),
+        }
+        true
+    }
+
+    fn poll_listen(&mut self, cx: &mut Context<'_>) -> bool {
+        let Poll::Ready(item) = self.listen.poll(cx) else { return false };
+        if let Some(item) = item {
+            self.receive(ResponseStream::Listen, item);
+        }
+        true
+    }
+
+    /// Opens the stream of HTTP+SSE if there is something to send, and reads it with `reads`.
+    pub(crate) fn poll_http_sse(&mut self, cx: &mut Context<'_>, reads: bool) -> bool {
+        let wanted = !self.queue.is_empty();
+        let Some(stream) = &mut self.http_sse else { return false };
+        let Poll::Ready(event) = stream.poll(cx, wanted, reads) else { return false };
+        match event {
+            HttpSseEvent::Wanted => self.connect_http_sse(),
+            HttpSseEvent::Answered(response) => {
+                self.reachability.reached.store(true, Relaxed);
+                if let Err(why) = stream.accept(*response) {
+                    self.lose_http_sse(&why);
+                }
+            }
+            HttpSseEvent::Endpoint(named) => self.take_endpoint(&named),
+            HttpSseEvent::Item(item) => self.receive(ResponseStream::HttpSse, item),
+            HttpSseEvent::Lost(why) => self.lose_http_sse(&why),
+        }
+        true
+    }
+
+    /// Takes an item of a stream.
+    fn receive(&mut self, from: ResponseStream, item: ResponseItem) {
+        match self.inbox.receive(from, item) {
+            Some(Arrival::Message(message)) => self.receive_message(from, message),
+            Some(Arrival::Answered(id)) => drop(self.mark_answered(from, &id)),
+            None => {}
+        }
+    }
+
+    /// Takes a message of the server.
+    fn receive_message(&mut self, from: ResponseStream, message: Message) {
+        let message = match message.kind() {
+            Kind::Noise => {
+                tracing::debug!(bytes = message.raw().len(), "the server said what is no message");
+                return;
+            }
+            Kind::Response => match self.receive_answer(from, message) {
+                Some(message) => message,
+                None => return,
+            },
+            Kind::Batch => {
+                let answers = message.elements().filter(|one| one.kind() == Kind::Response);
+                let ids: Vec<Key> = answers.filter_map(|one| one.id_key()).collect();
+                for id in &ids {
+                    self.mark_answered(from, id);
+                }
+                message
+            }
+            _ => message,
+        };
+        self.inbox.push(from, message);
+    }
+
+    /// Removes the request that is answered on a stream.
+    fn mark_answered(&mut self, from: ResponseStream, id: &Key) -> Option<PendingRequest> {
+        let request = self.pending.answer(id, from.exchange())?;
+        self.linger(request.stream);
+        if request.kind == RequestKind::Initialize {
+            self.session.phase = Phase::Free;
+        }
+        Some(request)
+    }
+
+    /// Acts on an answer, and returns what the client gets of it.
+    fn receive_answer(&mut self, from: ResponseStream, answer: Message) -> Option<Message> {
+        let Some(request) = answer.id_key().and_then(|id| self.mark_answered(from, &id)) else {
+            return Some(answer);
+        };
+        match request.kind {
+            RequestKind::Initialize => {
+                self.session.agree(&answer);
+                Some(answer)
+            }
+            RequestKind::Renewal => {
+                self.take_renewal(&answer);
+                None
+            }
+            RequestKind::Refresh => {
+                self.take_tools(&answer);
+                None
+            }
+            RequestKind::Tools => Some(self.tools.filter(answer)),
+            RequestKind::Other => Some(answer),
+        }
+    }
+
+    /// Answers a request with an error of ours.
+    fn refuse(&mut self, request: &PendingRequest, why: &str, status: Option<u16>) {
+        self.fail(request, own_error(&request.id, why, status), why);
+    }
+
+    /// Answers a request with `error`; a request of the leg itself fails because of `why`.
+    fn fail(&mut self, request: &PendingRequest, error: Bytes, why: &str) {
+        match request.kind {
+            RequestKind::Renewal => return self.fail_renewal(why),
+            RequestKind::Refresh => return self.fail_refresh(),
+            RequestKind::Initialize => self.session.phase = Phase::Free,
+            RequestKind::Tools | RequestKind::Other => {}
+        }
+        let from = match self.http_sse {
+            Some(_) => ResponseStream::HttpSse,
+            None => ResponseStream::Exchange(request.stream),
+        };
+        self.inbox.push(from, Message::parse(error));
+    }
+
+    /// Answers all requests of a POST with an error of ours.
+    fn refuse_all(&mut self, stream: StreamId, why: &str, status: Option<u16>) {
+        for request in self.pending.take(stream) {
+            self.refuse(&request, why, status);
+        }
+    }
+
+    fn drop_exchange(&mut self, stream: StreamId) {
+        self.exchanges.remove(stream);
+        self.inbox.close(ResponseStream::Exchange(stream));
+    }
+
+    /// Reads the response of a POST for a while longer, once its requests are answered or cancelled.
+    fn linger(&mut self, stream: StreamId) {
+        if !self.pending.has(stream)
+            && self.http_sse.is_none()
+            && let Some(oldest) = self.exchanges.linger(stream)
+        {
+            self.drop_exchange(oldest);
+        }
+    }
+
+    /// When something is due, if a server may be silent for as long as `idle`.
+    pub(crate) fn next_due(&self, idle: Option<Duration>) -> Option<Instant> {
+        let http_sse = self.http_sse.as_ref().and_then(|stream| stream.due(idle));
+        [self.exchanges.next_due(idle), self.listen.due(), http_sse].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub(crate) fn act(&mut self, now: Instant, idle: Option<Duration>) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        for stream in self.exchanges.due_at(now, idle) {
+            let Some(exchange) = self.exchanges.get_mut(stream) else { continue };
+            if is_due(exchange.ahead_until) {
+                exchange.ahead_until = None;
+                tracing::warn!("the server takes long to accept a notification; others go ahead");
+            }
+            if exchange.reads_error() {
+                self.take_error(stream);
+            } else if is_due(exchange.leaves_at) {
+                self.drop_exchange(stream);
+            } else if is_due(exchange.silent_until(idle)) {
+                self.mark_unreachable(stream, &UpstreamError::Idle(idle.unwrap_or_default()));
+            } else {
+                self.resume(stream);
+            }
+        }
+        if is_due(self.listen.due()) {
+            self.open_listen();
+        }
+        if is_due(self.http_sse.as_ref().and_then(|stream| stream.due(idle))) {
+            self.expire_http_sse(idle);
+        }
+    }
+
+    /// The request that tells the server that its session is over, if it has one.
+    pub(crate) fn end_session(&self) -> Option<Sending> {
+        if self.http_sse.is_some() {
+            return None;
+        }
+        requests::delete(&self.target, &self.session)
+    }
+
+    /// Drops all that is under way.
+    pub(crate) fn stop(&mut self) {
+        self.queue.take_all();
+        self.exchanges.clear();
+        self.pending.take_all();
+        self.listen = ListenStream::default();
+        self.http_sse = self.http_sse.take().map(|_| HttpSseStream::default());
+        self.refresh = ToolRefresh::default();
+        self.inbox = Inbox::default();
+    }
+
+    /// The next message for the relay, without waiting.
+    pub(crate) fn pop(&mut self) -> Option<FromServer> {
+        self.inbox.pop()
+    }
+}

@@ -1,0 +1,397 @@
+//! Failures and what follows from them: errors for the client, responses that are resumed, sessions that
+//! begin again, another transport.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use super::UpstreamClient;
+use crate::observe::error_chain::error_chain;
+use crate::progress::StreamId;
+use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::mcp;
+use crate::relay::http_upstream::error_status::{self, is_about_access};
+use crate::relay::http_upstream::exchange::HeadOutcome;
+use crate::relay::http_upstream::http_sse::{Due, HttpSseStream};
+use crate::relay::http_upstream::inbox::ResponseStream;
+use crate::relay::http_upstream::listen_stream::ListenStream;
+use crate::relay::http_upstream::outgoing::{Outgoing, RequestKind};
+use crate::relay::http_upstream::requests;
+use crate::relay::http_upstream::session::Phase;
+use crate::relay::http_upstream::tool_refresh::ToolRefresh;
+use crate::transport::http::client::{UpstreamBody, UpstreamError};
+use crate::transport::mcp_http::content::on_one_line;
+use crate::transport::mcp_http::header_names::SESSION_ID;
+use crate::transport::mcp_http::sse_endpoint::same_origin;
+
+/// Responses to POSTs.
+impl UpstreamClient {
+    /// Takes the head of a response.
+    pub(super) fn accept_head(&mut self, stream: StreamId, response: Response<UpstreamBody>) {
+        self.reachability.reached.store(true, Relaxed);
+        let (http_sse, listens) = (self.http_sse.is_some(), self.listen.is_open());
+        let Some(exchange) = self.exchanges.get_mut(stream) else { return };
+        let is_initialized = exchange.out.is(mcp::INITIALIZED);
+        if response.status().is_success() && exchange.out.begins_session() && !http_sse {
+            self.session.id = response.headers().get(SESSION_ID).cloned();
+        }
+        match exchange.accept(response, http_sse, listens) {
+            HeadOutcome::Reads => {}
+            HeadOutcome::SessionLost => self.lose_session(stream),
+            HeadOutcome::Refused(status) => {
+                self.drop_exchange(stream);
+                let why = error_status::explain(status, &HeaderMap::new());
+                tracing::warn!(why, "a message was refused");
+                self.refuse_all(stream, &why, Some(status.as_u16()));
+            }
+            HeadOutcome::Accepted if is_initialized => self.complete_session(),
+            HeadOutcome::Accepted => {}
+            HeadOutcome::AnsweredElsewhere => self.drop_exchange(stream),
+            HeadOutcome::Unreadable(why, status) => {
+                self.drop_exchange(stream);
+                self.refuse_all(stream, &why, status.map(|status| status.as_u16()));
+            }
+        }
+    }
+
+    /// Answers the requests of a POST that has no response.
+    pub(super) fn mark_unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
+        let why = error_chain(error);
+        tracing::warn!(error = why, "the server could not be asked");
+        if let (Some(counts), Some(kind)) = (&self.target.counts, error.kind()) {
+            counts.upstream_error(kind);
+        }
+        self.drop_exchange(stream);
+        self.refuse_all(stream, &why, None);
+    }
+
+    /// Takes a status that is no success, with the beginning of its body.
+    pub(super) fn take_error(&mut self, stream: StreamId) {
+        let failure = self.exchanges.remove(stream).and_then(|exchange| exchange.into_failure());
+        let Some((out, parts, read)) = failure else { return };
+        let status = parts.status;
+        let answer = Message::parse(on_one_line(read.freeze()));
+        let is_answer = answer.kind() == Kind::Response;
+        let id = answer.id_key();
+        if is_answer && id.as_ref().is_some_and(|id| self.pending.has_request(stream, id)) {
+            if ToolRefresh::applies_to(&out, &answer) {
+                return self.refresh_tools(out, answer.raw().clone());
+            }
+            // The answer says why the server refuses the request.
+            return self.receive_message(ResponseStream::Exchange(stream), answer);
+        }
+        let why = error_status::explain(status, &parts.headers);
+        if self.may_be_http_sse(&out, status) {
+            self.pending.take(stream);
+            return self.try_http_sse(out, why, status);
+        }
+        tracing::warn!(why, "a message was refused");
+        let error = answer.error().filter(|_| is_answer && id.is_none());
+        for request in self.pending.take(stream) {
+            let text = error_status::answer(&request.id, error.as_ref(), &why, status);
+            self.fail(&request, text, &why);
+        }
+    }
+
+    /// Resumes a response that has ended, if requests of its POST have no answer.
+    pub(super) fn end_response(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
+        let Some(exchange) = self.exchanges.get_mut(stream) else { return };
+        let last_id = exchange.take_last_id();
+        match last_id.filter(|_| !exchange.out.modern && self.pending.has(stream)) {
+            Some(id) => self.resume_later(stream, id, error),
+            None => self.break_off(stream, error),
+        }
+    }
+
+    fn break_off(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
+        self.drop_exchange(stream);
+        let why = match error {
+            Some(error) => error_chain(error),
+            None => "the server ended its response without an answer".to_owned(),
+        };
+        if self.pending.has(stream) {
+            tracing::warn!(why, "a request has no answer");
+        }
+        self.refuse_all(stream, &why, None);
+    }
+
+    /// Resumes a response behind an event after a pause, unless that has failed too often.
+    pub(super) fn resume_later(
+        &mut self,
+        stream: StreamId,
+        id: HeaderValue,
+        error: Option<&UpstreamError>,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(stream) else { return };
+        if !self.pending.has(stream) || !exchange.wait_to_resume(id) {
+            self.break_off(stream, error);
+        }
+    }
+
+    /// Requests the rest of a response.
+    pub(super) fn resume(&mut self, stream: StreamId) {
+        let exchange = self.exchanges.get_mut(stream);
+        let Some((exchange, id)) =
+            exchange.and_then(|exchange| exchange.resumes_behind().map(|id| (exchange, id)))
+        else {
+            return;
+        };
+        let sent = match &self.target.endpoint {
+            Some(target) => requests::get(&self.target, target, &self.session, Some(&id)),
+            None => Err(String::new()),
+        };
+        match sent {
+            Ok(sent) => exchange.resume(sent, id),
+            Err(why) => {
+                self.drop_exchange(stream);
+                self.refuse_all(stream, &why, None);
+            }
+        }
+    }
+
+    pub(super) fn accept_resumed(
+        &mut self,
+        stream: StreamId,
+        response: Response<UpstreamBody>,
+        id: HeaderValue,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(stream) else { return };
+        match exchange.accept_resumed(response, id) {
+            Ok(()) => {}
+            Err((status, id)) if status.is_server_error() => self.resume_later(stream, id, None),
+            Err((status, _)) => {
+                self.drop_exchange(stream);
+                let why = format!(
+                    "the server closed the stream of the request, and answered with HTTP status \
+                     {status} when it was asked for the rest"
+                );
+                self.refuse_all(stream, &why, Some(status.as_u16()));
+            }
+        }
+    }
+}
+
+/// The session and its GET stream.
+impl UpstreamClient {
+    /// Sends the message again that the server has refused because it does not know the session.
+    fn lose_session(&mut self, stream: StreamId) {
+        let Some(exchange) = self.exchanges.remove(stream) else { return };
+        let (mut out, session) = (exchange.out, exchange.session);
+        // An answer is for a request of the old session, and the new one begins with this notification.
+        let in_vain = out.message.kind() == Kind::Response || out.is(mcp::INITIALIZED);
+        if out.is_retry || out.own.is_some() {
+            let why = "the server has lost the session again";
+            self.refuse_all(stream, why, Some(404));
+        } else if !in_vain {
+            self.pending.take(stream);
+            out.is_retry = true;
+            self.queue.requeue(out);
+        }
+        if session == Some(self.session.number) && self.session.phase == Phase::Free {
+            tracing::warn!(
+                "the server has lost the session (HTTP status 404): it is begun again as the client \
+                 began it; what the server knew of it is gone"
+            );
+            self.session.phase = Phase::Lost;
+            self.renew();
+        }
+    }
+
+    pub(super) fn can_renew(&self) -> bool {
+        self.http_sse.as_ref().is_none_or(HttpSseStream::is_named)
+    }
+
+    /// Begins the session again, as the client began it.
+    pub(super) fn renew(&mut self) {
+        self.close_listen();
+        let stream = self.next_stream();
+        match self.session.renew(stream) {
+            Some(out) => self.launch(out),
+            None => self.fail_renewal("it never began"),
+        }
+    }
+
+    /// Whether a message that begins the session again is under way.
+    pub(super) fn is_renewing(&self) -> bool {
+        self.pending.has_kind(RequestKind::Renewal) || self.exchanges.has_own(RequestKind::Other)
+    }
+
+    /// Takes the answer to the `initialize` that began the session again.
+    pub(super) fn take_renewal(&mut self, answer: &Message) {
+        if answer.result().is_none() {
+            return self.fail_renewal("the server refuses to begin it again");
+        }
+        self.session.note_revision(answer);
+        let stream = self.next_stream();
+        self.launch(self.session.initialized(stream));
+    }
+
+    /// Refuses everything that waits for the session. The next message tries again.
+    pub(super) fn fail_renewal(&mut self, why: &str) {
+        tracing::warn!(why, "the session cannot be begun again");
+        self.session.phase = Phase::Lost;
+        let why = format!("the session with the server was lost: {why}");
+        self.refuse_queue(&why);
+    }
+
+    /// Opens the GET stream once the server has accepted the notification that completes the session.
+    fn complete_session(&mut self) {
+        self.session.complete();
+        match &mut self.http_sse {
+            Some(stream) => stream.mark_working(),
+            None => {
+                self.close_listen();
+                self.open_listen();
+            }
+        }
+    }
+
+    pub(super) fn open_listen(&mut self) {
+        let Some(target) = &self.target.endpoint else { return };
+        let behind = self.listen.last_id();
+        let sent = requests::get(&self.target, target, &self.session, behind);
+        self.listen.open(sent);
+    }
+
+    fn close_listen(&mut self) {
+        self.listen = ListenStream::default();
+        self.inbox.close(ResponseStream::Listen);
+    }
+
+    /// Refuses the requests that wait, and drops all other messages that do.
+    fn refuse_queue(&mut self, why: &str) {
+        for out in self.queue.take_all() {
+            self.pending.add(&out);
+            self.refuse_all(out.stream, why, None);
+        }
+    }
+}
+
+/// Calls whose headers the server refuses.
+impl UpstreamClient {
+    fn refresh_tools(&mut self, out: Outgoing, refusal: Bytes) {
+        self.pending.take(out.stream);
+        if self.refresh.add(out, refusal) {
+            self.list_tools(None);
+        }
+    }
+
+    fn list_tools(&mut self, cursor: Option<&Bytes>) {
+        let stream = self.next_stream();
+        self.launch(self.refresh.list_request(stream, cursor));
+    }
+
+    /// Takes a page of the tools. After the last page the calls are sent again.
+    pub(super) fn take_tools(&mut self, answer: &Message) {
+        let Some(result) = answer.result() else { return self.fail_refresh() };
+        self.tools.learn(&result);
+        if let Some(cursor) = self.refresh.next_page(&result) {
+            return self.list_tools(Some(&cursor));
+        }
+        for (out, _) in self.refresh.take_all() {
+            self.queue.requeue(out);
+        }
+    }
+
+    /// Gives the clients the server's refusals: the tools cannot be listed.
+    pub(super) fn fail_refresh(&mut self) {
+        for (out, refusal) in self.refresh.take_all() {
+            let from = ResponseStream::Exchange(out.stream);
+            self.receive_message(from, Message::parse(refusal));
+        }
+    }
+}
+
+/// HTTP+SSE.
+impl UpstreamClient {
+    /// Whether the server may speak HTTP+SSE: it refuses the first message of a session.
+    fn may_be_http_sse(&self, out: &Outgoing, status: StatusCode) -> bool {
+        out.own.is_none()
+            && out.kind() == RequestKind::Initialize
+            && self.http_sse.is_none()
+            && status.is_client_error()
+            && !is_about_access(status)
+    }
+
+    /// Tries HTTP+SSE with a server that has refused the first POST (rule L-09).
+    fn try_http_sse(&mut self, out: Outgoing, why: String, status: StatusCode) {
+        self.session.phase = Phase::Free;
+        self.http_sse = Some(HttpSseStream::after_refusal(why, status));
+        self.queue.requeue(out);
+    }
+
+    /// Requests the stream.
+    pub(super) fn connect_http_sse(&mut self) {
+        let sent = match self.target.sse_endpoint() {
+            Some(target) => requests::get(&self.target, target, &self.session, None),
+            None => Err("the route has no server".to_owned()),
+        };
+        self.reachability.tried.store(true, Relaxed);
+        match (sent, &mut self.http_sse) {
+            (Ok(sent), Some(stream)) => stream.connect(sent),
+            (Err(why), _) => self.lose_http_sse(&why),
+            (Ok(_), None) => {}
+        }
+    }
+
+    /// Opens the stream again, or gives it up, when that is due.
+    pub(super) fn expire_http_sse(&mut self, idle: Option<std::time::Duration>) {
+        match self.http_sse.as_ref().map(|stream| stream.expire(idle)) {
+            Some(Due::Connect) => self.connect_http_sse(),
+            Some(Due::Lost(why)) => self.lose_http_sse(&why),
+            None => {}
+        }
+    }
+
+    /// Takes the endpoint that the server has named.
+    pub(super) fn take_endpoint(&mut self, named: &Bytes) {
+        let base = self.target.sse_endpoint().and_then(|target| target.url.as_ref());
+        let Some(endpoint) = base.and_then(|base| same_origin(base, named)) else {
+            return self.lose_http_sse("the server names an endpoint of another origin");
+        };
+        let Some(stream) = &mut self.http_sse else { return };
+        stream.set_endpoint(endpoint);
+        if self.session.has_begun() {
+            tracing::warn!(
+                "the stream of the server was lost and is open again: its session is begun again as \
+                 the client began it; what the server knew of it is gone"
+            );
+            self.session.phase = Phase::Lost;
+            self.renew();
+        }
+    }
+
+    /// Refuses all open requests: without the stream they have no answers.
+    pub(super) fn lose_http_sse(&mut self, why: &str) {
+        let Some(mut lost) = self.http_sse.take() else { return };
+        self.inbox.close(ResponseStream::HttpSse);
+        if let Some((refusal, status)) = lost.refusal.take() {
+            // The server speaks no HTTP+SSE: its refusal of the POST stands.
+            let why = format!("{refusal}; and with GET there is no HTTP+SSE: {why}");
+            tracing::warn!(why, "the server cannot be spoken to");
+            return self.refuse_first(&why, status);
+        }
+        tracing::warn!(why, "the server has no stream");
+        let successor = lost.successor(self.session.has_begun());
+        let waits = successor.is_scheduled() && lost.is_named();
+        self.http_sse = Some(successor);
+        self.exchanges.clear();
+        if self.session.phase == Phase::Renews {
+            self.session.phase = Phase::Free;
+        }
+        for request in self.pending.take_all() {
+            self.refuse(&request, why, None);
+        }
+        if !waits {
+            self.refuse_queue(why);
+        }
+    }
+
+    /// Refuses the message that was sent first.
+    fn refuse_first(&mut self, why: &str, status: StatusCode) {
+        let Some(out) = self.queue.pop() else { return };
+        self.pending.add(&out);
+        self.refuse_all(out.stream, why, Some(status.as_u16()));
+    }
+}

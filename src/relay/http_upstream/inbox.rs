@@ -1,0 +1,114 @@
+//! What the server has sent and the relay has not taken yet.
+
+use std::collections::VecDeque;
+
+use super::response_reader::ResponseItem;
+use crate::progress::{Origin, StreamId};
+use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
+use crate::relay::legs::FromServer;
+
+/// A stream of the server that messages come on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResponseStream {
+    /// The response to a POST.
+    Exchange(StreamId),
+    /// The GET stream of the session.
+    Listen,
+    /// The stream of HTTP+SSE.
+    HttpSse,
+}
+
+impl ResponseStream {
+    fn origin(self) -> Origin {
+        match self {
+            Self::Exchange(stream) => Origin::Stream(stream),
+            Self::Listen | Self::HttpSse => Origin::Shared,
+        }
+    }
+
+    /// The POST that the stream answers.
+    pub(crate) fn exchange(self) -> Option<StreamId> {
+        match self {
+            Self::Exchange(stream) => Some(stream),
+            Self::Listen | Self::HttpSse => None,
+        }
+    }
+}
+
+/// An item that needs the leg's attention.
+pub(crate) enum Arrival {
+    /// A whole message, which is not in the inbox yet.
+    Message(Message),
+    /// The end of a large answer to the request with this id.
+    Answered(Key),
+}
+
+/// Messages for the relay, in the order in which they came.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    ready: VecDeque<FromServer>,
+    /// The stream whose large message is under way. Nothing else may come between its pieces.
+    midway: Option<(ResponseStream, Scan)>,
+}
+
+impl Inbox {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<FromServer> {
+        self.ready.pop_front()
+    }
+
+    /// The stream whose large message is under way.
+    pub(crate) fn midway(&self) -> Option<ResponseStream> {
+        self.midway.as_ref().map(|(stream, _)| *stream)
+    }
+
+    /// Adds a message from a stream.
+    pub(crate) fn push(&mut self, from: ResponseStream, message: Message) {
+        self.push_from(from.origin(), message);
+    }
+
+    /// Adds a message of the leg's own.
+    pub(crate) fn push_from(&mut self, origin: Origin, message: Message) {
+        self.ready.push_back(FromServer::Message(origin, message));
+    }
+
+    /// Takes an item from a stream. Pieces of large messages go to the relay at once.
+    pub(crate) fn receive(&mut self, from: ResponseStream, item: ResponseItem) -> Option<Arrival> {
+        let origin = from.origin();
+        match item {
+            ResponseItem::Message(text) => return Some(Arrival::Message(Message::parse(text))),
+            ResponseItem::Start(text) => {
+                let mut scan = Scan::default();
+                scan.feed(&text);
+                self.midway = Some((from, scan));
+                self.ready.push_back(FromServer::Start(origin, text));
+            }
+            ResponseItem::Piece(text) => {
+                if let Some((_, scan)) = &mut self.midway {
+                    scan.feed(&text);
+                }
+                self.ready.push_back(FromServer::Piece(origin, text));
+            }
+            ResponseItem::End(whole) => {
+                let scan = self.midway.take().map(|(_, scan)| scan);
+                self.ready.push_back(FromServer::End(origin, whole));
+                let scan = scan.filter(|scan| whole && scan.kind() == Kind::Response);
+                return scan.and_then(|scan| scan.id()).map(Arrival::Answered);
+            }
+            // The event names an address only on the stream of HTTP+SSE, and is not for the relay.
+            ResponseItem::Endpoint(_) => {}
+        }
+        None
+    }
+
+    /// Ends the large message of a stream that is read no more.
+    pub(crate) fn close(&mut self, from: ResponseStream) {
+        if self.midway() == Some(from) {
+            self.midway = None;
+            self.ready.push_back(FromServer::End(from.origin(), false));
+        }
+    }
+}

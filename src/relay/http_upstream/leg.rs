@@ -1,0 +1,174 @@
+//! The relay's leg towards a server that is reached over HTTP.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::client::{Reachability, UpstreamClient};
+use super::target::UpstreamTarget;
+use crate::progress::{Origin, Payload, StreamId};
+use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
+use crate::relay::legs::{FromServer, Headers, Server};
+use crate::transport::http::client::Sending;
+
+/// How long the server may take to end its session when its client has gone: the official SDKs kill
+/// whom they have started within 2 s.
+const CLOSE_WAIT: Duration = Duration::from_millis(1500);
+
+/// A server that is reached over HTTP.
+pub struct HttpUpstream {
+    client: UpstreamClient,
+    /// A large message of a client, as far as it has come.
+    collecting: Option<(BytesMut, Scan, Headers)>,
+    timer: Pin<Box<Sleep>>,
+    closing: Option<(Sending, Pin<Box<Sleep>>)>,
+}
+
+impl HttpUpstream {
+    /// A leg towards `target`. Nothing is connected before the first message.
+    pub fn new(target: UpstreamTarget) -> Self {
+        Self {
+            client: UpstreamClient::new(target),
+            collecting: None,
+            timer: Box::pin(sleep_until(Instant::now())),
+            closing: None,
+        }
+    }
+
+    /// Shows whether the server has ever answered, also after the leg is gone.
+    pub fn reachability(&self) -> Reachability {
+        self.client.reachability()
+    }
+
+    /// Does what can be done until everything waits. With `reads` bodies are read too, until there is
+    /// a message for the relay.
+    fn drive(&mut self, cx: &mut Context<'_>, reads: bool) {
+        let client = &mut self.client;
+        loop {
+            let mut moved = client.poll_heads(cx);
+            moved |= client.poll_http_sse(cx, reads && client.inbox.is_empty());
+            moved |= client.pump();
+            if reads && client.inbox.is_empty() {
+                moved |= client.poll_items(cx);
+            }
+            // Last: a server that has sent something just now was not silent.
+            let moved = moved || act_on_time(client, &mut self.timer, cx, reads);
+            if !moved || (reads && !client.inbox.is_empty()) {
+                return;
+            }
+        }
+    }
+}
+
+/// Does what is due, and sets the timer for what is due next.
+fn act_on_time(
+    client: &mut UpstreamClient,
+    timer: &mut Pin<Box<Sleep>>,
+    cx: &mut Context<'_>,
+    reads: bool,
+) -> bool {
+    let mut moved = false;
+    // A server that is not read cannot be silent.
+    let idle = client.target.idle.filter(|_| reads);
+    while let Some(due) = client.next_due(idle) {
+        if timer.deadline() != due {
+            timer.as_mut().reset(due);
+        }
+        if timer.as_mut().poll(cx).is_pending() {
+            break;
+        }
+        client.act(due, idle);
+        moved = true;
+    }
+    moved
+}
+
+impl Server for HttpUpstream {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
+        if self.client.inbox.is_empty() {
+            self.drive(cx, true);
+        }
+        self.client.pop().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn try_receive(&mut self) -> Option<FromServer> {
+        self.client.pop()
+    }
+
+    fn send(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
+        let text = payload.to_bytes();
+        let message = if text == *message.raw() { message.clone() } else { Message::parse(text) };
+        self.client.send(message, headers)
+    }
+
+    fn send_start(&mut self, piece: Bytes, headers: &Headers) {
+        self.collecting = Some((BytesMut::new(), Scan::default(), headers.clone()));
+        self.send_piece(piece);
+    }
+
+    fn send_piece(&mut self, piece: Bytes) {
+        if let Some((text, scan, _)) = &mut self.collecting {
+            scan.feed(&piece);
+            // A message that is too long is only read for its id.
+            if text.len() <= self.client.target.message_max {
+                text.extend_from_slice(&piece);
+            }
+        }
+    }
+
+    fn send_end(&mut self) {
+        let Some((text, scan, headers)) = self.collecting.take() else { return };
+        let max = self.client.target.message_max;
+        let message = Message::parse(text.freeze());
+        if message.raw().len() <= max {
+            self.client.send(message, &headers);
+            return;
+        }
+        let why = format!("the message is longer than {max} bytes");
+        tracing::warn!(why, "a message of the client is not sent");
+        if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {
+            let error = Message::parse(own_error(&id.to_json(), &why, Some(413)));
+            self.client.inbox.push_from(Origin::Shared, error);
+        }
+    }
+
+    fn send_raw(&mut self, _: Bytes) {}
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.drive(cx, false);
+        if self.is_writing() { Poll::Pending } else { Poll::Ready(true) }
+    }
+
+    fn is_writing(&self) -> bool {
+        self.client.is_sending()
+    }
+
+    fn is_behind(&self) -> bool {
+        self.client.is_behind()
+    }
+
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.closing.is_none() {
+            self.stop();
+            let Some(farewell) = self.client.end_session() else { return Poll::Ready(()) };
+            let patience = sleep_until(Instant::now() + CLOSE_WAIT);
+            self.closing = Some((farewell, Box::pin(patience)));
+        }
+        let Some((farewell, patience)) = &mut self.closing else { return Poll::Ready(()) };
+        // A server that keeps its sessions answers 405, which is allowed.
+        if farewell.as_mut().poll(cx).is_pending() && patience.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.closing = None;
+        Poll::Ready(())
+    }
+
+    fn stop(&mut self) {
+        self.collecting = None;
+        self.client.stop();
+    }
+}

@@ -1,0 +1,85 @@
+//! The HTTP requests of the leg: POST for a message, GET for events, DELETE for the end of a session.
+
+use futures::FutureExt;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Uri, header};
+
+use super::outgoing::Outgoing;
+use super::session::UpstreamSession;
+use super::target::UpstreamTarget;
+use super::tool_headers::ToolHeaders;
+use crate::transport::http::client::Sending;
+use crate::transport::http::request_body::RequestBody;
+use crate::transport::mcp_http::header_mirror;
+use crate::transport::mcp_http::header_names::LAST_EVENT_ID;
+use crate::transport::mcp_http::target::Target;
+
+/// The `Accept` of a POST, as clients of Streamable HTTP must send it.
+const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+
+/// The `Accept` of a GET, whose response can only be events.
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+fn send(target: &Target, request: Request<RequestBody>) -> Sending {
+    let client = target.client.clone();
+    async move { client.send(request).await }.boxed()
+}
+
+/// The POST of a message.
+///
+/// # Errors
+/// Why there can be none, in words.
+pub(crate) fn post(
+    upstream: &UpstreamTarget,
+    (target, uri): (&Target, Uri),
+    out: &Outgoing,
+    session: &UpstreamSession,
+    tools: &ToolHeaders,
+) -> Result<Sending, String> {
+    let json = HeaderValue::from_static("application/json");
+    let mut own = vec![(header::ACCEPT, BOTH), (CONTENT_TYPE, json)];
+    if let Some(repeats) = header_mirror::repeats(&out.message) {
+        let repeated = repeats
+            .into_iter()
+            .filter_map(|(name, text)| Some((name, header_mirror::encoded(&text?)?)));
+        own.extend(repeated);
+        own.extend(tools.headers(&out.message));
+    } else if !out.begins_session() {
+        own.extend(session.headers());
+    }
+    let raw = out.message.raw();
+    let end = raw.len() - raw.iter().rev().take_while(|byte| byte.is_ascii_whitespace()).count();
+    let body = RequestBody::from(raw.slice(..end));
+    let headers = if out.headers.is_some() { &out.headers } else { &session.client_headers };
+    let request = upstream.request(target, uri, Method::POST, headers, own, body)?;
+    Ok(send(target, request))
+}
+
+/// A GET for events: a new stream, or the rest of one behind the event of an id.
+///
+/// # Errors
+/// Why there can be none, in words.
+pub(crate) fn get(
+    upstream: &UpstreamTarget,
+    target: &Target,
+    session: &UpstreamSession,
+    behind: Option<&HeaderValue>,
+) -> Result<Sending, String> {
+    let mut own = vec![(header::ACCEPT, EVENTS)];
+    own.extend(session.headers());
+    own.extend(behind.map(|id| (LAST_EVENT_ID, id.clone())));
+    let (uri, body) = (target.uri(None), RequestBody::empty());
+    let request = upstream.request(target, uri, Method::GET, &session.client_headers, own, body)?;
+    Ok(send(target, request))
+}
+
+/// The DELETE that ends a session; `None` without one.
+pub(crate) fn delete(upstream: &UpstreamTarget, session: &UpstreamSession) -> Option<Sending> {
+    let target = upstream.endpoint.as_ref()?;
+    session.id.as_ref()?;
+    let own = session.headers();
+    let (uri, body) = (target.uri(None), RequestBody::empty());
+    let client = &session.client_headers;
+    let request = upstream.request(target, uri, Method::DELETE, client, own, body).ok()?;
+    Some(send(target, request))
+}

@@ -1,0 +1,122 @@
+//! The HTTP client that OpenTelemetry's exporter of traces sends with.
+
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use http::{HeaderValue, Request, Response, header};
+use opentelemetry_http::{HttpClient, HttpError};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::client::{Client, Connector};
+use super::request_body::RequestBody;
+use super::tls::{self, ClientTlsError};
+use crate::observe::error_chain::error_chain;
+use crate::observe::metrics::Traffic;
+use crate::observe::otlp::settings::Collector;
+
+/// Bytes of an answer that are read.
+const ANSWER_MAX: usize = 64 << 10;
+
+/// Why a collector cannot be reached at all.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectorError {
+    /// The address has no host that a connection or a certificate can be for.
+    #[error("the address of the collector has no host that can be used")]
+    Address,
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] ClientTlsError),
+    /// The system gives nothing to wait with.
+    #[error("no connection can be made")]
+    Runtime(#[from] io::Error),
+}
+
+/// Connections to a collector of traces.
+///
+/// The exporter's thread has no runtime of its own, and the program's must not wait for a collector:
+/// the client brings a small one, which runs only while that thread waits for an answer.
+pub struct CollectorClient {
+    client: Arc<Client>,
+    runtime: Runtime,
+    timeout: Duration,
+}
+
+impl fmt::Debug for CollectorClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CollectorClient").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl CollectorClient {
+    /// A client of this collector. No connection is made before the first spans.
+    ///
+    /// # Errors
+    /// If the address has no host, or TLS cannot be set up.
+    pub fn new(collector: &Collector) -> Result<Self, CollectorError> {
+        let Collector { url, timeout, ca_file, client_certificate } = collector;
+        let host = url.host_str().ok_or(CollectorError::Address)?;
+        let port = url.port_or_known_default().ok_or(CollectorError::Address)?;
+        // Brackets belong to the text of an address, not to the address.
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let tls = match url.scheme() {
+            "https" => {
+                let own = client_certificate.as_ref();
+                let own = own.map(|(certificate, key)| (&**certificate, &**key));
+                let connector = tls::connector(ca_file.as_deref(), own, false)?;
+                let name =
+                    ServerName::try_from(host.clone()).map_err(|_| CollectorError::Address)?;
+                Some((connector, name))
+            }
+            _ => None,
+        };
+        let connector = Connector::Tcp { host, port, tls, http2: false };
+        let client = Arc::new(Client::new(connector, *timeout, &Traffic::default()));
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { client, runtime, timeout: *timeout })
+    }
+
+    async fn post(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Box<dyn Error>> {
+        let mut request = request.map(RequestBody::from);
+        if let Some(authority) = request.uri().authority() {
+            let host = HeaderValue::from_str(authority.as_str())?;
+            request.headers_mut().insert(header::HOST, host);
+        }
+        let (head, mut body) = self.client.send(request).await?.into_parts();
+        let mut answer = BytesMut::new();
+        while let Some(bytes) = poll_fn(|cx| body.poll_data(cx)).await {
+            answer.extend_from_slice(&bytes?);
+            if answer.len() > ANSWER_MAX {
+                return Err("its answer is too long".into());
+            }
+        }
+        Ok(Response::from_parts(head, answer.freeze()))
+    }
+}
+
+impl HttpClient for CollectorClient {
+    fn send_bytes<'a, 'b>(
+        &'a self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'b, Result<Response<Bytes>, HttpError>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move {
+            // The exporter waits without end for a client that does not give up by itself.
+            let answer = async { timeout(self.timeout, self.post(request)).await };
+            match self.runtime.block_on(answer) {
+                Ok(answer) => answer.map_err(|error| error_chain(&*error).into()),
+                Err(_) => Err(format!("no answer within {:?}", self.timeout).into()),
+            }
+        })
+    }
+}

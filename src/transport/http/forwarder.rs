@@ -1,0 +1,79 @@
+//! Requests and responses as they are passed on: with the rules of their route for headers, and `Via`.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, Uri, response};
+
+use super::body::Body;
+use super::client::UpstreamBody;
+use super::headers::{Onward, Passage, request_headers, response_headers};
+use super::in_flight::InFlightGuard;
+use super::request_body::RequestBody;
+use super::via::Via;
+use crate::config::routes::Route;
+
+/// Passes on the requests and responses of one route.
+pub(crate) struct Forwarder {
+    pub(crate) via: Via,
+    route: Arc<Route>,
+}
+
+impl Forwarder {
+    pub(crate) fn new(via: Via, route: Arc<Route>) -> Self {
+        Self { via, route }
+    }
+
+    /// The request as it goes to the server. `ours`: its `Authorization` was for the proxy.
+    pub(crate) fn request(
+        &self,
+        (host, uri): (&HeaderValue, Uri),
+        parts: Parts,
+        body: RequestBody,
+        ours: bool,
+    ) -> Request<RequestBody> {
+        let passage = Passage {
+            via: &self.via,
+            rules: &self.route.request_headers,
+            received: parts.version,
+            // The length of a body that stays here must not go on.
+            body_changes: matches!(body, RequestBody::Whole(None)),
+        };
+        let onward =
+            Onward { host: Some(host), opaque: self.route.opaque, authorization_was_ours: ours };
+        let mut request = Request::new(body);
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = request_headers(parts.headers, &passage, &onward);
+        request
+    }
+
+    /// The server's response as it is. `open` counts its call until the end of the body.
+    pub(crate) fn piped(
+        &self,
+        response: Response<UpstreamBody>,
+        open: Option<InFlightGuard>,
+    ) -> Response<Body> {
+        let (parts, body) = response.into_parts();
+        self.response(parts, false, Body::piped(None, body, open))
+    }
+
+    /// The server's status and headers with a body. `changes`: the body is not the server's.
+    pub(crate) fn response(
+        &self,
+        parts: response::Parts,
+        changes: bool,
+        body: Body,
+    ) -> Response<Body> {
+        let passage = Passage {
+            via: &self.via,
+            rules: &self.route.response_headers,
+            received: parts.version,
+            body_changes: changes,
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = parts.status;
+        *response.headers_mut() = response_headers(parts.headers, &passage);
+        response
+    }
+}
