@@ -9,6 +9,7 @@ mod sdk_page;
 mod sdk_remote;
 mod support;
 
+use std::env;
 use std::fs;
 use std::sync::{PoisonError, RwLock};
 use std::thread;
@@ -122,11 +123,19 @@ mod an_impatient_client {
         let options = ["--heartbeat-after", "1s", "--heartbeat-every", "1s"];
         aside(|| for_each(["ts1", "ts2", "rmcp"], |name| outlasts(name, "3", 12, &options)));
     }
+
+    /// As it is out of the box, which takes most of a minute.
+    #[test]
+    fn outlasts_a_silent_tool_with_the_defaults() {
+        if env::var_os("MILEPOST_SLOW").is_some() {
+            aside(|| for_each(["ts1", "ts2", "rmcp"], |name| outlasts(name, "10", 40, &[])));
+        }
+    }
 }
 
 #[test]
 fn a_server_that_looks_for_the_token_in_the_arguments_reports_when_it_is_asked() {
-    let devtools = ["mcp_devtools", "--pace", "200ms", "--late", "3"];
+    let devtools = ["mcp_devtools", "--token-from", "arguments", "--pace", "200ms", "--late", "3"];
     let mut devtools = devtools.map(str::to_owned);
     devtools[0] = example("mcp_devtools");
     let options = ["--call", "project_actions", "--busy", "8"];

@@ -4,7 +4,7 @@ use crate::commands::args::Check;
 use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError};
 
-/// What is to be said about the file.
+/// The output of `milepost check`.
 ///
 /// # Errors
 /// If the file cannot be read or anything in it is not as it should be.

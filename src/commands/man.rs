@@ -20,7 +20,7 @@ pub struct ManualError {
     source: io::Error,
 }
 
-/// What a shell is to be told so that it completes commands and options.
+/// The completion script of a shell.
 pub fn completions(shell: Shell) -> String {
     let mut out = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), NAME, &mut out);

@@ -28,7 +28,7 @@ pub struct Args {
     state_dir: Option<StateDir>,
 }
 
-/// Why nothing can be told.
+/// An error of `milepost stats`.
 #[derive(Debug, thiserror::Error)]
 pub enum StatsError {
     /// The file cannot be used.
@@ -42,7 +42,7 @@ pub enum StatsError {
     Unknown(String),
 }
 
-/// What is to be said.
+/// The output of `milepost stats`.
 ///
 /// # Errors
 /// If what is kept cannot be read, or nothing of what was asked for is.

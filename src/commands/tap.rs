@@ -40,13 +40,13 @@ pub enum TapError {
         "{0} wants the token that is `bearer` in [admin]: give --config FILE, or --bearer-file FILE"
     )]
     Unauthorized(String),
-    /// It does not let us in.
+    /// The proxy refuses access.
     #[error("{0} refuses: {1}")]
     Refused(String, String),
-    /// It is something else.
+    /// The address belongs to another program.
     #[error("{0} is not the admin listener of `milepost serve`: it answers with {1}")]
     Stranger(String, String),
-    /// It does not answer any more.
+    /// The proxy does not answer any more.
     #[error("{0} has ended")]
     Ended(String),
     /// The connection is lost.
@@ -107,7 +107,7 @@ pub async fn run(args: &Tap) -> Result<(), TapError> {
     }
 }
 
-/// What a refusal says.
+/// The text of a refusal.
 async fn refusal(reply: &mut Reply) -> String {
     let mut said = Vec::new();
     while said.len() < REFUSAL_MAX
@@ -125,7 +125,7 @@ struct Page {
     out: Stdout,
     is_json: bool,
     has_colours: bool,
-    /// What has come of a line.
+    /// The bytes of an unfinished line.
     line: Vec<u8>,
 }
 

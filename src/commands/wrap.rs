@@ -14,8 +14,8 @@ use crate::observe::log::Connection;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message, own_error};
 use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
-use crate::relay::child_session::{Host, OPEN_CALLS_GRACE, Signals};
-use crate::relay::http_upstream::{Bearer, HttpUpstream, UpstreamTarget};
+use crate::relay::child_session::{ChildSession, OPEN_CALLS_GRACE, Signals};
+use crate::relay::http_upstream::{Bearer, HttpUpstreamLeg, UpstreamTarget};
 use crate::relay::{DiagnosticsSink, Pipe, Relay, remote_session};
 use crate::transport::child::{self, Program};
 use crate::transport::http::via::Via;
@@ -38,7 +38,14 @@ pub async fn run(
         relay.observed_by(emitter);
         relay
     };
-    match Host::start(program, None, Arc::default(), stdio::error(), Connection::default(), relay) {
+    match ChildSession::start(
+        program,
+        None,
+        Arc::default(),
+        stdio::error(),
+        Connection::default(),
+        relay,
+    ) {
         Ok(mut host) => Ok(host.run(Signals::listen().ok()).await.code()),
         Err(error) => {
             tell_that_it_does_not_start(&error.to_string()).await;
@@ -72,7 +79,7 @@ pub async fn run_remote(
 ) -> Result<u8, RemoteError> {
     let upstream =
         UpstreamTarget::new(route, Via::random()?, bearer_file.map(Bearer::in_file), None)?;
-    let server = HttpUpstream::new(upstream);
+    let server = HttpUpstreamLeg::new(upstream);
     let reach = server.reachability();
     let client = Pipe::new(stdio::input(), stdio::output());
     let diagnostics = DiagnosticsSink::new(stdio::error(), None);

@@ -21,7 +21,7 @@ const DEPTH_MAX: usize = 64;
 /// The member whose value names a request. It is no secret, whatever it looks like.
 const TOKEN: &str = "progressToken";
 
-/// What has been masked in one conversation.
+/// The masks of one conversation.
 #[derive(Debug, Default)]
 pub struct Masking {
     masks: Masks,

@@ -29,9 +29,9 @@ const FRACTION_MAX: f64 = 0.99;
 /// One successful call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub millis: u32,
-    /// Its server reported a figure of its own.
+    /// Whether the server reported a figure of its own.
     pub figured: bool,
 }
 
@@ -47,7 +47,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// What is learned from a call; nothing of one that became a task or lost its server.
+    /// The duration learned from a call; none from a call that became a task or lost its server.
     fn of(call: &Summary) -> Option<Self> {
         let took = call.ended.saturating_duration_since(call.opened).as_millis();
         let millis = u32::try_from(took).unwrap_or(u32::MAX);
@@ -60,8 +60,8 @@ impl Ended {
     }
 }
 
-/// What is remembered of the calls of one tool: how long the last [`REMEMBERED`] successful ones took,
-/// and how many others there were.
+/// The remembered calls of one tool: the durations of the last [`REMEMBERED`] successful calls, and
+/// the number of all others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durations {
     samples: VecDeque<Sample>,
@@ -127,7 +127,7 @@ impl Durations {
         sorted
     }
 
-    /// What a silent call can be measured by.
+    /// The usual duration, for a silent call.
     fn usual(&self) -> Option<Usual> {
         let enough = self.samples.len() >= ENOUGH && !self.are_figured();
         enough.then(|| Usual(self.sorted().into()))
@@ -138,10 +138,10 @@ impl Durations {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Usual(Arc<[u32]>);
 
-/// What is to be expected of a call that goes on.
+/// The expectation for a call that goes on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Expected {
-    /// It will take about this long altogether, of which this part has passed.
+    /// The call will take about this long in total, of which this part has passed.
     About(Duration, f64),
     /// No call that is remembered took so long; the longest took this.
     Longer(Duration),
@@ -183,7 +183,7 @@ impl Usual {
 /// Who is told of each call, by the name that its tool is remembered by.
 type Listener = Box<dyn Fn(&str, Ended) + Send + Sync>;
 
-/// What has been learned of the tools of one route. Shared by all of its filters.
+/// The durations learned for the tools of one route. All filters of the route share them.
 #[derive(Default)]
 pub struct Learned {
     tools: Mutex<Tools>,
@@ -199,7 +199,7 @@ struct Tools {
 #[derive(Default)]
 struct Tool {
     durations: Durations,
-    /// What follows from them, once it was asked for.
+    /// The estimate from the durations, once requested.
     usual: Option<Option<Usual>>,
     used: u64,
 }
@@ -224,12 +224,12 @@ impl Learned {
         }
     }
 
-    /// What was known before.
+    /// Adds earlier durations.
     pub fn remember(&self, tool: &str, older: &Durations) {
         self.lock().with(&name_of(tool), true, |durations| durations.precede(older));
     }
 
-    /// What is known of a tool.
+    /// The durations known for a tool.
     pub fn of(&self, tool: &str) -> Option<Durations> {
         self.lock().known.get(&*name_of(tool)).map(|known| known.durations.clone())
     }

@@ -8,7 +8,7 @@ use crate::progress::payload::Transmit;
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::Message;
 
-/// Where a message of the server came from.
+/// The upstream stream on which a server message came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The upstream's only wire, or a stream for all requests: it says nothing of the request that a
@@ -19,28 +19,28 @@ pub enum Origin {
     Stream(StreamId),
 }
 
-/// Where a message of the server goes.
+/// The filter's decision on a server message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disposition {
     /// The filter has it; what the client gets of it comes out of [`Filter::poll_transmit`].
     Consumed,
     /// The text is no message: it belongs on standard error.
     NotAMessage(Bytes),
-    /// It speaks of no call of this filter, which is one of several of a session: another may know it.
-    /// Nothing has become of it yet ([`Filter::server_message_here`]).
+    /// The message is about no call of this filter, but another filter of the session may know the call.
+    /// The message is not handled yet ([`Filter::server_message_here`]).
     NotMine,
 }
 
-/// What an operator may want to know of what has just happened.
+/// Something that has just happened, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterEvent {
     /// A message of the server ended in this verdict. Messages are numbered from 1 as they come.
     Message {
-        /// Its number.
+        /// The number of the message.
         number: u64,
-        /// The call it was about, if that is known.
+        /// The call that the message was about, if known.
         call: Option<CallId>,
-        /// What became of it.
+        /// The verdict.
         verdict: Verdict,
     },
     /// A request was passed on and waits for its answer.
@@ -54,5 +54,6 @@ pub enum FilterEvent {
     Call(Box<Summary>),
 }
 
-/// What is left of a filter that has failed: messages and their streams, and what it was at work on.
+/// The rest of a filter that has failed: messages with their streams, and the message that was
+/// being handled.
 pub type Salvaged = (Vec<(StreamId, Transmit)>, Option<(Option<StreamId>, Message)>);

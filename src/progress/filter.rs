@@ -30,7 +30,7 @@ pub struct Filter {
     pub(super) gate: Gate,
     pub(super) intake: Intake,
     pub(super) revision: Option<Revision>,
-    /// Who the client is, if it has said so for all of its requests.
+    /// The client, if `initialize` named it.
     pub(super) client: Option<Arc<Client>>,
     pub(super) level: Level,
     pub(super) to_server: VecDeque<Payload>,
@@ -89,7 +89,7 @@ impl Filter {
         self.fail_calls(now, why, None);
     }
 
-    /// The same, where the server answered with an HTTP status instead.
+    /// Ends every open call as [`Filter::server_gone`] does, where the server answered with an HTTP status.
     pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
         self.gate.alive = false;
         self.break_off_large(now, why, status);
@@ -118,7 +118,7 @@ impl Filter {
         self.gate.client_left = true;
     }
 
-    /// Nothing waits for a guard any more: the connection is about to end.
+    /// Lets everything go out without waiting for a guard: the connection is about to end.
     pub fn flush(&mut self) {
         for item in self.gate.streams.values_mut().flat_map(|stream| &mut stream.queue) {
             item.guards.clear();
@@ -130,7 +130,7 @@ impl Filter {
         self.gate.streams.values().any(|stream| stream.backlog() >= QUEUE_MAX)
     }
 
-    /// The streams of which that is so.
+    /// The streams on which so much waits that the server should not be read from.
     pub fn full_streams(&self) -> Vec<StreamId> {
         let full = self.gate.streams.iter().filter(|(_, stream)| stream.backlog() >= QUEUE_MAX);
         full.map(|(id, _)| *id).collect()
@@ -163,17 +163,17 @@ impl Filter {
         !self.correlator.ledger.overflowed && self.open_calls() == 0 && self.is_drained()
     }
 
-    /// What is to be written to the server besides what its clients say.
+    /// The next message of our own for the server.
     pub fn poll_to_server(&mut self) -> Option<Payload> {
         self.to_server.pop_front()
     }
 
-    /// How many messages the server has said, which are numbered as they come.
+    /// The number of server messages so far. Messages are numbered from 1 in the order of arrival.
     pub fn messages(&self) -> u64 {
         self.intake.messages
     }
 
-    /// What has just happened, oldest first.
+    /// The next event, oldest first.
     pub fn poll_record(&mut self) -> Option<FilterEvent> {
         self.events.pop_front()
     }

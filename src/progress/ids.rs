@@ -10,7 +10,7 @@ use crate::protocol::jsonrpc::Key;
 pub struct StreamId(pub u64);
 
 impl StreamId {
-    /// Where a client says what belongs to no stream.
+    /// The stream for client messages that belong to no stream.
     pub const NOWHERE: Self = Self(u64::MAX);
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct MappedId {
 }
 
 impl MappedId {
-    /// What client and server know it by.
+    /// One name for client and server.
     pub(crate) fn same(client: Bytes, server: Key) -> Self {
         Self { client, server, translated: false }
     }

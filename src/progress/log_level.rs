@@ -3,13 +3,13 @@
 /// Whether a server is asked for log messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Level {
-    /// It has not said that it has any.
+    /// The server has not announced log messages.
     #[default]
     Unknown,
-    /// It has, and may be asked.
+    /// The server has announced log messages, and may be asked.
     Free,
-    /// It is not asked any more.
+    /// The server is not asked any more.
     Settled,
-    /// It is asked, and has not answered yet.
+    /// The server was asked, and has not answered yet.
     Asked,
 }

@@ -6,13 +6,14 @@ use bytes::Bytes;
 
 use crate::protocol::jsonrpc::{Framing, Message};
 
-/// How bytes to be written relate to what arrived.
+/// The relation of bytes to be written to bytes that arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Form {
-    /// They are what arrived, with the frame it came in.
+    /// The bytes are those that arrived, with their frame.
     #[default]
     AsCame,
-    /// They are one message without a frame; it takes the place of what came in this one, if it does.
+    /// The bytes are one message without a frame. The message takes the place of what came in
+    /// the frame given here.
     Own(Option<Bytes>),
 }
 
@@ -41,7 +42,7 @@ impl Payload {
         Self { form: Form::Own(None), ..message.into() }
     }
 
-    /// The same as a message that takes the place of what came in `frame`.
+    /// Makes the payload take the place of what came in `framing`.
     #[must_use]
     pub fn in_place_of(mut self, framing: &Framing) -> Self {
         self.form = Form::Own(match framing {
@@ -63,7 +64,7 @@ impl Payload {
         Self { first: Bytes::new(), rest: pieces, form: Form::AsCame }
     }
 
-    /// How it relates to what arrived.
+    /// The relation of the payload to what arrived.
     pub fn form(&self) -> &Form {
         &self.form
     }
@@ -83,7 +84,7 @@ impl Payload {
         self.len() == 0
     }
 
-    /// All of it in one piece.
+    /// The whole payload in one piece.
     pub fn to_bytes(&self) -> Bytes {
         if self.rest.is_empty() {
             self.first.clone()
@@ -99,10 +100,10 @@ impl From<Bytes> for Payload {
     }
 }
 
-/// Which part of a message a [`Transmit`] is.
+/// The part of a message that a [`Transmit`] carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fragment {
-    /// All of it.
+    /// The whole message.
     Whole,
     /// A piece of a message that is too large to be held; more follow.
     Piece,
@@ -115,11 +116,11 @@ pub enum Fragment {
 pub struct Transmit {
     /// The bytes, and whether they have a frame.
     pub payload: Payload,
-    /// Which part of a message they are.
+    /// The part of a message that the bytes are.
     pub part: Fragment,
 }
 
-/// Where `part`, which was cut out of `raw`, stands in it; `None` if it was not.
+/// The position of `part` in `raw`; `None` if `part` is not a slice of `raw`.
 pub(crate) fn within(raw: &Bytes, part: &Bytes) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
     let end = start.checked_add(part.len()).filter(|end| *end <= raw.len())?;

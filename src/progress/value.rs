@@ -5,13 +5,13 @@ use bytes::Bytes;
 /// A number and how the server spelled it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Number {
-    /// Its value; finite.
+    /// The value; finite.
     pub value: f64,
-    /// Its JSON text.
+    /// The JSON text.
     pub text: Bytes,
 }
 
-/// What a server claims: a figure, perhaps of a total.
+/// The progress that a server claims: a figure, perhaps of a total.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgressValue {
     /// The work done.

@@ -1,6 +1,6 @@
 //! The verdict on a message, and its reason.
 
-/// What became of one message of the server. Each message ends in exactly one.
+/// The verdict on one server message. Each message ends in exactly one verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The client got the very bytes.
@@ -12,7 +12,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The same with one more repair; what was withheld stays so.
+    /// The verdict with one more repair; a withheld message stays withheld.
     #[must_use]
     pub(crate) fn with(self, repair: Repair) -> Self {
         let mut repairs = match self {
@@ -36,11 +36,11 @@ pub enum Reason {
     Ambiguous,
     /// No active request could be meant.
     Unknown,
-    /// It claims to be progress and cannot be read.
+    /// The message claims to be progress and cannot be read.
     Unreadable,
-    /// The client was told the very same less than a second ago.
+    /// The client received the same progress less than a second ago.
     Duplicate,
-    /// Its figure repeats or falls, and the route drops such figures.
+    /// The figure repeats or falls, and the route drops such figures.
     Fell,
     /// No larger number exists.
     Exhausted,
@@ -50,9 +50,9 @@ pub enum Reason {
     Overtaken,
     /// The server had already marked an earlier notification of this call as its last.
     AfterFinal,
-    /// It claims to be progress and is longer than the inspection limit.
+    /// The message claims to be progress and is longer than the inspection limit.
     TooLong,
-    /// Its client stream has closed.
+    /// The client stream has closed.
     Gone,
     /// An answer to no request of this client.
     OrphanAnswer,
@@ -95,7 +95,7 @@ impl Reason {
         Self::FailedOpen,
     ];
 
-    /// Its name in logs, metrics and documents.
+    /// The name in logs, metrics and documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoToken => "no-token",
@@ -147,7 +147,7 @@ pub enum Repair {
     ErrorShape,
     /// A bare tool result was wrapped as content (`bare-result`).
     BareResult,
-    /// It was one element of an array that was taken apart or thinned.
+    /// The message was one element of an array that was split or thinned.
     Batch,
 }
 
@@ -168,7 +168,7 @@ impl Repair {
         Self::Batch,
     ];
 
-    /// Its name in logs, metrics and documents.
+    /// The name in logs, metrics and documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Dialect => "dialect",
@@ -207,7 +207,7 @@ impl Repairs {
         self.0 == 0
     }
 
-    /// Those that are in it.
+    /// The repairs in the set.
     pub fn iter(self) -> impl Iterator<Item = Repair> {
         Repair::ALL.into_iter().filter(move |repair| self.0 & (1 << *repair as u16) != 0)
     }

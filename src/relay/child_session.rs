@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::observe::log::Connection;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::relay::discover_probe::{Era, Probing};
-use crate::relay::{Clients, DiagnosticsSink, Pipe, Relay, SpoolLarge, Step};
+use crate::relay::{ClientLeg, DiagnosticsSink, Pipe, Relay, RelayStep, SpoolLarge};
 use crate::transport::child::{
-    self, Child, EXIT_GRACE, Exit, Pipes, Program, SpawnError, Stderr, TERM_GRACE,
+    self, Child, ChildPipes, EXIT_GRACE, Exit, Program, SpawnError, Stderr, TERM_GRACE,
 };
-use crate::transport::stdio::{Reader, Writer};
+use crate::transport::stdio::{ByteReader, ByteWriter};
 
 /// How long what a child has left in its pipe is read after its exit; a grandchild that holds the
 /// pipe open would keep us for ever.
@@ -63,7 +63,7 @@ impl Signals {
 /// The next step of stopping a server that does not end by itself.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
-    /// It has closed its output, which most often means that it ends.
+    /// The server has closed its output, and most often ends soon.
     Mute(Instant),
     Term(Instant),
     Kill(Instant),
@@ -75,7 +75,7 @@ pub type Leg = Probing<SpoolLarge<Pipe>>;
 /// How the large messages of a server are treated that several streams share: bytes of the longest that
 /// is held in memory, and of the longest that goes to a file.
 #[derive(Debug, Clone, Copy)]
-pub struct Shared {
+pub struct SpoolLimits {
     /// Held in memory.
     pub max_frame: usize,
     /// Kept in a file.
@@ -83,11 +83,11 @@ pub struct Shared {
 }
 
 /// A child process and the relay in front of it.
-pub struct Host<C> {
+pub struct ChildSession<C> {
     relay: Relay<C, Leg>,
     child: Child,
     program: Program,
-    shared: Option<Shared>,
+    shared: Option<SpoolLimits>,
     log: Connection,
     stop: Option<Stop>,
     /// The client has said its last word.
@@ -96,7 +96,7 @@ pub struct Host<C> {
     patient: bool,
 }
 
-impl<C: Clients> Host<C> {
+impl<C: ClientLeg> ChildSession<C> {
     /// Starts a server. `noise` gets its standard error and what it writes that is no message; `era` is
     /// what is known of it; `shared` if it has more than one client stream; `log` is told; `relay` makes the relay.
     ///
@@ -104,9 +104,9 @@ impl<C: Clients> Host<C> {
     /// If it does not start.
     pub fn start(
         program: Program,
-        shared: Option<Shared>,
+        shared: Option<SpoolLimits>,
         era: Arc<Era>,
-        noise: Writer,
+        noise: ByteWriter,
         log: Connection,
         relay: impl FnOnce(Leg, DiagnosticsSink) -> Relay<C, Leg>,
     ) -> Result<Self, SpawnError> {
@@ -138,11 +138,11 @@ impl<C: Clients> Host<C> {
             let stop = self.stop;
             tokio::select! {
                 step = self.relay.step() => match step {
-                    Step::Moved => {}
-                    Step::ClientDone => self.begin_stop(true).await,
-                    Step::ClientGone => self.begin_stop(false).await,
-                    Step::ServerDone if self.starts_afresh().await => {}
-                    Step::ServerDone => {
+                    RelayStep::Moved => {}
+                    RelayStep::ClientDone => self.begin_stop(true).await,
+                    RelayStep::ClientGone => self.begin_stop(false).await,
+                    RelayStep::ServerDone if self.starts_afresh().await => {}
+                    RelayStep::ServerDone => {
                         server_done = true;
                         self.stop.get_or_insert_with(|| Stop::Mute(Instant::now() + DRAIN));
                     }
@@ -207,7 +207,8 @@ impl<C: Clients> Host<C> {
         }
     }
 
-    /// The client says nothing more: the server is told, and has a while to end.
+    /// Closes the server's input after the last client message, and gives the server a while to
+    /// end.
     async fn begin_stop(&mut self, client_reads: bool) {
         self.relay.close_server_input().await;
         self.client_done = true;
@@ -264,7 +265,7 @@ impl<C: Clients> Host<C> {
         loop {
             let patience = if self.relay.is_writing() { LAST_WORDS } else { DRAIN };
             match timeout(patience, self.relay.step()).await {
-                Ok(Step::ServerDone | Step::ClientGone) | Err(_) => return,
+                Ok(RelayStep::ServerDone | RelayStep::ClientGone) | Err(_) => return,
                 Ok(_) => {}
             }
             self.note();
@@ -273,12 +274,13 @@ impl<C: Clients> Host<C> {
 }
 
 fn legs(
-    pipes: Pipes,
-    shared: Option<Shared>,
+    pipes: ChildPipes,
+    shared: Option<SpoolLimits>,
     log: &Connection,
-) -> (SpoolLarge<Pipe>, Option<Reader>) {
-    let errors = pipes.stderr.map(|errors| Box::new(errors) as Reader);
-    let (mut from, mut to): (Reader, Writer) = (Box::new(pipes.stdout), Box::new(pipes.stdin));
+) -> (SpoolLarge<Pipe>, Option<ByteReader>) {
+    let errors = pipes.stderr.map(|errors| Box::new(errors) as ByteReader);
+    let (mut from, mut to): (ByteReader, ByteWriter) =
+        (Box::new(pipes.stdout), Box::new(pipes.stdin));
     if let Some(counts) = log.counts() {
         from = Box::new(counts.traffic().over(from));
         to = Box::new(counts.traffic().over(to));
@@ -286,14 +288,14 @@ fn legs(
     (leg(from, to, shared), errors)
 }
 
-fn leg(from: Reader, to: Writer, shared: Option<Shared>) -> SpoolLarge<Pipe> {
+fn leg(from: ByteReader, to: ByteWriter, shared: Option<SpoolLimits>) -> SpoolLarge<Pipe> {
     let limit = shared.map_or(INSPECT_MAX, |shared| shared.max_frame);
     let pipe = Pipe::holding(from, to, limit);
     SpoolLarge::new(pipe, shared.map(|shared| shared.max_spill))
 }
 
 /// The leg towards something that is no child of ours and speaks like one.
-pub fn stand_in(from: Reader, to: Writer, shared: Shared, era: Arc<Era>) -> Leg {
+pub fn stand_in(from: ByteReader, to: ByteWriter, shared: SpoolLimits, era: Arc<Era>) -> Leg {
     Probing::new(leg(from, to, Some(shared)), era)
 }
 

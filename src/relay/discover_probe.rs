@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::progress::{Origin, Payload, StreamId};
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::protocol::{json, mcp};
-use crate::relay::legs::{FromServer, Headers, Server, delegate_to_server};
+use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg, delegate_to_server};
 
 /// How long an answer is waited for, from the question or from the server's first byte if that comes
 /// later: a server that is installed at its first start says nothing for long. Servers that know the
@@ -27,11 +27,11 @@ use crate::relay::legs::{FromServer, Headers, Server, delegate_to_server};
 /// and an answer that crosses their next request is an error to the Rust SDK.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Messages that a client may say behind the question and that are said again to a server that was
-/// started afresh. A client that says more has not waited for the answer.
+/// Client messages after `server/discover` that are sent again to a server that was started anew. A
+/// client with more messages has not waited for the answer.
 const RESENT_MAX: usize = 16;
 
-/// What is known of the era of a server: whether it answers `server/discover`.
+/// The known era of a server: whether the server answers `server/discover`.
 #[derive(Debug, Default)]
 pub struct Era(AtomicU8);
 
@@ -64,14 +64,14 @@ impl Era {
 }
 
 #[derive(Debug)]
-enum State {
+enum ProbeState {
     /// The client has sent nothing yet.
     Fresh,
     /// The client has sent `server/discover`, and the server has answered nothing since.
     Probing(Box<DiscoverProbe>),
     /// The server has answered something else. An answer to the question goes no further.
     Late(Key),
-    /// The client is to be told that there is no answer, behind the next answer.
+    /// The client gets the error for its request after the next answer.
     Owed(Message),
     /// Client and server know each other.
     Agreed,
@@ -82,12 +82,12 @@ struct DiscoverProbe {
     /// The question's id as the server knows it.
     key: Key,
     id: Bytes,
-    /// What the client has said since.
+    /// The client messages since then.
     sent_since: VecDeque<(Message, Payload)>,
     deadline: Pin<Box<Sleep>>,
     /// The server has said something.
     heard: bool,
-    /// The client has been told that there is no answer.
+    /// Whether the client has received the error for its request.
     refused: bool,
 }
 
@@ -102,32 +102,32 @@ impl DiscoverProbe {
 pub struct Probing<S> {
     server: S,
     era: Arc<Era>,
-    state: State,
+    state: ProbeState,
     /// The server has said something, on whatever stream.
     awake: bool,
-    /// What is to be said in its place.
+    /// The message in its place.
     own: Option<Message>,
-    /// What is to be said to the server that takes the place of one that has ended.
+    /// The messages for the new server in place of one that has ended.
     again: Option<VecDeque<(Message, Payload)>>,
 }
 
-impl<S: Server> Probing<S> {
+impl<S: ServerLeg> Probing<S> {
     /// `era` is what is known of this server from before, and is told what turns out.
     pub fn new(server: S, era: Arc<Era>) -> Self {
-        Self { server, era, state: State::Fresh, awake: false, own: None, again: None }
+        Self { server, era, state: ProbeState::Fresh, awake: false, own: None, again: None }
     }
 
     /// Whether the server has ended over the question. The client is told that there is no such method,
     /// and a fresh server is to take the place of this one.
     pub fn has_failed(&mut self) -> bool {
-        if let State::Probing(probe) = &mut self.state {
+        if let ProbeState::Probing(probe) = &mut self.state {
             tracing::info!("the server ended over server/discover; starting it afresh");
             self.era.set(OLD);
             let (left, refusal) = (probe.is_left(), (!probe.refused).then(|| unknown(&probe.id)));
             self.again = Some(std::mem::take(&mut probe.sent_since));
-            self.state = State::Agreed;
+            self.state = ProbeState::Agreed;
             match refusal {
-                Some(refusal) if left => self.state = State::Owed(refusal),
+                Some(refusal) if left => self.state = ProbeState::Owed(refusal),
                 Some(refusal) => self.own = Some(refusal),
                 None => {}
             }
@@ -145,16 +145,16 @@ impl<S: Server> Probing<S> {
 
     /// Ends the probe. Messages sent from now on are not sent again, so a server that ends stays ended.
     fn settle(&mut self) {
-        self.state = match std::mem::replace(&mut self.state, State::Agreed) {
-            State::Probing(probe) if probe.refused => State::Late(probe.key),
-            State::Fresh | State::Probing(_) => State::Agreed,
+        self.state = match std::mem::replace(&mut self.state, ProbeState::Agreed) {
+            ProbeState::Probing(probe) if probe.refused => ProbeState::Late(probe.key),
+            ProbeState::Fresh | ProbeState::Probing(_) => ProbeState::Agreed,
             state => state,
         };
     }
 
     /// Answers in the server's place when it is time to.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> bool {
-        let State::Probing(probe) = &mut self.state else { return false };
+        let ProbeState::Probing(probe) = &mut self.state else { return false };
         if probe.refused || probe.is_left() {
             return false;
         }
@@ -184,36 +184,36 @@ impl<S: Server> Probing<S> {
             let result = message.result();
             result.is_some_and(|result| json::member(&result, "protocolVersion").is_some())
         };
-        let (passes, next) = match std::mem::replace(&mut self.state, State::Agreed) {
-            State::Probing(probe)
+        let (passes, next) = match std::mem::replace(&mut self.state, ProbeState::Agreed) {
+            ProbeState::Probing(probe)
                 if probe.refused && id.as_ref() == Some(&probe.key) && agrees() =>
             {
                 self.era.set(OLD);
-                (true, State::Agreed)
+                (true, ProbeState::Agreed)
             }
-            State::Late(key) if id.as_ref() == Some(&key) && agrees() => {
+            ProbeState::Late(key) if id.as_ref() == Some(&key) && agrees() => {
                 self.era.set(OLD);
-                (true, State::Agreed)
+                (true, ProbeState::Agreed)
             }
-            State::Probing(probe) if id.as_ref() == Some(&probe.key) => {
+            ProbeState::Probing(probe) if id.as_ref() == Some(&probe.key) => {
                 self.era.learn(&message);
-                (!probe.refused, State::Agreed)
+                (!probe.refused, ProbeState::Agreed)
             }
-            State::Probing(probe) if probe.refused || probe.is_left() => {
+            ProbeState::Probing(probe) if probe.refused || probe.is_left() => {
                 // It is alive, and has answered something else first.
                 if !probe.refused {
                     self.era.set(OLD);
                     self.own = Some(unknown(&probe.id));
                 }
-                (true, State::Late(probe.key))
+                (true, ProbeState::Late(probe.key))
             }
-            State::Late(key) if id.as_ref() == Some(&key) => {
+            ProbeState::Late(key) if id.as_ref() == Some(&key) => {
                 self.era.learn(&message);
-                (false, State::Agreed)
+                (false, ProbeState::Agreed)
             }
-            State::Owed(refusal) => {
+            ProbeState::Owed(refusal) => {
                 self.own = Some(refusal);
-                (true, State::Agreed)
+                (true, ProbeState::Agreed)
             }
             state => (true, state),
         };
@@ -232,7 +232,7 @@ pub fn unknown(id: &[u8]) -> Message {
     Message::parse(error_answer(id, METHOD_NOT_FOUND, why, None))
 }
 
-impl<S: Server> Server for Probing<S> {
+impl<S: ServerLeg> ServerLeg for Probing<S> {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
         loop {
             if let Some(own) = self.own.take() {
@@ -262,13 +262,18 @@ impl<S: Server> Server for Probing<S> {
         None
     }
 
-    fn send(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
+    fn send(
+        &mut self,
+        message: &Message,
+        payload: Payload,
+        headers: &ClientHeaders,
+    ) -> Option<StreamId> {
         match &mut self.state {
-            State::Fresh if message.kind() == Kind::Request => {
+            ProbeState::Fresh if message.kind() == Kind::Request => {
                 let text = Message::parse(payload.to_bytes());
                 let asks = text.method().as_deref() == Some(mcp::DISCOVER) && !self.era.is_new();
                 let (Some(key), Some(id), true) = (text.id_key(), text.id(), asks) else {
-                    self.state = State::Agreed;
+                    self.state = ProbeState::Agreed;
                     return self.server.send(message, payload, headers);
                 };
                 if self.era.is_old() {
@@ -278,18 +283,18 @@ impl<S: Server> Server for Probing<S> {
                 let deadline = Box::pin(sleep_until(Instant::now() + PATIENCE));
                 let (sent_since, heard, refused) = (VecDeque::new(), self.awake, false);
                 let probe = DiscoverProbe { key, id, sent_since, deadline, heard, refused };
-                self.state = State::Probing(Box::new(probe));
+                self.state = ProbeState::Probing(Box::new(probe));
             }
-            State::Probing(probe) if probe.sent_since.len() < RESENT_MAX => {
+            ProbeState::Probing(probe) if probe.sent_since.len() < RESENT_MAX => {
                 probe.sent_since.push_back((message.clone(), payload.clone()));
             }
-            State::Probing(_) => self.settle(),
+            ProbeState::Probing(_) => self.settle(),
             _ => {}
         }
         self.server.send(message, payload, headers)
     }
 
-    fn send_start(&mut self, piece: Bytes, headers: &Headers) {
+    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders) {
         self.settle();
         self.server.send_start(piece, headers);
     }
@@ -300,7 +305,7 @@ impl<S: Server> Server for Probing<S> {
         let passes = self.server.enter_raw_mode();
         if passes {
             // Who only looks on answers nothing.
-            self.state = State::Agreed;
+            self.state = ProbeState::Agreed;
         }
         passes
     }

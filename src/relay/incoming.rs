@@ -5,23 +5,23 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::legs::{Clients, FromClient, FromServer, Headers, Server, UPSTREAM_STREAMS, trace_of};
-use super::{Relay, Step};
-use crate::progress::{Disposition, Filter, Fragment, Origin, StreamId, Transmit};
+use super::legs::{ClientHeaders, ClientLeg, FromClient, FromServer, ServerLeg, trace_of};
+use super::{Relay, RelayStep};
+use crate::progress::input::Input;
+use crate::progress::{Disposition, Fragment, Origin, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
 
-impl<C: Clients, S: Server> Relay<C, S> {
+impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Takes what clients say, all that has come.
-    pub(crate) fn receive_from_clients(&mut self, received: FromClient) -> Step {
+    pub(crate) fn receive_from_clients(&mut self, received: FromClient) -> RelayStep {
         let mut next = Some(received);
         while let Some(received) = next {
             match received {
                 FromClient::Done => {
                     self.stop_reading_clients();
-                    let left = || "left".to_owned();
-                    self.filter.happens(Some(now()), left, Filter::client_left);
-                    return Step::ClientDone;
+                    self.filter.apply(now(), Input::Left);
+                    return RelayStep::ClientDone;
                 }
                 FromClient::Gone => return self.clients_gone(),
                 FromClient::Settings(policy) => self.take(&policy),
@@ -30,7 +30,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
                     self.spooled.retain(|reader| reader.stream != stream);
-                    self.filter.close_stream(now(), stream, cancels);
+                    self.filter.apply(now(), Input::Closes(stream, cancels));
                 }
                 FromClient::Message(stream, message, headers) => {
                     self.client_message(stream, &message, &headers);
@@ -53,16 +53,16 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 FromClient::End => {
                     self.server.send_end();
                     if let Some((stream, scan)) = self.large_message.take() {
-                        self.filter.client_passed(now(), stream, &scan);
+                        self.filter.apply(now(), Input::ClientLarge(stream, scan));
                     }
                 }
             }
             next = self.clients.try_receive();
         }
-        Step::Moved
+        RelayStep::Moved
     }
 
-    fn client_message(&mut self, stream: StreamId, message: &Message, headers: &Headers) {
+    fn client_message(&mut self, stream: StreamId, message: &Message, headers: &ClientHeaders) {
         if matches!(message.kind(), Kind::Request | Kind::Batch) {
             // What the server has written before is not about this.
             self.diagnostics.catch_up();
@@ -76,20 +76,20 @@ impl<C: Clients, S: Server> Relay<C, S> {
             return;
         }
         if let Some(upstream) = self.server.send(message, payload, headers) {
-            let on = || format!("on {}", upstream.0.saturating_sub(UPSTREAM_STREAMS) + 1);
-            self.filter.happens(None, on, |filter| filter.pair(stream, message, upstream));
+            let request = Some((stream, message.clone()));
+            self.filter.apply(now(), Input::Pairs(request, upstream));
         }
     }
 
     /// Takes what the server says, all that has come.
-    pub(crate) fn receive_from_server(&mut self, received: FromServer) -> Step {
+    pub(crate) fn receive_from_server(&mut self, received: FromServer) -> RelayStep {
         let now = now();
         let mut next = Some(received);
         while let Some(received) = next {
             let fate = match received {
                 FromServer::Done => {
                     self.reads_server = false;
-                    return Step::ServerDone;
+                    return RelayStep::ServerDone;
                 }
                 FromServer::Deaf => return self.server_written(false),
                 FromServer::Raw(bytes) => {
@@ -118,25 +118,22 @@ impl<C: Clients, S: Server> Relay<C, S> {
             }
             next = self.server.try_receive();
         }
-        Step::Moved
+        RelayStep::Moved
     }
 
     fn finish_large(&mut self, now: Instant, origin: Origin, whole: bool) -> Disposition {
         if whole {
-            self.filter.server_passed(now, origin);
+            self.filter.server_passed(now, origin, None);
         } else {
             let why = "the server's message broke off before its end";
-            self.filter.server_broke_off(now, origin, why);
+            self.filter.server_passed(now, origin, Some(why));
         }
         Disposition::Consumed
     }
 
     fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
-        let answered = response.id().and_then(|id| {
-            let command = || format!("apart {}", String::from_utf8_lossy(&id.to_json()));
-            let question = |filter: &mut Filter| filter.answered_apart(now, &id);
-            self.filter.happens(Some(now), command, question).flatten()
-        });
+        let answered =
+            response.id().and_then(|id| self.filter.apply(now, Input::Apart(id)).apart());
         if let Some((stream, id)) = answered {
             // What waits of its progress goes first.
             self.spooled.push(response.into_reader_for(stream, id));
@@ -144,7 +141,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
         Disposition::Consumed
     }
 
-    pub(crate) fn send_spooled_piece(&mut self, stream: StreamId, piece: Option<Bytes>) -> Step {
+    pub(crate) fn send_spooled_piece(
+        &mut self,
+        stream: StreamId,
+        piece: Option<Bytes>,
+    ) -> RelayStep {
         let part = if piece.is_some() { Fragment::Piece } else { Fragment::End };
         if piece.is_none()
             && let Some(over) = self.spooled.iter().position(|reader| reader.stream == stream)
@@ -153,6 +154,6 @@ impl<C: Clients, S: Server> Relay<C, S> {
         }
         let payload = piece.unwrap_or_default().into();
         self.clients.send(stream, Transmit { payload, part });
-        Step::Moved
+        RelayStep::Moved
     }
 }

@@ -17,7 +17,7 @@ use crate::protocol::trace_context::TraceContext;
 use crate::relay::spooled_response::SpooledResponse;
 
 /// The headers of the HTTP request that a message came in, if it came in one.
-pub type Headers = Option<Arc<HeaderMap>>;
+pub type ClientHeaders = Option<Arc<HeaderMap>>;
 
 /// The headers that say which trace a request belongs to (W3C Trace Context).
 pub const TRACE_HEADERS: [HeaderName; 2] =
@@ -36,30 +36,26 @@ pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     }
 }
 
-/// The first number of the upstream streams that a [`Server`] names: client streams are numbered
-/// below it, so that the two are never taken for each other.
-pub const UPSTREAM_STREAMS: u64 = 1 << 63;
-
 /// The only client stream of a connection that has one, such as stdio.
 pub const SOLE_STREAM: StreamId = StreamId(0);
 
-/// What clients say or do.
+/// An event from the clients' side.
 #[derive(Debug)]
 pub enum FromClient {
     /// A client reads on this stream from now on.
     Opened(StreamId, StreamKind, Pacing),
-    /// It does so no more, and will not come back. `true`: that gives up the requests of the stream
-    /// (2026-07-28).
+    /// The client has left the stream and will not return. `true`: this cancels the requests of the
+    /// stream (2026-07-28).
     Closed(StreamId, bool),
     /// A message for the server.
-    Message(StreamId, Message, Headers),
+    Message(StreamId, Message, ClientHeaders),
     /// The first piece of a message that is too large to be held; more follow, and an end.
-    Start(StreamId, Bytes, Headers),
-    /// More of it.
+    Start(StreamId, Bytes, ClientHeaders),
+    /// The next piece of a large message.
     Piece(Bytes),
-    /// It is over.
+    /// The side has ended.
     End,
-    /// What they ask from now on goes by this.
+    /// The policy of the following requests.
     Settings(Arc<Policy>),
     /// Bytes as they came, where both legs pass them on unread.
     Raw(Bytes),
@@ -69,15 +65,15 @@ pub enum FromClient {
     Gone,
 }
 
-/// What the server says.
+/// An event from the server's side.
 pub enum FromServer {
     /// A message.
     Message(Origin, Message),
     /// The first piece of a message that is too large to be held; more follow, and an end.
     Start(Origin, Bytes),
-    /// More of it.
+    /// The next piece of a large message.
     Piece(Origin, Bytes),
-    /// It is over; `false`: it was broken off.
+    /// The stream has ended; `false`: it was broken off.
     End(Origin, bool),
     /// A whole answer that is too large to be held.
     Spooled(Box<SpooledResponse>),
@@ -94,17 +90,17 @@ pub enum FromServer {
 /// The leg towards clients.
 ///
 /// All that is polled may be polled again after `Pending`: nothing is lost between.
-pub trait Clients: Send {
-    /// What clients say next.
+pub trait ClientLeg: Send {
+    /// Receives the next event from clients.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient>;
 
-    /// What they have said already: known without waiting.
+    /// An event that has arrived already, without waiting.
     fn try_receive(&mut self) -> Option<FromClient> {
         None
     }
 
-    /// Puts the streams that have taken all they were given at the end of `streams`: what they are
-    /// told next is decided now.
+    /// Appends to `streams` the streams that have written everything: their next messages are
+    /// decided now.
     fn ready_streams(&mut self, streams: &mut Vec<StreamId>);
 
     /// Whether a stream has been given enough for one write.
@@ -113,7 +109,7 @@ pub trait Clients: Send {
     /// Gives something to a stream.
     fn send(&mut self, stream: StreamId, transmit: Transmit);
 
-    /// Bytes as they came from the server; a leg that was not told to pass bytes gets none.
+    /// Sends bytes unchanged from the server; only for a leg in raw mode.
     fn send_raw(&mut self, bytes: Bytes);
 
     /// The requests of a stream that is one HTTP exchange have all been answered, or given up, and the
@@ -145,7 +141,7 @@ pub trait Clients: Send {
     /// Clients are not read any more.
     fn stop_reading(&mut self);
 
-    /// What was given and is not written is thrown away.
+    /// Discards unwritten bytes.
     fn discard(&mut self);
 
     /// A client reads too slowly: progress is thinned (rule G4).
@@ -157,7 +153,7 @@ pub trait Clients: Send {
     fn end(&mut self) {}
 }
 
-/// What a leg around another one, its field `server`, does as that one does.
+/// Delegates methods of a leg to its field `server`.
 macro_rules! delegate_to_server {
     () => {
         fn send_piece(&mut self, piece: Bytes) {
@@ -199,34 +195,39 @@ pub(crate) use delegate_to_server;
 /// The leg towards the server.
 ///
 /// All that is polled may be polled again after `Pending`: nothing is lost between.
-pub trait Server: Send {
-    /// What the server says next.
+pub trait ServerLeg: Send {
+    /// Receives the next event from the server.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer>;
 
-    /// What it has said already: known without waiting.
+    /// An event that has arrived already, without waiting.
     fn try_receive(&mut self) -> Option<FromServer> {
         None
     }
 
     /// Tells the server something: `message` as the client said it, `payload` as the server is to
     /// get it. Answers with the upstream stream of its own on which what the server says to it comes,
-    /// numbered from [`UPSTREAM_STREAMS`], if it has one.
-    fn send(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId>;
+    /// numbered from [`crate::progress::input::UPSTREAM_STREAMS`], if it has one.
+    fn send(
+        &mut self,
+        message: &Message,
+        payload: Payload,
+        headers: &ClientHeaders,
+    ) -> Option<StreamId>;
 
     /// The first piece of a message that is too large to be held.
-    fn send_start(&mut self, piece: Bytes, headers: &Headers);
+    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders);
 
-    /// More of it.
+    /// The next piece of a large message.
     fn send_piece(&mut self, piece: Bytes);
 
-    /// It is over.
+    /// The side has ended.
     fn send_end(&mut self);
 
-    /// Bytes as they came from the client; a leg that was not told to pass bytes gets none.
+    /// Sends bytes unchanged from the client; only for a leg in raw mode.
     fn send_raw(&mut self, bytes: Bytes);
 
-    /// Writes what the server was told. Ready when all of it has been written (`true`), or nothing
-    /// can be any more (`false`).
+    /// Writes the messages for the server. Ready when everything has been written (`true`), or
+    /// nothing more can be (`false`).
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
 
     /// Whether something is not written yet.
@@ -243,9 +244,9 @@ pub trait Server: Send {
     /// The server has said something on its standard error.
     fn stderr_activity(&mut self) {}
 
-    /// The server is told that nothing more comes. To be polled until it is ready.
+    /// Closes the server's input. Poll until ready.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// The server is not read any more, and told nothing more.
+    /// Stops reading from the server and writing to it.
     fn stop(&mut self);
 }

@@ -31,25 +31,26 @@ use tokio::time::{Sleep, sleep_until, timeout};
 
 use crate::observe::events::EventEmitter;
 use crate::progress::dialect::TextSource;
+use crate::progress::input::{Beginning, Input};
 use crate::progress::{Filter, FilterEvent, Mode, Pacing, Policy, StreamId, StreamKind};
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::relay::filter_guard::FilterGuard;
 use crate::relay::spooled_response::SpoolReader;
 use crate::relay::stderr::Activity;
-use crate::transport::stdio::Reader;
+use crate::transport::stdio::ByteReader;
 
 pub use crate::relay::spool::SpoolLarge;
 pub use crate::relay::spooled_response::SpooledResponse;
 pub use crate::relay::stderr::DiagnosticsSink;
 pub use legs::{
-    Clients, FromClient, FromServer, Headers, SOLE_STREAM, Server, TRACE_HEADERS, UPSTREAM_STREAMS,
+    ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg, TRACE_HEADERS,
     trace_of,
 };
 pub use pipe::Pipe;
 
-/// What happened in one [`Relay::step`].
+/// The result of one [`Relay::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum RelayStep {
     /// Something moved.
     Moved,
     /// Clients will say nothing more. Comes again once the server has been given all of it.
@@ -60,8 +61,8 @@ pub enum Step {
     ServerDone,
 }
 
-/// What has become ready.
-enum Ready {
+/// The side that has become ready.
+enum RelayEvent {
     Client(FromClient),
     Server(FromServer),
     ClientWritten(StreamId, bool),
@@ -77,7 +78,7 @@ pub struct Relay<C, S> {
     filter: FilterGuard,
     clients: C,
     server: S,
-    /// Bytes pass as they come, and the filter only looks on.
+    /// Whether bytes are forwarded unchanged, and the filter only observes.
     raw_mode: bool,
     diagnostics: DiagnosticsSink,
     /// A large message of a client that is passing, and on which stream.
@@ -91,15 +92,15 @@ pub struct Relay<C, S> {
     reads_server: bool,
     client_gone: bool,
     client_is_slow: bool,
-    /// The server's end of input has been told, or is not to be told.
+    /// Whether the server's input has been closed, or needs no closing.
     server_closed: bool,
-    /// Whom to look at first: the sides take turns.
+    /// Whether the server is polled before the clients: the sides take turns.
     server_first: bool,
     timer: Pin<Box<Sleep>>,
     ready_streams: Vec<StreamId>,
 }
 
-impl<S: Server> Relay<Pipe, S> {
+impl<S: ServerLeg> Relay<Pipe, S> {
     /// One client on byte streams. Nothing moves before the first [`Relay::step`].
     pub fn with_sole_stream(
         policy: impl Into<Arc<Policy>>,
@@ -114,7 +115,7 @@ impl<S: Server> Relay<Pipe, S> {
     }
 }
 
-impl<C: Clients, S: Server> Relay<C, S> {
+impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// A relay whose clients open their streams themselves. Nothing moves before the first
     /// [`Relay::step`].
     pub fn new(
@@ -155,16 +156,17 @@ impl<C: Clients, S: Server> Relay<C, S> {
     pub fn observed_by(&mut self, emitter: Option<EventEmitter>) {
         self.filter.observed_by(emitter);
         if self.filter.try_with(|filter| filter.has_stream(SOLE_STREAM)) == Some(false) {
-            let shared = if self.clients.are_strangers() { "begins shared" } else { "begins open" };
-            self.filter.happens(Some(now()), || shared.to_owned(), |_| ());
+            let strangers = self.clients.are_strangers();
+            let begins = if strangers { Beginning::Shared } else { Beginning::Open };
+            self.filter.apply(now(), Input::Begins(begins));
         }
     }
 
-    /// What the server has written on its standard error may be progress.
+    /// Reads the server's standard error, which may be progress.
     fn read_stderr_lines(&mut self) {
         let now = now();
         for line in self.diagnostics.lines() {
-            self.filter.overheard(now, &line);
+            self.filter.apply(now, Input::Stderr(line.into()));
         }
     }
 
@@ -180,11 +182,11 @@ impl<C: Clients, S: Server> Relay<C, S> {
         if kind == StreamKind::Exchange {
             self.exchanges.insert(stream);
         }
-        self.filter.open_stream(now(), stream, kind, pacing);
+        self.filter.apply(now(), Input::Opens(stream, kind, pacing));
     }
 
     /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
-    pub async fn step(&mut self) -> Step {
+    pub async fn step(&mut self) -> RelayStep {
         if self.filter.is_lost() && !self.client_gone {
             return self.client_written(SOLE_STREAM, false);
         }
@@ -193,32 +195,32 @@ impl<C: Clients, S: Server> Relay<C, S> {
             self.timer.as_mut().reset(due);
         }
         match poll_fn(|cx| self.poll_ready(cx, due.is_some())).await {
-            Ready::Client(received) => self.receive_from_clients(received),
-            Ready::Server(received) => self.receive_from_server(received),
-            Ready::ClientWritten(stream, ok) => self.client_written(stream, ok),
-            Ready::ServerWritten(ok) => self.server_written(ok),
-            Ready::Piece(stream, piece) => self.send_spooled_piece(stream, piece),
-            Ready::Stderr(activity) => {
+            RelayEvent::Client(received) => self.receive_from_clients(received),
+            RelayEvent::Server(received) => self.receive_from_server(received),
+            RelayEvent::ClientWritten(stream, ok) => self.client_written(stream, ok),
+            RelayEvent::ServerWritten(ok) => self.server_written(ok),
+            RelayEvent::Piece(stream, piece) => self.send_spooled_piece(stream, piece),
+            RelayEvent::Stderr(activity) => {
                 if matches!(activity, Activity::ServerWrote) {
                     self.server.stderr_activity();
                     self.read_stderr_lines();
                 }
-                Step::Moved
+                RelayStep::Moved
             }
-            Ready::Due => Step::Moved,
+            RelayEvent::Due => RelayStep::Moved,
         }
     }
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>, timed: bool) -> Poll<Ready> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>, timed: bool) -> Poll<RelayEvent> {
         if self.clients.is_writing()
             && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
         {
-            return Poll::Ready(Ready::ClientWritten(stream, ok));
+            return Poll::Ready(RelayEvent::ClientWritten(stream, ok));
         }
         if self.server.is_writing()
             && let Poll::Ready(ok) = self.server.poll_flush(cx)
         {
-            return Poll::Ready(Ready::ServerWritten(ok));
+            return Poll::Ready(RelayEvent::ServerWritten(ok));
         }
         self.server_first = !self.server_first;
         let strangers = self.clients.are_strangers();
@@ -229,24 +231,24 @@ impl<C: Clients, S: Server> Relay<C, S> {
                 && !self.clients.is_behind()
                 && let Poll::Ready(received) = self.server.poll_receive(cx)
             {
-                return Poll::Ready(Ready::Server(received));
+                return Poll::Ready(RelayEvent::Server(received));
             }
             if !server
                 && self.reads_clients
                 && !self.server.is_behind()
                 && let Poll::Ready(received) = self.clients.poll_receive(cx)
             {
-                return Poll::Ready(Ready::Client(received));
+                return Poll::Ready(RelayEvent::Client(received));
             }
         }
         if let Poll::Ready((stream, piece)) = self.poll_piece(cx) {
-            return Poll::Ready(Ready::Piece(stream, piece));
+            return Poll::Ready(RelayEvent::Piece(stream, piece));
         }
         if let Poll::Ready(activity) = self.diagnostics.poll(cx) {
-            return Poll::Ready(Ready::Stderr(activity));
+            return Poll::Ready(RelayEvent::Stderr(activity));
         }
         if timed && self.timer.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Ready::Due);
+            return Poll::Ready(RelayEvent::Due);
         }
         Poll::Pending
     }
@@ -264,24 +266,24 @@ impl<C: Clients, S: Server> Relay<C, S> {
         Poll::Pending
     }
 
-    /// What is left for clients when nothing is read any more.
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<Ready> {
+    /// Writes the remaining messages for clients when nothing is read any more.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<RelayEvent> {
         if self.clients.is_writing()
             && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
         {
-            return Poll::Ready(Ready::ClientWritten(stream, ok));
+            return Poll::Ready(RelayEvent::ClientWritten(stream, ok));
         }
-        self.poll_piece(cx).map(|(stream, piece)| Ready::Piece(stream, piece))
+        self.poll_piece(cx).map(|(stream, piece)| RelayEvent::Piece(stream, piece))
     }
 
-    /// What has just happened, for the log.
+    /// The next event, for the log.
     pub fn poll_record(&mut self) -> Option<FilterEvent> {
         self.filter.poll_record()
     }
 
     /// No heartbeats from now on: the server is about to end.
     pub fn stop_beating(&mut self) {
-        self.filter.happens(Some(now()), || "ending".to_owned(), Filter::stop_beating);
+        self.filter.apply(now(), Input::Ending);
     }
 
     /// Requests that have no answer yet.
@@ -296,7 +298,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.stop_reading_clients();
         self.server.stop();
         let now = now();
-        self.filter.server_gone(now, why);
+        self.filter.apply(now, Input::Gone(why.into()));
     }
 
     /// The leg towards the server.
@@ -306,13 +308,13 @@ impl<C: Clients, S: Server> Relay<C, S> {
 
     /// A fresh server has taken the place of one that has ended: it is read, and so is its standard
     /// error.
-    pub fn read_server_again(&mut self, errors: Option<Reader>) {
+    pub fn read_server_again(&mut self, errors: Option<ByteReader>) {
         self.reads_server = true;
         self.server_closed = false;
         self.diagnostics.read_from(errors);
     }
 
-    /// Whether the server has not been told yet all that there is for it.
+    /// Whether messages for the server are still unwritten.
     pub fn is_sending(&self) -> bool {
         self.server.is_writing()
     }
@@ -325,15 +327,15 @@ impl<C: Clients, S: Server> Relay<C, S> {
     /// Writes what is left for clients, and then for standard error; gives up on either once it
     /// has taken nothing for as long as `patience`.
     pub async fn finish(&mut self, patience: Duration) {
-        self.filter.happens(Some(now()), || "flush".to_owned(), Filter::flush);
+        self.filter.apply(now(), Input::Flush);
         loop {
             self.collect();
             if !self.clients.is_writing() && self.spooled.is_empty() {
                 break;
             }
             match timeout(patience, poll_fn(|cx| self.poll_drain(cx))).await {
-                Ok(Ready::Piece(stream, piece)) => self.send_spooled_piece(stream, piece),
-                Ok(Ready::ClientWritten(stream, ok)) => self.client_written(stream, ok),
+                Ok(RelayEvent::Piece(stream, piece)) => self.send_spooled_piece(stream, piece),
+                Ok(RelayEvent::ClientWritten(stream, ok)) => self.client_written(stream, ok),
                 _ => self.client_written(SOLE_STREAM, false),
             };
         }
@@ -361,7 +363,7 @@ impl<C: Clients, S: Server> Relay<C, S> {
         }
         let slow = self.clients.is_slow();
         if slow != std::mem::replace(&mut self.client_is_slow, slow) {
-            self.filter.client_is_slow(now, slow);
+            self.filter.apply(now, Input::Slow(slow));
         }
         let mut ready_streams = std::mem::take(&mut self.ready_streams);
         ready_streams.clear();
@@ -409,13 +411,13 @@ impl<C: Clients, S: Server> Relay<C, S> {
             && self.filter.try_with(is_over) != Some(false)
         {
             self.exchanges.remove(&stream);
-            self.filter.close_stream(now, stream, false);
+            self.filter.apply(now, Input::Closes(stream, false));
             self.clients.finish(stream);
         }
     }
 
     fn written(&mut self, now: Instant, stream: StreamId) {
-        self.filter.written(now, stream);
+        self.filter.apply(now, Input::Written(stream));
     }
 
     fn stop_reading_clients(&mut self) {
@@ -423,10 +425,10 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.clients.stop_reading();
     }
 
-    fn client_written(&mut self, stream: StreamId, ok: bool) -> Step {
+    fn client_written(&mut self, stream: StreamId, ok: bool) -> RelayStep {
         if ok {
             self.written(now(), stream);
-            return Step::Moved;
+            return RelayStep::Moved;
         }
         if !self.client_gone {
             tracing::warn!("the client cannot be written to any more");
@@ -435,24 +437,24 @@ impl<C: Clients, S: Server> Relay<C, S> {
         self.clients_gone()
     }
 
-    /// What is said to clients from now on goes nowhere.
-    fn clients_gone(&mut self) -> Step {
+    /// Drops all further messages to clients.
+    fn clients_gone(&mut self) -> RelayStep {
         self.client_gone = true;
         self.spooled.clear();
         self.stop_reading_clients();
         self.clients.discard();
         for stream in std::mem::take(&mut self.exchanges) {
-            self.filter.close_stream(now(), stream, false);
+            self.filter.apply(now(), Input::Closes(stream, false));
         }
-        Step::ClientGone
+        RelayStep::ClientGone
     }
 
-    fn server_written(&mut self, ok: bool) -> Step {
+    fn server_written(&mut self, ok: bool) -> RelayStep {
         if !ok {
             // The server reads no more. It may still say something, and its exit says the rest.
             self.stop_reading_clients();
-            return Step::ClientDone;
+            return RelayStep::ClientDone;
         }
-        if self.reads_clients { Step::Moved } else { Step::ClientDone }
+        if self.reads_clients { RelayStep::Moved } else { RelayStep::ClientDone }
     }
 }

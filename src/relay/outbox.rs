@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::AsyncWriteExt;
 
 use crate::progress::Payload;
-use crate::transport::stdio::Writer;
+use crate::transport::stdio::ByteWriter;
 
 /// Pieces that are written together.
 const SLICES: usize = 16;
@@ -48,7 +48,7 @@ impl Outbox {
 
     /// Writes as much as goes at once, and flushes after the last piece. Cancel-safe: what was not
     /// written or flushed still is to be.
-    pub(crate) async fn write(&mut self, writer: &mut Writer) -> io::Result<()> {
+    pub(crate) async fn write(&mut self, writer: &mut ByteWriter) -> io::Result<()> {
         if self.pieces.is_empty() {
             writer.flush().await?;
             self.unflushed = false;

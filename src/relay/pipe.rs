@@ -10,9 +10,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::progress::{Fragment, Origin, Payload, QUEUE_MAX, StreamId, Transmit};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
-use crate::relay::legs::{Clients, FromClient, FromServer, Headers, SOLE_STREAM, Server};
+use crate::relay::legs::{
+    ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg,
+};
 use crate::relay::outbox::Outbox;
-use crate::transport::stdio::{Reader, Writer};
+use crate::transport::stdio::{ByteReader, ByteWriter};
 
 /// Room for one read; a pipe holds as much.
 const READ_BYTES: usize = 64 << 10;
@@ -25,11 +27,11 @@ const BATCH_BYTES: usize = 64 << 10;
 
 /// One side that speaks in lines.
 pub struct Pipe {
-    reader: Reader,
-    writer: Writer,
+    reader: ByteReader,
+    writer: ByteWriter,
     buffer: BytesMut,
     lines: Lines,
-    /// There may be more to read.
+    /// Whether the reader has not come to its end.
     open: bool,
     /// The other side is written to no more.
     gone: bool,
@@ -42,8 +44,8 @@ pub struct Pipe {
     midway: bool,
 }
 
-/// What reading has come to.
-enum Read {
+/// The result of reading.
+enum PipeRead {
     Fresh(Bytes),
     Frame(Frame),
     End,
@@ -51,12 +53,12 @@ enum Read {
 
 impl Pipe {
     /// A side that says what `reader` reads, and reads what is written to `writer`.
-    pub fn new(reader: Reader, writer: Writer) -> Self {
+    pub fn new(reader: ByteReader, writer: ByteWriter) -> Self {
         Self::holding(reader, writer, INSPECT_MAX)
     }
 
-    /// The same, where lines of up to `limit` bytes are held whole.
-    pub fn holding(reader: Reader, writer: Writer, limit: usize) -> Self {
+    /// A pipe that holds lines of up to `limit` bytes whole.
+    pub fn holding(reader: ByteReader, writer: ByteWriter, limit: usize) -> Self {
         Self {
             reader,
             writer,
@@ -71,26 +73,26 @@ impl Pipe {
         }
     }
 
-    /// What has been read already.
-    fn known(&mut self) -> Option<Read> {
+    /// A frame that has been read already.
+    fn known(&mut self) -> Option<PipeRead> {
         if let Some(fresh) = self.fresh.take() {
-            return Some(Read::Fresh(fresh));
+            return Some(PipeRead::Fresh(fresh));
         }
         let frame = if self.open {
             self.lines.decode(&mut self.buffer)
         } else {
             self.lines.finish(&mut self.buffer)
         };
-        frame.map(Read::Frame)
+        frame.map(PipeRead::Frame)
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Read> {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<PipeRead> {
         loop {
             if let Some(read) = self.known() {
                 return Poll::Ready(read);
             }
             if !self.open {
-                return Poll::Ready(Read::End);
+                return Poll::Ready(PipeRead::End);
             }
             // A message that waits keeps the buffer it came in; small ones share one.
             if self.buffer.capacity() - self.buffer.len() < READ_MIN {
@@ -141,21 +143,21 @@ impl Pipe {
     }
 }
 
-/// What a client says in a frame.
-fn from_client(read: Read) -> FromClient {
+/// The client event of a frame.
+fn from_client(read: PipeRead) -> FromClient {
     match read {
-        Read::Fresh(bytes) => FromClient::Raw(bytes),
-        Read::Frame(Frame::Line(line) | Frame::Rest(line)) => {
+        PipeRead::Fresh(bytes) => FromClient::Raw(bytes),
+        PipeRead::Frame(Frame::Line(line) | Frame::Rest(line)) => {
             FromClient::Message(SOLE_STREAM, Message::parse(line), None)
         }
-        Read::Frame(Frame::Start(piece)) => FromClient::Start(SOLE_STREAM, piece, None),
-        Read::Frame(Frame::Chunk(piece)) => FromClient::Piece(piece),
-        Read::Frame(Frame::End { .. }) => FromClient::End,
-        Read::End => FromClient::Done,
+        PipeRead::Frame(Frame::Start(piece)) => FromClient::Start(SOLE_STREAM, piece, None),
+        PipeRead::Frame(Frame::Chunk(piece)) => FromClient::Piece(piece),
+        PipeRead::Frame(Frame::End { .. }) => FromClient::End,
+        PipeRead::End => FromClient::Done,
     }
 }
 
-impl Clients for Pipe {
+impl ClientLeg for Pipe {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
         self.poll_read(cx).map(from_client)
     }
@@ -223,23 +225,25 @@ impl Clients for Pipe {
     }
 }
 
-/// What a server says in a frame; `None` if that is nothing.
-fn from_server(read: Read) -> FromServer {
+/// The server event of a frame; `None` if there is none.
+fn from_server(read: PipeRead) -> FromServer {
     match read {
-        Read::Fresh(bytes) => FromServer::Raw(bytes),
-        Read::Frame(Frame::Line(line)) => FromServer::Message(Origin::Shared, Message::parse(line)),
-        Read::Frame(Frame::Rest(rest)) if is_whole(&rest) => {
+        PipeRead::Fresh(bytes) => FromServer::Raw(bytes),
+        PipeRead::Frame(Frame::Line(line)) => {
+            FromServer::Message(Origin::Shared, Message::parse(line))
+        }
+        PipeRead::Frame(Frame::Rest(rest)) if is_whole(&rest) => {
             FromServer::Message(Origin::Shared, Message::parse(rest))
         }
-        Read::Frame(Frame::Rest(rest)) => FromServer::Noise(rest),
-        Read::Frame(Frame::Start(piece)) => FromServer::Start(Origin::Shared, piece),
-        Read::Frame(Frame::Chunk(piece)) => FromServer::Piece(Origin::Shared, piece),
-        Read::Frame(Frame::End { terminated }) => FromServer::End(Origin::Shared, terminated),
-        Read::End => FromServer::Done,
+        PipeRead::Frame(Frame::Rest(rest)) => FromServer::Noise(rest),
+        PipeRead::Frame(Frame::Start(piece)) => FromServer::Start(Origin::Shared, piece),
+        PipeRead::Frame(Frame::Chunk(piece)) => FromServer::Piece(Origin::Shared, piece),
+        PipeRead::Frame(Frame::End { terminated }) => FromServer::End(Origin::Shared, terminated),
+        PipeRead::End => FromServer::Done,
     }
 }
 
-impl Server for Pipe {
+impl ServerLeg for Pipe {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
         self.poll_read(cx).map(from_server)
     }
@@ -248,12 +252,12 @@ impl Server for Pipe {
         self.known().map(from_server)
     }
 
-    fn send(&mut self, _: &Message, payload: Payload, _: &Headers) -> Option<StreamId> {
+    fn send(&mut self, _: &Message, payload: Payload, _: &ClientHeaders) -> Option<StreamId> {
         self.put(&payload);
         None
     }
 
-    fn send_start(&mut self, piece: Bytes, _: &Headers) {
+    fn send_start(&mut self, piece: Bytes, _: &ClientHeaders) {
         self.put_piece(piece);
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::observe::log::Connection;
-use crate::relay::{Clients, Relay, Server, Step};
+use crate::relay::{ClientLeg, Relay, RelayStep, ServerLeg};
 
 /// How long a client that reads nothing may keep us from ending.
 const LAST_WORDS: Duration = Duration::from_secs(10);
@@ -14,7 +14,7 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 /// Carries what clients and server say until the clients have said their last word and their calls are
 /// answered, the server says nothing more, or `ended` comes; then the server is told that it is over.
 /// Calls that are open at the last word may go on for `grace`; `log` is told of all.
-pub async fn run<C: Clients, S: Server>(
+pub async fn run<C: ClientLeg, S: ServerLeg>(
     mut relay: Relay<C, S>,
     grace: Duration,
     mut log: Connection,
@@ -25,12 +25,12 @@ pub async fn run<C: Clients, S: Server>(
     let why = loop {
         tokio::select! {
             step = relay.step() => match step {
-                Step::Moved => {}
-                Step::ClientDone => {
+                RelayStep::Moved => {}
+                RelayStep::ClientDone => {
                     patient_until.get_or_insert_with(|| Instant::now() + grace);
                 }
-                Step::ClientGone => break "the client has gone",
-                Step::ServerDone => break "the MCP server ended before it answered",
+                RelayStep::ClientGone => break "the client has gone",
+                RelayStep::ServerDone => break "the MCP server ended before it answered",
             },
             () = &mut ended => break "milepost is shutting down",
             () = due(patient_until) => break "the client has said its last word",

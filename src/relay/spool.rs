@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 
 use crate::progress::{Origin, Payload, StreamId};
 use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
-use crate::relay::legs::{FromServer, Headers, Server, delegate_to_server};
+use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg, delegate_to_server};
 use crate::relay::spooled_response::SpooledResponse;
 use crate::transport::spill::{Spill, SpillError};
 
@@ -17,10 +17,10 @@ use crate::transport::spill::{Spill, SpillError};
 pub struct SpoolLarge<S> {
     server: S,
     max: Option<u64>,
-    state: State,
+    state: SpoolState,
 }
 
-enum State {
+enum SpoolState {
     Idle,
     /// A large message is coming.
     Coming(Box<Coming>),
@@ -34,42 +34,48 @@ struct Coming {
     kept: Result<Spill, SpillError>,
 }
 
-impl<S: Server> SpoolLarge<S> {
+impl<S: ServerLeg> SpoolLarge<S> {
     /// Messages of `server` that come in pieces are kept apart and may have `max` bytes: to a longer one
     /// its caller gets an error. `None`: they pass.
     pub fn new(server: S, max: Option<u64>) -> Self {
-        Self { server, max, state: State::Idle }
+        Self { server, max, state: SpoolState::Idle }
     }
 
     fn take(&mut self, piece: Bytes) {
-        let State::Coming(coming) = std::mem::replace(&mut self.state, State::Idle) else { return };
+        let SpoolState::Coming(coming) = std::mem::replace(&mut self.state, SpoolState::Idle)
+        else {
+            return;
+        };
         let Coming { mut scan, kept } = *coming;
         scan.feed(&piece);
         self.state = match kept {
-            Err(error) => State::Coming(Box::new(Coming { scan, kept: Err(error) })),
+            Err(error) => SpoolState::Coming(Box::new(Coming { scan, kept: Err(error) })),
             Ok(mut spill) => {
                 let write = async move {
                     let pushed = spill.push(piece).await;
                     (spill, pushed)
                 };
-                State::Writing(scan, write.boxed())
+                SpoolState::Writing(scan, write.boxed())
             }
         };
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let State::Writing(_, write) = &mut self.state {
+        if let SpoolState::Writing(_, write) = &mut self.state {
             let (spill, pushed) = ready!(write.as_mut().poll(cx));
-            if let State::Writing(scan, _) = std::mem::replace(&mut self.state, State::Idle) {
+            if let SpoolState::Writing(scan, _) =
+                std::mem::replace(&mut self.state, SpoolState::Idle)
+            {
                 let kept = pushed.map(|()| spill);
-                self.state = State::Coming(Box::new(Coming { scan, kept }));
+                self.state = SpoolState::Coming(Box::new(Coming { scan, kept }));
             }
         }
         Poll::Ready(())
     }
 
     fn end(&mut self, whole: bool) -> Option<FromServer> {
-        let State::Coming(coming) = std::mem::replace(&mut self.state, State::Idle) else {
+        let SpoolState::Coming(coming) = std::mem::replace(&mut self.state, SpoolState::Idle)
+        else {
             return None;
         };
         let Coming { scan, kept } = *coming;
@@ -92,7 +98,8 @@ impl<S: Server> SpoolLarge<S> {
         Some(FromServer::Message(Origin::Shared, error))
     }
 
-    /// What is no answer has no stream of its own to go to in pieces. A server does not wait for ever.
+    /// Refuses a message that is not an answer: it has no stream of its own for its pieces, and a
+    /// server does not wait for ever.
     fn refuse(&mut self, scan: &Scan) {
         tracing::warn!(kind = ?scan.kind(), "a message of the server is too large; it is not passed on");
         if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {
@@ -109,7 +116,7 @@ impl<S: Server> SpoolLarge<S> {
         match said {
             FromServer::Start(_, piece) => {
                 let kept = Ok(Spill::new(max));
-                self.state = State::Coming(Box::new(Coming { scan: Scan::default(), kept }));
+                self.state = SpoolState::Coming(Box::new(Coming { scan: Scan::default(), kept }));
                 self.take(piece);
                 None
             }
@@ -123,7 +130,7 @@ impl<S: Server> SpoolLarge<S> {
     }
 }
 
-impl<S: Server> Server for SpoolLarge<S> {
+impl<S: ServerLeg> ServerLeg for SpoolLarge<S> {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
         loop {
             ready!(self.poll_write(cx));
@@ -139,7 +146,7 @@ impl<S: Server> Server for SpoolLarge<S> {
     }
 
     fn try_receive(&mut self) -> Option<FromServer> {
-        while !matches!(self.state, State::Writing(..)) {
+        while !matches!(self.state, SpoolState::Writing(..)) {
             let said = self.server.try_receive()?;
             if let Some(said) = self.intercept(said) {
                 return Some(said);
@@ -148,11 +155,16 @@ impl<S: Server> Server for SpoolLarge<S> {
         None
     }
 
-    fn send(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
+    fn send(
+        &mut self,
+        message: &Message,
+        payload: Payload,
+        headers: &ClientHeaders,
+    ) -> Option<StreamId> {
         self.server.send(message, payload, headers)
     }
 
-    fn send_start(&mut self, piece: Bytes, headers: &Headers) {
+    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders) {
         self.server.send_start(piece, headers);
     }
 

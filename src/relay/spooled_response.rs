@@ -31,7 +31,7 @@ impl SpooledResponse {
         self.scan.id()
     }
 
-    /// Its bytes, with the client's id in the place of the one it came with, to be given to a stream.
+    /// Reads the response for a client stream, with the client's own id in place of ours.
     pub(crate) fn into_reader_for(self, stream: StreamId, id: Bytes) -> SpoolReader {
         let replace = self.scan.id_place().map(|place| (place, id));
         let left = self.spill.into_reader(replace).boxed();
@@ -43,7 +43,7 @@ impl SpooledResponse {
 pub(crate) struct SpoolReader {
     pub(crate) stream: StreamId,
     left: BoxStream<'static, std::io::Result<Bytes>>,
-    /// What comes first, until it shows what it is: the id may stand alone.
+    /// The first bytes, until they show their kind: the id may stand alone.
     head: BytesMut,
     /// Some of it has been given: nothing may come between.
     pub(crate) begun: bool,

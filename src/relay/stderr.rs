@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::protocol::terminal::Terminal;
 use crate::relay::outbox::Outbox;
-use crate::transport::stdio::{Reader, Writer};
+use crate::transport::stdio::{ByteReader, ByteWriter};
 
 /// Bytes of text waiting for a blocked standard error. Further text is dropped, because text must
 /// not delay answers; meanwhile the server's own standard error is not read.
@@ -35,16 +35,16 @@ const CATCH_UP_MAX: usize = 256 << 10;
 
 /// Takes what is not for the client.
 pub struct DiagnosticsSink {
-    to: Writer,
-    from: Option<Reader>,
+    to: ByteWriter,
+    from: Option<ByteReader>,
     read: BytesMut,
     outbox: Outbox,
-    /// What the lines on standard error are read with, if anyone wants to know them.
+    /// The reader of lines on standard error, if a route reads them.
     terminal: Option<Terminal>,
     lines: VecDeque<String>,
 }
 
-/// What has happened.
+/// An event of standard error.
 pub(crate) enum Activity {
     /// The server has written something on its standard error.
     ServerWrote,
@@ -54,7 +54,7 @@ pub(crate) enum Activity {
 
 impl DiagnosticsSink {
     /// Text goes `to`, as does the server's standard error, if it is ours to read.
-    pub fn new(to: Writer, from: Option<Reader>) -> Self {
+    pub fn new(to: ByteWriter, from: Option<ByteReader>) -> Self {
         let (read, outbox, lines) = (BytesMut::new(), Outbox::default(), VecDeque::new());
         Self { to, from, read, outbox, terminal: None, lines }
     }
@@ -82,7 +82,7 @@ impl DiagnosticsSink {
     }
 
     /// Another server's standard error takes the place of the first.
-    pub(crate) fn read_from(&mut self, from: Option<Reader>) {
+    pub(crate) fn read_from(&mut self, from: Option<ByteReader>) {
         self.from = from;
         self.terminal = self.terminal.take().map(|_| Terminal::default());
     }

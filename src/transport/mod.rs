@@ -3,5 +3,6 @@ pub mod child;
 pub(crate) mod clock;
 pub mod http;
 pub mod mcp_http;
+pub(crate) mod random;
 pub mod spill;
 pub mod stdio;

@@ -24,7 +24,7 @@ pub enum SpillError {
         /// Bytes that it may have.
         max: u64,
     },
-    /// There is no room on the disk, or no temporary folder.
+    /// The disk is full, or there is no temporary folder.
     #[error("the message could not be kept in a temporary file")]
     Io(#[from] io::Error),
 }
@@ -111,7 +111,7 @@ impl Spill {
         let (range, bytes) = replace.unwrap_or((size..size, Bytes::new()));
         let start = range.start.min(size);
         let end = range.end.clamp(start, size);
-        let reader = Reader { spill: self, left: [0..start, end..size], between: Some(bytes) };
+        let reader = SpillReader { spill: self, left: [0..start, end..size], between: Some(bytes) };
         stream::try_unfold(reader, |mut reader| async move {
             Ok(reader.next().await?.map(|piece| (piece, reader)))
         })
@@ -119,7 +119,7 @@ impl Spill {
 }
 
 /// A reader of the rest of a spill.
-struct Reader {
+struct SpillReader {
     spill: Spill,
     /// Places in the file.
     left: [Range<u64>; 2],
@@ -127,7 +127,7 @@ struct Reader {
     between: Option<Bytes>,
 }
 
-impl Reader {
+impl SpillReader {
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         if !self.spill.held.is_empty() {
             self.spill.write().await?;

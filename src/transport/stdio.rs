@@ -15,36 +15,40 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
 /// Bytes that come in.
-pub type Reader = Box<dyn AsyncRead + Send + Unpin>;
+pub type ByteReader = Box<dyn AsyncRead + Send + Unpin>;
 /// Bytes that go out.
-pub type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+pub type ByteWriter = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Our standard input.
-pub fn input() -> Reader {
+pub fn input() -> ByteReader {
     let ours = || {
         let fd = io::stdin().as_fd().try_clone_to_owned().ok()?;
         Some(match kind(fd)? {
-            Kind::Pipe => Box::new(pipe::OpenOptions::new().open_receiver(own(0)).ok()?) as Reader,
-            Kind::Socket(stream) => Box::new(stream),
+            StdioKind::Pipe => {
+                Box::new(pipe::OpenOptions::new().open_receiver(own(0)).ok()?) as ByteReader
+            }
+            StdioKind::Socket(stream) => Box::new(stream),
         })
     };
     ours().unwrap_or_else(|| Box::new(tokio::io::stdin()))
 }
 
 /// Our standard output.
-pub fn output() -> Writer {
+pub fn output() -> ByteWriter {
     let ours = || {
         let fd = io::stdout().as_fd().try_clone_to_owned().ok()?;
         Some(match kind(fd)? {
-            Kind::Pipe => Box::new(pipe::OpenOptions::new().open_sender(own(1)).ok()?) as Writer,
-            Kind::Socket(stream) => Box::new(stream),
+            StdioKind::Pipe => {
+                Box::new(pipe::OpenOptions::new().open_sender(own(1)).ok()?) as ByteWriter
+            }
+            StdioKind::Socket(stream) => Box::new(stream),
         })
     };
     ours().unwrap_or_else(|| Box::new(tokio::io::stdout()))
 }
 
 /// Our standard error.
-pub fn error() -> Writer {
+pub fn error() -> ByteWriter {
     Box::new(tokio::io::stderr())
 }
 
@@ -54,16 +58,16 @@ fn own(number: u8) -> impl AsRef<Path> {
     format!("/proc/self/fd/{number}")
 }
 
-enum Kind {
+enum StdioKind {
     Pipe,
     Socket(UnixStream),
 }
 
-fn kind(fd: OwnedFd) -> Option<Kind> {
+fn kind(fd: OwnedFd) -> Option<StdioKind> {
     let file = File::from(fd);
     let kind = file.metadata().ok()?.file_type();
     if kind.is_fifo() {
-        return Path::new("/proc/self/fd").exists().then_some(Kind::Pipe);
+        return Path::new("/proc/self/fd").exists().then_some(StdioKind::Pipe);
     }
     if !kind.is_socket() {
         return None;
@@ -72,5 +76,5 @@ fn kind(fd: OwnedFd) -> Option<Kind> {
     let stream = StdStream::from(OwnedFd::from(file));
     stream.peer_addr().ok()?;
     stream.set_nonblocking(true).ok()?;
-    UnixStream::from_std(stream).ok().map(Kind::Socket)
+    UnixStream::from_std(stream).ok().map(StdioKind::Socket)
 }

@@ -12,13 +12,13 @@ use super::document::Edit;
 use super::entry::{Alone, Server, WRAP, quote, range};
 use crate::protocol::secret::{is_secret, is_secret_value};
 
-/// What a client's file calls the transports that `wrap` speaks to servers at an address.
+/// The names of transports in clients' files that `wrap` speaks to servers at a URL.
 pub(super) const TRANSPORTS: [&str; 4] = ["http", "sse", "streamable-http", "streamableHttp"];
 
 /// Keys of a server at an address by which its client signs in: nobody can do that in its place.
 const SIGN_IN: [&str; 4] = ["headersHelper", "oauth", "auth", "authProviderType"];
 
-/// What the variables are called that hold the values of headers.
+/// The prefix of variables with values of headers.
 pub(super) const HEADER_VARIABLE: &str = "MILEPOST_HEADER_";
 
 impl Server<'_> {

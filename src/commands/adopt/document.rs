@@ -9,8 +9,8 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseError;
 use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, parse_to_ast};
 
-/// Where clients keep their servers, by the keys that lead there. `mcp.servers` is one key in some
-/// settings of VS Code.
+/// The keys under which clients keep their servers. `mcp.servers` is one key in some settings of VS
+/// Code.
 const PLACES: [&[&str]; 5] =
     [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp.servers"], &["context_servers"]];
 
@@ -48,12 +48,12 @@ pub(super) struct Entry<'a> {
     /// The folder that it is for, where the file is of several.
     pub(super) project: Option<&'a str>,
     pub(super) object: &'a Object<'a>,
-    /// Where its name begins.
+    /// The start of its name.
     pub(super) at: usize,
 }
 
 impl Entry<'_> {
-    /// What it occupies in the text, with its name.
+    /// The range of its text, name included.
     pub(super) fn range(&self) -> Range<usize> {
         self.at..self.object.range.end
     }

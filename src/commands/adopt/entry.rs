@@ -19,14 +19,14 @@ pub(super) const WRAP: &str = "wrap";
 /// Programs that run a package by its name.
 const RUNNERS: [&str; 4] = ["npx", "bunx", "pnpx", "yarn"];
 
-/// What becomes of an entry.
+/// The decision about an entry.
 #[derive(Debug)]
 pub(super) enum Fate {
-    /// It changes.
+    /// The entry changes.
     Changes(Vec<Edit>),
-    /// It is as it should be.
+    /// The entry is already right.
     Stays,
-    /// It cannot be changed, or should not.
+    /// The entry cannot or should not be changed.
     Alone(Alone),
 }
 
@@ -129,7 +129,7 @@ impl<'a> Server<'a> {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// Where `wrap` stands in the arguments, if Milepost stands before the server already.
+    /// The position of `wrap` in the arguments, if Milepost is in front of the server already.
     fn is_wrapped(&self) -> Result<Option<usize>, Alone> {
         let (Some((_, command)), Some(args)) = (self.string("command")?, self.args()?) else {
             return Ok(None);
@@ -241,7 +241,7 @@ impl<'a> Server<'a> {
         Ok(edits)
     }
 
-    /// What separates words that come before those of a list that has some.
+    /// The separator between new elements and the first element of a list.
     fn separator(&self, args: &Array<'_>, member: &ObjectProp<'_>) -> String {
         let Some(first) = args.elements.first() else { return self.comma(member).to_owned() };
         if let Some(line) = own_line(self.slice(args.start() + 1..first.start())) {
@@ -257,7 +257,7 @@ impl<'a> Server<'a> {
         if self.colon(member) == ":" { "," } else { ", " }
     }
 
-    /// What stands between the key and the value of a member.
+    /// The text between the key and the value of a member.
     fn colon(&self, member: &ObjectProp<'_>) -> &'a str {
         let colon = self.slice(member.name.end()..member.value.start());
         let is_plain = colon.chars().all(|c| c == ':' || c.is_ascii_whitespace());

@@ -16,13 +16,13 @@ const FILE_MAX: u64 = 64 << 20;
 /// Backups of one file: enough for years, and no endless search for a free name.
 const BACKUPS_MAX: u32 = 1000;
 
-/// What editors of another system may put before the text.
+/// The byte order mark that some editors put before the text.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// A file that has been read.
 #[derive(Debug)]
 pub(super) struct ClientFile {
-    /// Where it is, links followed: what they point to is changed, they are not.
+    /// The path of the file, links resolved: the target changes, the links stay.
     place: PathBuf,
     bytes: Vec<u8>,
     has_mark: bool,

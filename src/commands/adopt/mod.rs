@@ -26,7 +26,7 @@ use show::plain;
 /// Why a client's file stays as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Unreadable {
         /// The file.
@@ -34,7 +34,7 @@ pub enum AdoptError {
         /// Why not.
         source: io::Error,
     },
-    /// It, or its backup, cannot be written.
+    /// The file or its backup cannot be written.
     #[error("cannot write {}", path.display())]
     Unwritable {
         /// The file.
@@ -51,10 +51,10 @@ pub enum AdoptError {
         line: usize,
         /// The column, from 1, in characters.
         column: usize,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
-    /// It has no server of this name.
+    /// The file has no server of this name.
     #[error("{}: no server is called {name:?}; {known}", path.display())]
     Unknown {
         /// The file.
@@ -64,7 +64,7 @@ pub enum AdoptError {
         /// Which name is meant, or which there are.
         known: String,
     },
-    /// It has changed since it was read.
+    /// The file has changed since it was read.
     #[error("{} has changed meanwhile; nothing was written, try again", .0.display())]
     Changed(PathBuf),
     /// Nobody can be asked.
@@ -76,7 +76,7 @@ pub enum AdoptError {
     /// The name of the program that the client is to start.
     #[error("--milepost: {0}")]
     Program(String),
-    /// What would change cannot be shown.
+    /// The preview cannot be written.
     #[error("cannot show what would change")]
     Output(#[from] io::Error),
 }
@@ -88,9 +88,8 @@ impl AdoptError {
     }
 }
 
-/// Shows on `out` what would change, and writes it if it may: told so by the arguments, or by whom it
-/// asks. `asked` is where answers come from, if there is anybody to ask. Returns whether all was done
-/// that was wanted.
+/// Shows the changes on `out`, and writes them if the arguments or the user allow it. `asked` reads
+/// the user's answers, if there is a user. Returns whether all requested changes were made.
 ///
 /// # Errors
 /// Why nothing was written.
@@ -124,7 +123,7 @@ pub fn run(
     Ok(true)
 }
 
-/// What would change.
+/// The change of a file.
 struct Change {
     /// For a person to read.
     report: String,
@@ -207,7 +206,7 @@ fn rewritten(
     Ok(new)
 }
 
-/// That every server that is named is there.
+/// Checks that every named server exists.
 fn all_known(args: &Adopt, entries: &[Entry<'_>]) -> Result<(), AdoptError> {
     for name in &args.servers {
         if entries.iter().any(|entry| entry.name == name) {

@@ -19,7 +19,7 @@ const CONTEXT: usize = 3;
 /// Characters of one line that `adopt` shows. A file may have all its text in one line.
 const LINE_MAX: usize = 1000;
 
-/// What stands for a secret.
+/// The text in place of a secret.
 const HIDDEN: &str = "***";
 
 /// The changes of one entry, as a diff. A terminal is shown colours.

@@ -77,7 +77,7 @@ fn revision() -> impl TypedValueParser<Value = &'static str> {
 }
 
 impl Doctor {
-    /// What the arguments mean.
+    /// The options from the arguments.
     ///
     /// # Errors
     /// If something stands behind an address, or headers are none.

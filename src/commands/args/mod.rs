@@ -154,7 +154,7 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Where conversations are recorded, if they are.
+    /// The recording of conversations, if there is one.
     pub fn recording(&self) -> Option<Recording> {
         self.record.recording()
     }
@@ -186,29 +186,29 @@ fn level(text: &str) -> Result<Level, String> {
     text.parse().map_err(|_| "one of error, warn, info, debug, trace is expected".to_owned())
 }
 
-/// What is to be run, and how.
+/// The program of `wrap`, and its settings.
 #[derive(Debug)]
 pub struct Wrapped {
     /// How progress is treated.
     pub policy: Policy,
-    /// What stands behind us.
+    /// The server behind the proxy.
     pub server: WrappedServer,
     /// The name under which is remembered how long its tools take.
     pub label: String,
-    /// Where that is kept; `None`: nowhere.
+    /// The folder of the state file; `None`: no file.
     pub state_dir: Option<PathBuf>,
-    /// Where the conversation is recorded, if it is.
+    /// The recording of the conversation, if there is one.
     pub recording: Option<Recording>,
 }
 
-/// What stands behind `milepost wrap`.
+/// The server behind `milepost wrap`.
 #[derive(Debug)]
 pub enum WrappedServer {
     /// A child process.
     Command(StdioUpstream),
     /// A server that is reached over HTTP.
     Http {
-        /// Where, and with which headers.
+        /// The URL, and the headers.
         route: Box<Route>,
         /// The file that holds the token to present.
         bearer_file: Option<PathBuf>,
@@ -258,7 +258,7 @@ pub enum WrapError {
 }
 
 impl Wrap {
-    /// What the arguments and the route file mean together.
+    /// The settings from the arguments and the route file.
     ///
     /// # Errors
     /// If the route file cannot be used, or does not fit the arguments.

@@ -43,7 +43,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Where to look, with the headers to send, and what to ask for.
+    /// The address with its headers, and the URL of the request.
     ///
     /// # Errors
     /// If the route file cannot be used or has no admin listener, or a file holds no token.
@@ -86,7 +86,7 @@ impl Tap {
     }
 }
 
-/// Where a listener is reached from its own machine.
+/// The address of a listener from its own machine.
 fn reached(mut listen: SocketAddr) -> SocketAddr {
     if listen.ip().is_unspecified() {
         listen.set_ip(match listen.ip() {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 
-/// Asks, and remembers what it has been told.
+/// The client of the demo: sends requests and checks the messages it receives.
 #[derive(Debug, Default)]
 pub(super) struct DemoClient {
     last_id: i64,
@@ -23,7 +23,7 @@ struct Open {
     told: Option<f64>,
 }
 
-/// What the client makes of a line.
+/// The client's reading of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ClientEvent {
     /// One of its requests has come this far.
@@ -33,7 +33,7 @@ pub(super) enum ClientEvent {
         /// With a result, and not with an error.
         ok: bool,
     },
-    /// What a client of MCP cannot use.
+    /// A message that an MCP client cannot use.
     Refused(Fault),
 }
 
@@ -60,12 +60,12 @@ pub enum Fault {
     Words,
     /// The figure does not rise.
     Falls,
-    /// It answers no open request of this client.
+    /// The answer matches no open request of this client.
     Answer,
 }
 
 impl Fault {
-    /// What is wrong, in words.
+    /// The description of the fault.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Method => "not a method of MCP",

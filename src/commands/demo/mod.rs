@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often bars move by themselves.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What a shell says of a program that Ctrl-C has ended.
+/// The exit code of a program that Ctrl-C has ended.
 const INTERRUPTED: u8 = 130;
 
 /// One call, and what its tool says of its work.
@@ -65,13 +65,13 @@ const SCENES: [Scene; 3] = [
 /// Why the demonstration failed.
 #[derive(Debug, Error)]
 pub enum DemoError {
-    /// It could not be shown.
+    /// The view could not be written.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
-    /// The client was told something that it must not be told.
+    /// The client received an invalid message.
     #[error("the client was told something it cannot use ({}): {line}", fault.words())]
     Invalid {
-        /// What is wrong with it.
+        /// The fault of the message.
         fault: Fault,
         /// The line.
         line: String,
@@ -79,7 +79,7 @@ pub enum DemoError {
     /// A call has no answer, or an error for one.
     #[error("{0} was not answered with a result")]
     Unanswered(&'static str),
-    /// What the client counted is not what the proxy says it sent.
+    /// The client's count differs from the proxy's.
     #[error("{tool}: the client got {got} notifications, the proxy says it sent {sent}")]
     Miscounted {
         /// The tool.
@@ -177,7 +177,7 @@ struct Show<'a, 'b> {
     phase: Phase,
     /// When the last call began.
     began: Instant,
-    /// What the proxy says of the call that ended last: notifications sent.
+    /// The proxy's count of notifications sent, for the call that ended last.
     proxy_sent: u64,
     /// The last one is that of the call going on.
     tallies: Vec<DemoTally>,

@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 
 use crate::gateway::demo_upstream::server::{self, LineReader};
 use crate::progress::{FilterEvent, Policy};
-use crate::relay::{DiagnosticsSink, Pipe, Relay, Step};
+use crate::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
 
-/// What a pipe of the operating system holds.
+/// The capacity of a pipe of the operating system.
 const PIPE_BYTES: usize = 64 << 10;
 
 /// Something passed.
@@ -111,9 +111,9 @@ async fn relay(mut relay: Relay<Pipe, Pipe>, mut note: impl FnMut(FilterEvent)) 
             note(record);
         }
         match step {
-            Step::Moved => {}
-            Step::ClientDone | Step::ClientGone => relay.close_server_input().await,
-            Step::ServerDone => break,
+            RelayStep::Moved => {}
+            RelayStep::ClientDone | RelayStep::ClientGone => relay.close_server_input().await,
+            RelayStep::ServerDone => break,
         }
     }
     relay.server_gone("the demonstration is over");

@@ -14,13 +14,13 @@ pub(super) struct DemoRow {
     pub(super) at: Instant,
     /// The server's line; `None` if it is added.
     pub(super) sent: Option<Bytes>,
-    /// What the proxy decided.
+    /// The verdict of the proxy.
     pub(super) fate: CallFate,
-    /// What the client got; `None` if nothing.
+    /// The message to the client; `None` without one.
     pub(super) got: Option<Bytes>,
 }
 
-/// What became of a line.
+/// The result of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallFate {
     Verdict(Verdict),
@@ -49,7 +49,7 @@ pub(super) struct Rows {
     open: VecDeque<Open>,
     /// Keys of the rows whose line the client has yet to get.
     to_come: VecDeque<u64>,
-    /// Lines whose decision has yet to be told.
+    /// Lines whose verdict is not known yet.
     came: VecDeque<Bytes>,
 }
 

@@ -12,7 +12,7 @@ use crate::progress::{Reason, Repair, Verdict};
 /// Below this width the table becomes sentences.
 const TABLE_WIDTH: usize = 76;
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemoTally {
     /// The tool that was called.
@@ -70,7 +70,7 @@ impl DemoTally {
         self.got += 1;
     }
 
-    /// What a client would have had without Milepost.
+    /// The result that a client would have without Milepost.
     pub(super) fn without(&self) -> String {
         if self.sent == 0 {
             let silent = self.took.as_secs_f64();

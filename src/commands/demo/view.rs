@@ -30,7 +30,7 @@ const RIGHT_MAX: usize = 44;
 /// Parts of a bar.
 const BAR_PARTS: u64 = 1000;
 
-/// Where the demonstration is shown.
+/// The view of the demo.
 pub struct DemoView<'a>(Out<'a>);
 
 enum Out<'a> {
@@ -163,7 +163,7 @@ impl<'a> DemoView<'a> {
         live.calls.push(bar);
     }
 
-    /// The client was told this.
+    /// Shows progress that the client received.
     pub(super) fn told(&self, told: &Progress) {
         let Some((live, bar)) = self.bar() else { return };
         let number = |text: &str| text.parse::<f64>().ok();
@@ -280,7 +280,7 @@ impl Columns {
         Self { time, left: room - right, right }
     }
 
-    /// What stands before the left column.
+    /// The text before the left column.
     fn indent(&self, at: Option<Duration>) -> String {
         match at {
             _ if !self.time => " ".to_owned(),
@@ -302,7 +302,7 @@ fn cut(text: &str, room: usize) -> String {
     text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// What tells something in a line of the server, in its own spelling: its parameters or its result,
+/// The telling part of a server line, in the server's own spelling: its parameters or its result,
 /// keys without quotes, of content blocks the text.
 pub(super) fn telling_part(line: &Bytes) -> String {
     let message = Message::parse(line.clone());

@@ -44,16 +44,16 @@ pub(super) enum Trouble {
     /// Nobody said anything.
     #[error("it does not answer within {0:?}")]
     Silent(Duration),
-    /// It has ended.
+    /// The server has ended.
     #[error("it ended{0}")]
     Ended(String),
-    /// What came is no MCP, or nothing came.
+    /// The response is not MCP, or there is no response.
     #[error("{0}")]
     Failed(String),
-    /// It answered with an error.
+    /// The server answered with an error.
     #[error("it answered {method} with {error}", error = super::findings::shown(.answer.raw()))]
     Refused {
-        /// What was asked.
+        /// The method of the request.
         method: String,
         /// The answer.
         answer: Refusal,
@@ -96,14 +96,14 @@ pub(super) struct Client {
     /// The id of the next request. Clients of the SDKs begin at 0, which is `initialize` then.
     pub(super) next_id: u64,
     next_token: u64,
-    /// Who we say we are.
+    /// The name that the client gives itself.
     name: String,
     timeout: Duration,
     /// Answers to requests of ours that nobody has taken yet.
     answers: BTreeMap<u64, Message>,
-    /// Those that somebody has taken.
+    /// The answers that a caller has taken.
     taken: BTreeSet<u64>,
-    /// What came in place of an answer.
+    /// The failures in place of an answer.
     failures: BTreeMap<Option<u64>, String>,
     /// Heads of responses: whether the GET stream has one, and the last session that was named.
     get_head: bool,
@@ -223,7 +223,7 @@ impl Client {
         }
     }
 
-    /// What is told of a response that has ended without an answer.
+    /// The description of a response that has ended without an answer.
     fn unanswered(&self, stream: Stream) -> String {
         let said = self.entries.iter().rev().find_map(|entry| match &entry.what {
             What::Heard { stream: on, message, .. } if *on == stream => Some(message.raw()),

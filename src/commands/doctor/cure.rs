@@ -22,7 +22,7 @@ const WORDS: [&str; 5] = ["message", "text", "status", "msg", "detail"];
 /// Names under which servers put what they count to.
 const TOTALS: [&str; 5] = ["total", "max", "steps", "totalSteps", "total_steps"];
 
-/// What stands behind the proxy.
+/// The server behind the proxy.
 #[derive(Debug, Clone)]
 pub enum Behind {
     /// A command and its arguments.
@@ -31,12 +31,12 @@ pub enum Behind {
     Http(Url, bool),
 }
 
-/// What is to be done.
+/// The cure of the findings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cure {
     /// The command that stands in front of the server.
     pub command: String,
-    /// What a route file has to say; `None` if the defaults do it all.
+    /// The lines of a route file; `None` if the defaults are enough.
     pub lines: Option<String>,
 }
 

@@ -64,7 +64,7 @@ struct Examiner {
     presets: Extract,
 }
 
-/// Where and when something was heard.
+/// The stream and the time of a message.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     at: Duration,
@@ -125,7 +125,7 @@ impl Examiner {
         structured || self.presets.figure(line).is_some()
     }
 
-    /// The server has said something for whoever listens on this stream.
+    /// The server has sent bytes on this stream.
     fn byte(&mut self, at: Duration, stream: Stream) {
         for call in &mut self.calls {
             let its = match stream {

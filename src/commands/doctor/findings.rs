@@ -14,13 +14,13 @@ const EXAMPLE_MAX: usize = 200;
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// What.
+    /// The rule that the finding breaks.
     pub rule: Rule,
     /// How often.
     pub count: usize,
     /// The first time, as it was seen.
     pub example: String,
-    /// What the cure has to know: the dialect, or the method.
+    /// The dialect or the method, for the cure.
     pub name: Option<String>,
     /// The whole first message, for the cure.
     pub(super) message: Option<Bytes>,
@@ -75,7 +75,7 @@ pub struct Call {
     pub first_byte: Option<Duration>,
     /// From the request to the first progress that a plain client can use.
     pub first_progress: Option<Duration>,
-    /// The longest time in which such a client was told nothing.
+    /// The longest time without a message to a plain client.
     pub silence: Duration,
     /// Notifications that such a client can use.
     pub usable: usize,
@@ -88,10 +88,10 @@ pub struct Call {
     pub(super) last: Option<(Duration, Option<u64>)>,
 }
 
-/// What came out.
+/// The result of an examination.
 #[derive(Debug, Clone, Default)]
 pub struct Examined {
-    /// What is wrong, in the order of [`Rule`].
+    /// The findings, in the order of [`Rule`].
     pub findings: Vec<Finding>,
     /// The calls, in the order in which they were made.
     pub calls: Vec<Call>,
@@ -134,7 +134,7 @@ pub struct Terms {
     pub silence_max: Duration,
 }
 
-/// What is shown of a message, on one line.
+/// A message as a report shows it, on one line.
 pub fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let plain = text.trim().chars().map(|sign| if sign.is_control() { ' ' } else { sign });

@@ -18,10 +18,10 @@ use crate::observe::log::Connection;
 use crate::progress::Policy;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::{Frame, Lines};
-use crate::relay::child_session::Host;
+use crate::relay::child_session::ChildSession;
 use crate::relay::{Pipe, Relay};
 use crate::transport::child::{self, Child, Grace, Program, SpawnError, Stderr};
-use crate::transport::stdio::{Reader, Writer};
+use crate::transport::stdio::{ByteReader, ByteWriter};
 
 /// The longest message, in bytes, that `doctor` holds: answers with images and files are smaller.
 pub(super) const HELD_MAX: usize = 64 << 20;
@@ -35,7 +35,7 @@ const WAITING_MAX: usize = 1024;
 /// Room for one read.
 const READ_BYTES: usize = 64 << 10;
 
-/// What lies between a client and the proxy inside this process.
+/// The buffer between a client and the proxy inside this process, in bytes.
 const DUPLEX_BYTES: usize = 64 << 10;
 
 /// How long a server has to end when nobody needs it any more. Nothing of it is looked at then.
@@ -60,7 +60,7 @@ pub(super) struct Arrived {
     pub(super) what: Arrival,
 }
 
-/// What has arrived.
+/// An arrival from the server.
 pub(super) enum Arrival {
     Heard {
         stream: Stream,
@@ -73,13 +73,13 @@ pub(super) enum Arrival {
     /// The head of a response, and the session that it names.
     Head(Stream, Option<HeaderValue>),
     Over(Stream),
-    /// What came of a request that is no MCP, in words.
+    /// A response that is not MCP, in words.
     Failed(Stream, String),
     /// The server says nothing more.
     Closed,
 }
 
-/// Where arrivals go.
+/// Sends arrivals to the client.
 #[derive(Clone)]
 pub(super) struct Reporter {
     to: mpsc::Sender<Arrived>,
@@ -108,11 +108,11 @@ pub(super) struct Link {
     left: Option<Instant>,
 }
 
-/// What is behind it.
+/// The kind of the link.
 enum Way {
-    Child(Writer, Box<Child>),
+    Child(ByteWriter, Box<Child>),
     /// A child behind the proxy, inside this process.
-    Proxied(Writer, JoinHandle<()>),
+    Proxied(ByteWriter, JoinHandle<()>),
     Web(Box<Web>),
 }
 
@@ -142,7 +142,7 @@ impl Link {
         let relay = |server, aside| Relay::with_sole_stream(policy, client, server, aside);
         let era = Arc::default();
         let (noise, log) = (Box::new(sink()), Connection::default());
-        let mut host = Host::start(program.clone(), None, era, noise, log, relay)?;
+        let mut host = ChildSession::start(program.clone(), None, era, noise, log, relay)?;
         let running = tokio::spawn(async move {
             host.run(None).await;
         });
@@ -157,7 +157,7 @@ impl Link {
         Self::new(Way::Web(Box::new(web)))
     }
 
-    /// What is known of the server over HTTP, if it is one.
+    /// The state of the HTTP connection, if the link is one.
     pub(super) fn web(&mut self) -> Option<&mut Web> {
         match &mut self.way {
             Way::Web(web) => Some(web),
@@ -165,7 +165,7 @@ impl Link {
         }
     }
 
-    /// What arrives next; `None` at `deadline`. May be given up at any time.
+    /// The next arrival; `None` at `deadline`. May be cancelled at any time.
     pub(super) async fn next(&mut self, deadline: Instant) -> Option<Arrived> {
         if let (Way::Child(_, child), None) = (&mut self.way, self.left) {
             tokio::select! {
@@ -186,7 +186,7 @@ impl Link {
         }
     }
 
-    /// Tells the server something; `Err` if it cannot be told.
+    /// Sends a message to the server; `Err` if the message cannot be sent.
     pub(super) async fn say(&mut self, message: &Message) -> Result<(), String> {
         match &mut self.way {
             Way::Child(writer, _) | Way::Proxied(writer, _) => {
@@ -245,7 +245,7 @@ impl Link {
     }
 }
 
-async fn read_lines(mut from: Reader, reporter: Reporter) {
+async fn read_lines(mut from: ByteReader, reporter: Reporter) {
     let mut lines = Lines::new(HELD_MAX);
     let mut buffer = BytesMut::new();
     let mut open = true;
@@ -270,7 +270,7 @@ async fn read_lines(mut from: Reader, reporter: Reporter) {
     reporter.tell(Instant::now(), Arrival::Closed).await;
 }
 
-async fn read_errors(mut from: Reader, reporter: Reporter) {
+async fn read_errors(mut from: ByteReader, reporter: Reporter) {
     let mut lines = Lines::new(ASIDE_MAX);
     let mut buffer = BytesMut::new();
     let mut open = true;

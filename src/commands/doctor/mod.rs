@@ -46,10 +46,10 @@ use web::Web;
 /// How long is listened behind the answer to a call: late progress comes within milliseconds.
 const AFTER: Duration = Duration::from_millis(300);
 
-/// Who the doctor says it is, unless it is told.
+/// The default client name of the doctor.
 pub const NAME: &str = "milepost-doctor";
 
-/// What is to be looked at, and how.
+/// The server to examine, and the options.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The server.
@@ -92,7 +92,7 @@ pub struct Ask {
     pub without_token: bool,
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The report.
@@ -104,24 +104,24 @@ pub struct Outcome {
 /// Why nothing can be said of a server.
 #[derive(Debug, thiserror::Error)]
 pub enum DoctorError {
-    /// It does not start.
+    /// The server does not start.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     /// Its address or certificates cannot be used.
     #[error(transparent)]
     Site(#[from] TargetError),
-    /// It is no MCP server, or cannot be reached.
+    /// The server is not an MCP server, or is not reachable.
     #[error("cannot talk to the server: {0}")]
     Server(String),
-    /// It has no such tool.
+    /// The server has no such tool.
     #[error("the server has no tool {asked:?}; {known}")]
     NoTool {
-        /// What was asked for.
+        /// The requested tool.
         asked: String,
-        /// What there is.
+        /// The tools of the server.
         known: String,
     },
-    /// It does not speak the revision.
+    /// The server does not speak the revision.
     #[error("the server does not speak {0}; without --revision the newest that it speaks is used")]
     Revision(&'static str),
     /// The proxy does not start.
@@ -308,7 +308,7 @@ impl Doctor {
         Ok(client.call(&wanted, AFTER).await.err())
     }
 
-    /// The same session behind the proxy; `before` is what was found without.
+    /// Repeats the session behind the proxy; `before` has the findings without the proxy.
     async fn through(
         &self,
         known: &Known,

@@ -17,27 +17,28 @@ use crate::protocol::mcp::Revision;
 /// once.
 const DISCOVER_MAX: Duration = Duration::from_secs(5);
 
-/// The same of the proxy, which waits for a slow server itself before it answers in its place.
+/// The time that the proxy has for the same answer: the proxy waits for a slow server before it
+/// answers in the server's place.
 const PROXY_ANSWERS: Duration = Duration::from_secs(15);
 
-/// What a server says to a revision.
+/// A server's answer to a revision.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Spoken {
-    /// It speaks it.
+    /// The server speaks the revision.
     Yes,
-    /// It speaks another one.
+    /// The server speaks another revision.
     Other(String),
-    /// It does not, in words.
+    /// The server does not speak the revision, with the reason.
     No(String),
 }
 
-/// What is known of a server before a tool is called.
+/// Facts about a server before a tool is called.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     /// Name and version.
     pub(super) name: Option<String>,
     pub(super) revisions: Vec<(&'static str, Spoken)>,
-    /// What was found while revisions were asked for.
+    /// The findings of the negotiation.
     pub(super) found: Vec<Finding>,
     pub(super) is_sse: bool,
     pub(super) has_no_lifecycle: bool,
@@ -226,7 +227,7 @@ fn is_of_2024(route: &Route) -> bool {
     matches!(&route.upstream, Upstream::Http(http) if http.url.is_none())
 }
 
-/// What is wrong with a server that does not answer its first question.
+/// The finding for a server that does not answer the first request.
 fn fault(trouble: &Trouble) -> Option<Finding> {
     let rule = match trouble {
         Trouble::Ended(_) => Rule::DiscoverEnds,

@@ -25,7 +25,7 @@ pub(super) struct Report {
     pub(super) server: String,
     pub(super) wire: Wire,
     pub(super) known: Known,
-    /// What was spoken when tools were called.
+    /// The revision in which tools were called.
     pub(super) revision: Option<&'static str>,
     /// A tool was called.
     pub(super) called: bool,
@@ -291,7 +291,7 @@ fn findings(examined: &Examined) -> Value {
     examined.findings.iter().map(one).collect()
 }
 
-/// A time as it is told.
+/// A time as the report shows it.
 fn time(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         format!("{} ms", time.as_millis())

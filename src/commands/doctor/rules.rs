@@ -17,13 +17,13 @@ pub enum Rule {
     NoAnswer,
     /// No client can begin.
     NoLifecycle,
-    /// It ends over `server/discover`.
+    /// The server ends after `server/discover`.
     DiscoverEnds,
-    /// It never answers `server/discover`.
+    /// The server never answers `server/discover`.
     DiscoverSilent,
     /// Progress under a method of its own that Milepost understands by default.
     Method,
-    /// The same, if a setting says so.
+    /// Progress in a dialect that is off by default.
     MethodOff,
     /// A method that nobody knows and that looks like progress.
     MethodUnknown,
@@ -91,7 +91,7 @@ pub enum Rule {
     LogProgress,
 }
 
-/// Where the specification speaks of progress.
+/// The section of the specification about progress.
 const FLOW: &str = "Progress, \"Progress Flow\"";
 const BEHAVIOR: &str = "Progress, \"Behavior Requirements\"";
 const RESPONSES: &str = "Base Protocol, \"Responses\"";
@@ -146,18 +146,19 @@ impl Rule {
         self.explained().0
     }
 
-    /// What is wrong, in words.
+    /// The description of the fault.
     pub const fn what(self) -> &'static str {
         self.explained().1
     }
 
-    /// Where the specification says so; for what it leaves open, who is hurt.
+    /// The section of the specification, or the affected clients if the specification leaves the
+    /// point open.
     pub const fn specification(self) -> &'static str {
         self.explained().2
     }
 
-    /// What Milepost calls what it does about it (`docs/verdicts.md`), or the setting that does it; empty
-    /// if it can do nothing.
+    /// The name of Milepost's cure (`docs/verdicts.md`), or the setting that cures the fault; empty
+    /// without a cure.
     pub const fn remedy(self) -> &'static str {
         self.explained().3
     }

@@ -48,7 +48,7 @@ impl Served {
         Ok(Self { address, stop, running, proxy })
     }
 
-    /// Where a client of this transport finds the route.
+    /// The URL of the route for a client of this transport.
     pub(super) fn url(&self, is_sse: bool) -> Result<Url, url::ParseError> {
         let end = if is_sse { "/sse" } else { "" };
         Url::parse(&format!("http://{}{PATH}{end}", self.address))

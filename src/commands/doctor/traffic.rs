@@ -34,7 +34,7 @@ impl Wire {
     }
 }
 
-/// Where the server says something.
+/// The stream of a server message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stream {
     /// Its standard output, or the one stream of HTTP+SSE.
@@ -50,18 +50,18 @@ pub enum Stream {
 pub struct Entry {
     /// When, since the conversation began.
     pub at: Duration,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
-/// What was seen.
+/// An event of the conversation.
 #[derive(Debug, Clone)]
 pub enum What {
     /// We said this.
     Said(Message),
     /// The server said this.
     Heard {
-        /// Where.
+        /// The stream of the event.
         stream: Stream,
         /// In which read; what has the same number came together.
         read: u64,

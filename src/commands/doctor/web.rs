@@ -48,7 +48,7 @@ const FETCH_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct Web {
     visitor: Visitor,
-    /// Where messages go in HTTP+SSE, once the server has said so.
+    /// The message endpoint of HTTP+SSE, once the server has sent it.
     endpoint: Option<Visitor>,
     /// Everything comes on the GET stream.
     pub(super) is_sse: bool,
@@ -176,7 +176,7 @@ impl Web {
     }
 }
 
-/// What 2026-07-28 wants in headers.
+/// The headers that 2026-07-28 requires.
 fn mirrored(message: &Message) -> Vec<(HeaderName, HeaderValue)> {
     let method = message.method().and_then(|method| HeaderValue::try_from(&*method).ok());
     let name = message.params().and_then(|params| json::member(&params, "name"));
@@ -198,7 +198,7 @@ async fn whole(reply: &mut Reply, max: usize) -> Result<Bytes, UpstreamError> {
     Ok(body.freeze())
 }
 
-/// What a stream has left behind that ended without an answer, to be gone on with.
+/// The state of a stream that ended without an answer, for resumption.
 struct Left {
     /// The id of its last event.
     event: HeaderValue,
@@ -237,7 +237,7 @@ async fn receive(mut reply: Reply, stream: Stream, reporter: &Reporter) -> Optio
     None
 }
 
-/// What came in place of MCP, in words.
+/// The description of a response that is not MCP.
 fn refused(status: u16, kind: &str, body: &[u8]) -> String {
     match (status, kind) {
         (401 | 403, _) => {

@@ -14,10 +14,11 @@ use std::time::Instant;
 
 use crate::commands::args::{Replay, WrapError};
 use crate::observe::transcript::{At, Line, SAME, settings, words};
+use crate::progress::input::Input;
 use crate::progress::policy::masks::MASK;
 use crate::progress::{Policy, StreamId};
 use crate::relay::SOLE_STREAM;
-use player::{Begins, Player};
+use player::Player;
 
 /// Bytes of a file that `replay` reads: more than any recording has.
 const FILE_MAX: u64 = 256 << 20;
@@ -28,7 +29,7 @@ const SHOWN: usize = 3;
 /// Why a file cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}", path.display())]
     Read {
         /// Which.
@@ -36,14 +37,14 @@ pub enum ReplayError {
         /// Why.
         source: io::Error,
     },
-    /// It is no recording.
+    /// The file is not a recording.
     #[error("{}:{line}: {expected}", path.display())]
     Line {
         /// Which.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is expected there.
+        /// The expected content.
         expected: String,
     },
     /// The flags or the route file cannot be used.
@@ -51,12 +52,12 @@ pub enum ReplayError {
     Settings(#[from] WrapError),
 }
 
-/// What a replay has shown.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct Played {
     /// Each message and what became of it, or a transcript for tests.
     pub text: String,
-    /// It came out as it was recorded.
+    /// Whether the output equals the recording.
     pub is_equal: bool,
 }
 
@@ -64,9 +65,9 @@ pub struct Played {
 struct Recorded<'a> {
     /// The words of its settings, and on which line they are.
     settings: Vec<(usize, &'a str)>,
-    /// What happened, each with the number of its line.
+    /// The events, each with the number of its line.
     lines: Vec<(usize, Line<'a>)>,
-    /// What limits what a replay can show.
+    /// Remarks that limit the result of a replay.
     remarks: Vec<&'a str>,
 }
 
@@ -138,7 +139,7 @@ fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
         }
         if is_setting {
             recorded.settings.push((number, line.text));
-        } else if line.sign == b'!' && line.text == "failed" {
+        } else if matches!(input_of(&line), Some(Input::Failed)) {
             recorded.remarks.push("a filter failed, and nothing of it was recorded from there on");
             failed.insert(line.part);
         } else if !failed.contains(&line.part) {
@@ -151,7 +152,7 @@ fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
     Ok(recorded)
 }
 
-/// What a remark says that limits what a replay can show.
+/// The limit that a remark describes, if it describes one.
 fn limits(remark: &str) -> Option<&str> {
     if remark.contains(" lines are missing") {
         return Some("lines are missing from the recording");
@@ -172,13 +173,13 @@ struct Step {
 /// One filter of the conversation.
 struct Track {
     player: Player,
-    /// What was recorded, and on which line.
+    /// The recorded output, with its lines.
     expected: Vec<(usize, String)>,
-    /// What comes out now.
+    /// The present output.
     actual: Vec<String>,
     /// Its last step.
     step: Option<usize>,
-    /// It was recorded to its end.
+    /// Whether the recording is complete.
     ends: bool,
 }
 
@@ -219,17 +220,22 @@ fn of_part(part: u64) -> String {
     if part == 1 { String::new() } else { format!("{part}| ") }
 }
 
-/// For each line, of which streams is said next when their clients have taken what they were told. Where
-/// it is not said, they did at once.
+/// The input of a line without a message.
+fn input_of(line: &Line<'_>) -> Option<Input> {
+    (line.sign == b'!').then(|| Input::read(line.text, None).ok()).flatten()
+}
+
+/// For each line, the streams that a later line marks as written. A stream without such a line was
+/// written at once.
 fn written_later(lines: &[(usize, Line<'_>)]) -> Vec<BTreeSet<StreamId>> {
     let mut named: BTreeMap<u64, BTreeSet<StreamId>> = BTreeMap::new();
     let mut later = Vec::with_capacity(lines.len());
     for (_, line) in lines.iter().rev() {
         let named = named.entry(line.part).or_default();
         if !b"=x~^e+".contains(&line.sign) {
-            match player::written(line.text).filter(|_| line.sign == b'!') {
-                Some(stream) => drop(named.insert(stream)),
-                None => named.clear(),
+            match input_of(line) {
+                Some(Input::Waits(stream) | Input::Written(stream)) => drop(named.insert(stream)),
+                _ => named.clear(),
             }
         }
         later.push(named.clone());
@@ -248,18 +254,17 @@ fn track<'a>(
     start: Instant,
     (policy, eager): (&Arc<Policy>, bool),
 ) -> Result<(&'a mut Track, bool), String> {
-    let begins = line.text.strip_prefix("begins ").filter(|_| line.sign == b'!');
     let is_known = tracks.contains_key(&line.part);
-    let begins = match begins {
-        Some(_) if is_known => return Err("it has begun before".to_owned()),
-        Some(begins) => Some(Begins::read(begins)?),
-        None if !is_known && line.part != 1 => {
+    let begins = match input_of(line) {
+        Some(Input::Begins(_)) if is_known => return Err("it has begun before".to_owned()),
+        Some(Input::Begins(begins)) => Some(begins),
+        _ if !is_known && line.part != 1 => {
             return Err("what begins is expected to be said before".to_owned());
         }
-        None => None,
+        _ => None,
     };
     let track = tracks.entry(line.part).or_insert_with(|| {
-        let mut player = Player::new(policy, begins.unwrap_or(Begins::Wire), start);
+        let mut player = Player::new(policy, begins, start);
         player.eager = eager;
         Track { player, expected: Vec::new(), actual: Vec::new(), step: None, ends: false }
     });
@@ -277,15 +282,13 @@ fn compare(
     let later = written_later(&recorded.lines);
     for ((number, line), later) in recorded.lines.iter().zip(&later) {
         let wrong = |expected| (*number, expected);
-        let from = line.text.strip_prefix("takes over from ").filter(|_| line.sign == b'!');
-        let mut from = match from {
-            None => None,
-            Some(from) => {
-                let from: u64 = from.parse().map_err(|_| wrong("a number is expected".into()))?;
+        let mut from = match input_of(line) {
+            Some(Input::TakesOver(from)) => {
                 let expected = || wrong("the number of another filter is expected".to_owned());
                 let other = tracks.remove(&from).filter(|_| from != line.part);
                 Some((from, other.ok_or_else(expected)?))
             }
+            _ => None,
         };
         let (track, begins) = track(&mut tracks, line, start, (&policy, eager)).map_err(wrong)?;
         let is_out = b"=x~^e".contains(&line.sign);
@@ -303,7 +306,7 @@ fn compare(
             b'x' | b'~' | b'^' | b'e' => {}
             b'+' => player.pass(line.text).map_err(wrong)?,
             _ if begins => {}
-            b'!' if line.text == "ends" => {
+            b'!' if matches!(input_of(line), Some(Input::Ends)) => {
                 player.end();
                 track.ends = true;
             }
@@ -330,7 +333,7 @@ fn compare(
     Ok(shown(recorded, &tracks, &steps, path))
 }
 
-/// What is said of all that was played.
+/// The summary of a replay.
 fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[Step], path: &Path) -> Played {
     let mut text = String::new();
     for step in steps {
@@ -412,17 +415,17 @@ fn as_test(
 ) -> Result<String, (usize, String)> {
     let mut text = String::from("# A recorded conversation.\n");
     put(&mut text, words.iter().map(|words| format!("! {words}")));
-    let begins = |line: &Line<'_>| line.sign == b'!' && line.text.starts_with("begins ");
+    let begins = |line: &Line<'_>| matches!(input_of(line), Some(Input::Begins(_)));
     if let Some((number, _)) = recorded.lines.iter().find(|(_, line)| begins(line)) {
         let why = "several streams of clients begin here; a transcript of tests is printed of one client on \
                    one stream (`wrap`, or HTTP+SSE to HTTP+SSE)";
         return Err((*number, why.to_owned()));
     }
-    let mut player = Player::new(&Arc::new(policy), Begins::Wire, Instant::now());
+    let mut player = Player::new(&Arc::new(policy), None, Instant::now());
     let mut lines = recorded.lines.iter().peekable();
     while let Some((number, line)) = lines.next() {
         let wrong = |expected| (*number, expected);
-        let kept = ["left", "gone"].contains(&line.text.split(' ').next().unwrap_or_default());
+        let kept = matches!(input_of(line), Some(Input::Left | Input::Gone(_)));
         match line.sign {
             b'+' => {
                 player.pass_exactly(line.text).map_err(wrong)?;
@@ -431,11 +434,11 @@ fn as_test(
             b'>' => {
                 player.input(line).map_err(wrong)?;
                 let pair =
-                    lines.next_if(|(_, next)| next.sign == b'!' && next.text.starts_with("on "));
+                    lines.next_if(|(_, next)| matches!(input_of(next), Some(Input::Pairs(..))));
                 match pair {
                     Some((number, pair)) => {
                         player.input(pair).map_err(|expected| (*number, expected))?;
-                        let stream = pair.text.trim_start_matches("on ");
+                        let stream = pair.text.split(' ').next_back().unwrap_or_default();
                         let _ = writeln!(text, ">@{stream} {}", line.text);
                     }
                     None => drop(writeln!(text, "{}", said(line))),
@@ -454,8 +457,8 @@ fn as_test(
     Ok(text)
 }
 
-/// In the order of tests: what the server gets of what a client says, what clients are told, what else the
-/// server gets, what was decided; the same at each time at which something comes out.
+/// The output in the order of tests: changed client messages, messages to clients, other messages
+/// to the server, verdicts; the same order at each time.
 fn in_order(mut out: Vec<String>, mut of_client: bool) -> Vec<String> {
     for group in out.chunk_by_mut(|_, next| !next.starts_with('@')) {
         group.sort_by_cached_key(|line| match line.as_bytes().first() {

@@ -24,7 +24,7 @@ use crate::progress::{Fragment, Pacing, StreamId, StreamKind, Transmit};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe::Era;
-use crate::relay::{Clients, FromClient, Headers, SOLE_STREAM};
+use crate::relay::{ClientHeaders, ClientLeg, FromClient, SOLE_STREAM};
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::http::shutdown::{SHUTTING_DOWN, Shutdown};
 
@@ -41,7 +41,7 @@ pub(crate) struct Streams {
     pub(crate) session: Arc<Session>,
     sessions: Arc<Sessions>,
     commands: mpsc::Receiver<Command>,
-    /// What clients have said and the relay has not heard.
+    /// Client messages that the relay has not received yet.
     heard: VecDeque<FromClient>,
     pub(crate) open: BTreeMap<StreamId, Arc<Store>>,
     /// Streams that have ended for the filter, and whose requests have no answer here.
@@ -53,12 +53,12 @@ pub(crate) struct Streams {
     /// Requests without an answer.
     pub(crate) waiting: usize,
     call: Option<InFlightGuard>,
-    /// What holds for its route.
+    /// The settings of its route.
     pub(crate) watch: RouteWatch,
     /// When it is looked whether the session is used.
     pub(crate) timer: Pin<Box<Sleep>>,
     ending: Pin<Box<OwnedNotified>>,
-    /// What is known of the server that is shared.
+    /// The known era of the shared server.
     pub(crate) era: Option<Arc<Era>>,
     stopped: bool,
 }
@@ -103,7 +103,7 @@ impl Streams {
         }
     }
 
-    /// What a command comes to; `None` if that is nothing.
+    /// The client event of a command; `None` if there is none.
     fn take(&mut self, command: Command) -> Option<FromClient> {
         match command {
             Command::Ask(store, ..) if store.is_given_up() => return None,
@@ -134,7 +134,7 @@ impl Streams {
     }
 
     /// A message that opens no stream. On a wire it may have requests all the same.
-    fn told(&mut self, message: Message, headers: Headers) -> FromClient {
+    fn told(&mut self, message: Message, headers: ClientHeaders) -> FromClient {
         if self.session.whose == SessionKind::HttpSse {
             let requests = requests(&message);
             self.wait_for(requests.len());
@@ -212,7 +212,7 @@ impl Streams {
         }
     }
 
-    /// Where something for `stream` goes; `None` if its client does not want it.
+    /// The place of a message for `stream`; `None` if its client does not want the message.
     fn place_of(&self, stream: StreamId, message: &Message) -> Option<StreamId> {
         if message.kind() == Kind::Response {
             // The filter may not know whose it is.
@@ -305,7 +305,7 @@ fn shutting_down() -> Broken {
     Broken { status: StatusCode::SERVICE_UNAVAILABLE, why: SHUTTING_DOWN }
 }
 
-impl Clients for Streams {
+impl ClientLeg for Streams {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
         if let Some(heard) = self.heard.pop_front() {
             return Poll::Ready(heard);
@@ -453,7 +453,7 @@ impl Clients for Streams {
     }
 }
 
-/// Whatever has ended the relay, a panic too: nobody waits for it.
+/// Ends every open stream, even if the relay panicked, so that no response hangs.
 impl Drop for Streams {
     fn drop(&mut self) {
         self.stop_reading();

@@ -17,10 +17,10 @@ use crate::transport::http::body::Body;
 use crate::transport::http::write_state::Outlet;
 use crate::transport::mcp_http::request_body::{Posted, asks};
 
-/// What names a session in the endpoint of its stream.
+/// The parameter with the session's id in the endpoint of its stream.
 const KEY: &str = "sessionId";
 
-/// What names a session in the query of an endpoint.
+/// The session's id in the query of an endpoint.
 pub(crate) fn key_in(query: &str) -> Option<&[u8]> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(name, _)| *name == KEY).map(|(_, id)| id.as_bytes())

@@ -19,13 +19,13 @@ use crate::observe::error_chain::error_chain;
 use crate::observe::events::Scope;
 use crate::observe::log::Connection;
 use crate::progress::Pacing;
-use crate::relay::child_session::{Host, Shared};
-use crate::relay::http_upstream::{HttpUpstream, UpstreamTarget};
-use crate::relay::{DiagnosticsSink, Relay, Server, child_session, remote_session};
+use crate::relay::child_session::{ChildSession, SpoolLimits};
+use crate::relay::http_upstream::{HttpUpstreamLeg, UpstreamTarget};
+use crate::relay::{DiagnosticsSink, Relay, ServerLeg, child_session, remote_session};
 use crate::transport::child::Program;
 use crate::transport::http::body::Body;
 
-/// Who asks for a session, and how.
+/// A request for a session.
 pub(crate) struct Wanted<'a> {
     /// SessionKind it will be.
     pub(crate) whose: SessionKind,
@@ -80,7 +80,7 @@ impl Bridge {
         let started = match &self.state.route.upstream {
             Upstream::Command(stdio) => self.start(stdio, &session, streams, running),
             _ => {
-                let server = HttpUpstream::new(target_of(&self.state, wanted.ours));
+                let server = HttpUpstreamLeg::new(target_of(&self.state, wanted.ours));
                 let mut relay =
                     Relay::new(Arc::clone(&self.state.policy), streams, server, no_noise());
                 relay.observed_by(self.state.shared.observers.emitter(
@@ -139,7 +139,7 @@ impl Bridge {
         let emitter = self.state.shared.observers.emitter(None, Scope::Whole, &policy);
         let shared = Arc::clone(&self.state.shared);
         let ends = Ends { servers: Arc::clone(&self.shared), session: Arc::clone(session) };
-        let limits = Shared { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
+        let limits = SpoolLimits { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
         let era = Arc::clone(&self.era);
         if let Some(connect) = shared.in_process.clone() {
             tokio::spawn(async move {
@@ -166,7 +166,7 @@ impl Bridge {
             relay
         };
         let log = shared.observers.log();
-        let host = Host::start(program, Some(limits), era, noise, log, relay);
+        let host = ChildSession::start(program, Some(limits), era, noise, log, relay);
         let mut host = host.map_err(|error| {
             shared.counts.upstream_error("child");
             error_chain(&error)
@@ -187,7 +187,7 @@ fn no_noise() -> DiagnosticsSink {
 }
 
 /// Carries what clients and a server say that is no child, until either has said its last word.
-async fn carry<S: Server>(relay: Relay<Streams, S>, log: Connection, _running: Running) {
+async fn carry<S: ServerLeg>(relay: Relay<Streams, S>, log: Connection, _running: Running) {
     // Whoever ends a session has no interest in calls that are open.
     remote_session::run(relay, Duration::ZERO, log, std::future::pending()).await;
 }

@@ -21,7 +21,7 @@ use crate::config::routes::Upstream;
 use crate::gateway::route_state::RouteState;
 use crate::protocol::mcp::Revision;
 use crate::relay::discover_probe::Era;
-use crate::relay::{Headers, TRACE_HEADERS};
+use crate::relay::{ClientHeaders, TRACE_HEADERS};
 use crate::transport::http::body::Body;
 use crate::transport::http::in_flight::InFlight;
 use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
@@ -45,7 +45,7 @@ pub(crate) mod signals;
 pub(crate) mod subscription;
 pub(crate) mod upload;
 
-/// What a client is told of a session that is not there.
+/// The error for a session that does not exist.
 const NO_SESSION: &str = "there is no such session; initialize a new one";
 
 /// The bridge of a route, from clients over HTTP to relays of their sessions. After a reload the next value
@@ -101,7 +101,7 @@ impl Bridge {
 
     /// The headers of a client's request, where there is a use for them: a child has none, and only its trace
     /// matters.
-    pub(crate) fn headers_for_server(&self, mut headers: HeaderMap) -> Headers {
+    pub(crate) fn headers_for_server(&self, mut headers: HeaderMap) -> ClientHeaders {
         if matches!(self.state.route.upstream, Upstream::Command(_)) {
             let mut trace = HeaderMap::new();
             for name in TRACE_HEADERS {

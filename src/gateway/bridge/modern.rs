@@ -14,7 +14,7 @@ use super::Bridge;
 use super::post::Said;
 use crate::config::routes::Upstream;
 use crate::gateway::route_state::RouteState;
-use crate::protocol::jsonrpc::{Kind, METHOD_NOT_FOUND, Message, error_answer};
+use crate::protocol::jsonrpc::{INVALID_PARAMS, Kind, METHOD_NOT_FOUND, Message, error_answer};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe;
@@ -25,9 +25,6 @@ use crate::transport::mcp_http::header_names::REVISION;
 
 /// The specification's code for a revision that a server does not speak (26:basic §Error Codes).
 const UNSUPPORTED_REVISION: i32 = -32022;
-
-/// JSON-RPC's code for parameters that are not as they should be.
-const INVALID_PARAMS: i32 = -32602;
 
 /// Codes that go with status 400: invalid parameters, and those of the specification for headers that do
 /// not match, capabilities that are missing, and revisions.
@@ -94,7 +91,7 @@ impl Bridge {
     }
 }
 
-/// What the client is told of a server that it cannot share: it is to fall back to `initialize`.
+/// The error for a client whose server cannot be shared: the client falls back to `initialize`.
 fn too_old(state: &RouteState, era: &Era, message: &Message, date: &str) -> Option<Response<Body>> {
     let shares = match &state.route.upstream {
         Upstream::Command(stdio) => stdio.share && !era.is_old(),

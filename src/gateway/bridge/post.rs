@@ -25,7 +25,7 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp, sse};
-use crate::relay::Headers;
+use crate::relay::ClientHeaders;
 use crate::transport::http::body::Body;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::Outlet;
@@ -89,7 +89,7 @@ struct Asking {
     limits_events: bool,
     /// Its client goes by the status of the answer (rule V-07).
     needs_status: bool,
-    headers: Headers,
+    headers: ClientHeaders,
     /// The ids of its requests.
     ids: Vec<Bytes>,
     outlet: Outlet,

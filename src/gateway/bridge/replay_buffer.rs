@@ -47,7 +47,7 @@ pub(crate) struct Kept {
     /// It is the so-manieth of its stream.
     pub(crate) number: u64,
     pub(crate) what: What,
-    /// Whose answer it is, if that is one request.
+    /// The request that the message answers, if there is one.
     pub(crate) id: Option<Bytes>,
     pub(crate) pieces: VecDeque<Bytes>,
     /// Pieces ahead of these that are not kept any more.
@@ -91,7 +91,7 @@ pub(crate) struct State {
     pub(crate) resumable: bool,
 }
 
-/// What is kept of one client stream.
+/// The kept messages of one client stream.
 pub(crate) struct Store {
     pub(crate) id: StreamId,
     /// Its client takes nothing but answers.

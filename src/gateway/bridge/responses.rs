@@ -4,11 +4,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use crate::protocol::json;
-use crate::protocol::jsonrpc::own_error;
+use crate::protocol::jsonrpc::{INVALID_REQUEST, own_error};
 use crate::transport::http::body::Body;
-
-/// The JSON-RPC error code of a request that is not as it should be.
-const INVALID_REQUEST: i32 = -32600;
 
 /// The JSON-RPC error code of what is no JSON.
 pub(crate) const PARSE_ERROR: i32 = -32700;

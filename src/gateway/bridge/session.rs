@@ -14,8 +14,9 @@ use crate::gateway::bridge::replay_buffer::Store;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
-use crate::relay::{Headers, SOLE_STREAM};
+use crate::relay::{ClientHeaders, SOLE_STREAM};
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
+use crate::transport::random::random_id;
 
 /// Client messages waiting for the relay of their session. Further requests wait.
 const COMMANDS_MAX: usize = 64;
@@ -32,21 +33,21 @@ const ENDED_BYTES_MAX: usize = 16 << 20;
 pub(crate) const ENDED: Broken =
     Broken { status: StatusCode::NOT_FOUND, why: "the session has ended" };
 
-/// What a client says, on its way to the relay.
+/// A client message on its way to the relay.
 pub(crate) enum Command {
     /// A message, and the stream that it opens for its answers.
-    Ask(Arc<Store>, Message, Headers),
+    Ask(Arc<Store>, Message, ClientHeaders),
     /// A message that opens none.
-    Tell(Message, Headers),
+    Tell(Message, ClientHeaders),
     /// The first piece of a message that is too large to be held.
-    Start(Arc<Store>, Bytes, Headers),
+    Start(Arc<Store>, Bytes, ClientHeaders),
     /// More of it.
     Piece(Bytes),
     /// It is over, and opens this stream for its answer; what it was.
     End(Arc<Store>, Scan),
 }
 
-/// What a session has agreed on.
+/// The agreed revision of a session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Agreed {
     pub(crate) date: String,
@@ -77,7 +78,7 @@ pub(crate) struct Session {
     pub(crate) whose: SessionKind,
     pub(crate) bell: Arc<Bell>,
     commands: mpsc::Sender<Command>,
-    /// What belongs to no request goes here, and waits for a GET.
+    /// The stream for messages of no request, which wait for a GET.
     pub(crate) home: Arc<Store>,
     /// Held by who sends a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
@@ -247,10 +248,7 @@ impl Sessions {
         &self,
         whose: SessionKind,
     ) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).ok()?;
-        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (session, commands) = Session::new(id, whose);
+        let (session, commands) = Session::new(random_id()?, whose);
         self.lock().insert(session.id.clone(), Arc::clone(&session));
         Some((session, commands))
     }

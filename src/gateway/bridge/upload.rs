@@ -10,12 +10,12 @@ use super::session::{Command, ENDED, Session};
 use crate::gateway::bridge::replay_buffer::Store;
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::protocol::mcp::CANCELLED;
-use crate::relay::Headers;
+use crate::relay::ClientHeaders;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::content::on_one_line;
 use crate::transport::mcp_http::request_body::PAUSE_MAX;
 
-/// What has become of a message that was sent in pieces.
+/// The result of a message that was sent in pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upload {
     /// All of it is said.
@@ -59,7 +59,7 @@ impl Session {
         &self,
         mut body: RequestBody,
         store: &Arc<Store>,
-        headers: Headers,
+        headers: ClientHeaders,
     ) -> Upload {
         let _order = self.speaking.lock().await;
         let mut begun = Begun { session: self, store: Arc::clone(store), scan: None };

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::protocol::json;
-use crate::protocol::jsonrpc::{Kind, Message};
+use crate::protocol::jsonrpc::{Kind, METHOD_NOT_FOUND, Message};
 use crate::protocol::lines::{Frame, INSPECT_MAX, Lines};
 
 /// Time between two steps of a tool that talks.
@@ -27,16 +27,13 @@ const PACE: Duration = Duration::from_millis(400);
 /// Lines waiting to be written by the demo server. A tool with more output waits.
 const UNWRITTEN_MAX: usize = 64;
 
-/// Method and code of what it does not know.
-const METHOD_NOT_FOUND: i32 = -32601;
-
 const TOOLS: &str = concat!(
     r#"[{"name":"pagerank","description":"Ranks the nodes of a graph","inputSchema":{"type":"object"}},"#,
     r#"{"name":"index_files","description":"Indexes a project","inputSchema":{"type":"object"}},"#,
     r#"{"name":"quarterly_report","description":"Says nothing for a while, then answers","inputSchema":{"type":"object"}}]"#,
 );
 
-/// What `index_files` says: figure, then words.
+/// The progress of `index_files`: value and message.
 const INDEXING: [(&str, &str); 10] = [
     ("1", "Scanning src"),
     ("3", "Scanning src/parser"),

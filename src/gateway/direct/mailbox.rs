@@ -14,10 +14,10 @@ use crate::protocol::jsonrpc::Message;
 /// Messages waiting in one mailbox. Further progress is dropped.
 const MAIL_MAX: usize = 1024;
 
-/// What one stream has for another.
+/// A message from one stream to another.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// Progress of its request, heard on another stream.
+    /// Progress of its request, received on another stream.
     Progress(Message),
     /// A message of the client that concerns it.
     Client(Message),

@@ -73,7 +73,7 @@ pub fn start(level: Level, format: LogFormat) -> Log {
     Log(started.then_some(guard))
 }
 
-/// What servers write on their standard error has a target of its own.
+/// The filter for a level. The servers' standard error has a target of its own.
 fn of_level(level: &str) -> String {
     let level = level.to_lowercase();
     format!("milepost={level},server={level}")
@@ -160,7 +160,7 @@ pub fn lines_dropped() -> u64 {
 // The route looks its counters up at the start: a message costs one or two relaxed additions (13 ns
 // each, 44 ns if two threads add at once), a tool call three histograms (200 ns). Sizes (sessions,
 // streams, kept bytes) are read only on request.
-/// What one connection is told about, line by line, and counted for its end.
+/// Logs the events of one connection, line by line, and counts them for the summary at its end.
 #[derive(Debug, Default)]
 pub struct Connection {
     withheld: BTreeMap<Reason, u64>,
@@ -169,18 +169,18 @@ pub struct Connection {
     beats: u64,
     without_token: u64,
     client: Who,
-    /// Where operators are told of it too.
+    /// The counters of the route, for operators.
     counts: Option<Arc<RouteCounts>>,
     /// Its requests that wait for their answer.
     open: i64,
-    /// What has happened to messages about open calls for the first time, where spans tell of it.
+    /// The first repair and withheld message of each open call, for spans.
     marks: BTreeMap<CallId, Vec<Mark>>,
 }
 
 /// Calls of one connection for which the first repair or withheld message is remembered for spans.
 const MARKED_MAX: usize = 1024;
 
-/// Whose calls a connection has carried.
+/// The clients whose calls a connection has carried.
 #[derive(Debug, Default)]
 enum Who {
     /// Nobody has said who they are.
@@ -211,7 +211,7 @@ impl std::fmt::Display for Who {
 }
 
 impl Connection {
-    /// One that counts for a route.
+    /// A connection that counts for a route.
     pub fn of(counts: &Arc<RouteCounts>) -> Self {
         Self {
             withheld: BTreeMap::new(),

@@ -8,14 +8,14 @@ use prometheus_client::registry::Unit;
 
 use super::Register;
 
-/// What came of reading the route file again.
+/// The result of reading the route file again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
-    /// It holds now.
+    /// The new file is in effect.
     Taken,
-    /// It says what holds already.
+    /// The file has no changes.
     Unchanged,
-    /// It cannot be used: what held before still does.
+    /// The file is invalid: the previous settings stay in effect.
     Refused,
 }
 
@@ -66,7 +66,7 @@ impl Config {
         config
     }
 
-    /// What was read holds from now on.
+    /// Records that the settings just read are in effect.
     fn hold(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         self.last_taken.set(i64::try_from(now).unwrap_or(i64::MAX));

@@ -29,7 +29,7 @@ pub use config::{Config, Reload};
 pub use route::{Child, RouteCounts, Tables};
 pub use traffic::{Metered, Traffic};
 
-/// What [`Metrics::text`] is, for `Content-Type`.
+/// The `Content-Type` of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Seconds that calls take, up to an hour.
@@ -39,7 +39,7 @@ const DURATIONS: [f64; 14] =
 /// Seconds of silence. Clients give up after 10, 60 or 300.
 const SILENCES: [f64; 11] = [0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0];
 
-/// What becomes of spans.
+/// The results of spans.
 const SPANS: [&str; 2] = ["exported", "dropped"];
 
 type Labels = Vec<(&'static str, String)>;
@@ -73,7 +73,7 @@ pub struct Metrics {
     scraping: Mutex<()>,
 }
 
-/// What there is for each route.
+/// The metric families of each route.
 #[derive(Debug)]
 struct Families {
     calls: Counters,

@@ -9,19 +9,19 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::{Counters, Families, Labels, Traffic};
 use crate::progress::{FilterEvent, Outcome, Reason, Repair, Summary, Verdict};
 
-/// Whose requests are told apart.
+/// The methods that are counted separately.
 const METHODS: [&str; 2] = ["tools/call", "other"];
 
-/// What becomes of messages.
+/// The verdicts on messages.
 const VERDICTS: [&str; 3] = ["forwarded", "repaired", "withheld"];
 
-/// What progress is made of.
+/// The origins of progress.
 const ORIGINS: [&str; 4] = ["server", "text", "heartbeat", "estimate"];
 
 /// How servers fail.
 const ERRORS: [&str; 6] = ["connect", "connect-timeout", "http", "compressed", "idle", "child"];
 
-/// Whose sessions there are: of servers over HTTP, ours, and wires of HTTP+SSE.
+/// The kinds of sessions: of HTTP servers, of the bridge, and streams of HTTP+SSE.
 const SESSIONS: [&str; 3] = ["server", "own", "wire"];
 
 /// One counter for each value of a label.

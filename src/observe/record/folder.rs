@@ -13,7 +13,7 @@ pub(super) const FILES_MAX: usize = 1000;
 /// Conversations that may begin in one second.
 const TRIES: usize = 9_999;
 
-/// What names of recordings end in.
+/// The ending of the names of recordings.
 const END: &str = ".transcript";
 
 /// Characters of a route's path in the name of a recording.
@@ -26,7 +26,8 @@ const KNOWN_FOR: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// What stands in it, as it was when it was looked through. Times of one length sort as text.
+    /// The names of the recordings in the folder at the last scan. Times of one length sort as
+    /// text.
     names: BTreeSet<String>,
     looked: Option<Instant>,
     /// Recordings that are being written.

@@ -29,7 +29,7 @@ const BYTES_MAX: usize = 16 << 20;
 /// How long the last events may take to be written at the end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the thread that writes is told.
+/// A message to the writing thread.
 enum Entry {
     /// A filter begins.
     Begins(Box<Begins>),
@@ -53,7 +53,7 @@ struct Begins {
     policy: Arc<Policy>,
 }
 
-/// What recorders and their thread share.
+/// The state shared by recorders and their thread.
 #[derive(Debug, Default)]
 struct Shared {
     /// Events that wait.
@@ -84,7 +84,7 @@ impl Shared {
     }
 }
 
-/// Where conversations are recorded.
+/// The recording of conversations in a folder.
 #[derive(Debug, Clone)]
 pub struct Recording {
     /// The folder.
@@ -167,7 +167,7 @@ struct Recorder {
     id: FilterId,
     entries: Sender<Entry>,
     shared: Arc<Shared>,
-    /// Events that were left out and have not been told of.
+    /// Events that were left out since the last note in the file.
     left_out: u64,
 }
 

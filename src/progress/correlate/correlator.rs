@@ -14,10 +14,10 @@ use crate::protocol::mcp;
 /// The call that a report is about, and how its token had to be mended to know it.
 pub(crate) type Attributed = (CallId, Option<Repair>);
 
-/// What an upstream has been seen to put where the token belongs.
+/// The kind of value that an upstream has put in the place of the token so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// Nothing but values that fit both or none.
+    /// Only values that fit both or none.
     None,
     /// Values that only fitted request ids, and none that only fitted a token.
     OnlyIds,

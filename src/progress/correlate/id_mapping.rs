@@ -77,7 +77,7 @@ impl Filter {
         self.topology.has_strangers() || call.token.as_ref().is_some_and(|token| token.translated)
     }
 
-    /// What the server says of `call`, as its client may be told it: the very bytes, but for names
+    /// A server message about `call` as its client may get it: the very bytes, but for names
     /// that we gave.
     pub(crate) fn with_client_names(
         &self,

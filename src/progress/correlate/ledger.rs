@@ -31,7 +31,7 @@ const TOMBSTONES_MAX: usize = 4096;
 /// Stands for every stream of the one client that there is.
 const ANY_STREAM: StreamId = StreamId(0);
 
-/// What a name of an ended call was.
+/// The kind of a name of an ended call, and how the call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tomb {
     /// The id of a request that was answered.
@@ -84,8 +84,8 @@ pub(crate) struct Ledger {
     aliases: BTreeMap<CallId, VecDeque<Key>>,
     tombs: Tombstones,
     expiries: BTreeSet<(Instant, CallId)>,
-    /// A request may have been passed on without being entered: answers can no longer be told from
-    /// orphans.
+    /// Whether a request may have been forwarded without an entry: answers can no longer be
+    /// distinguished from orphans.
     pub(crate) overflowed: bool,
     /// The server knows requests by names of ours.
     mapped: bool,
@@ -173,7 +173,7 @@ impl Ledger {
         }
     }
 
-    /// What its client calls it, where the server calls it otherwise.
+    /// The client's name for a request, where the server has another name for the request.
     fn clients(&self, stream: StreamId, name: &MappedId) -> Option<(StreamId, Key)> {
         self.mapped.then(|| Key::read(&name.client)).flatten().map(|key| (stream, key))
     }
@@ -323,12 +323,12 @@ impl Ledger {
         self.by_alias.get(key).copied()
     }
 
-    /// What kind of token, given or invented, of a call that has ended `key` was.
+    /// The tombstone of a token, given or invented, of an ended call.
     pub(crate) fn was_token(&self, key: &Key) -> Option<Tomb> {
         self.tombs.stones.get(&(true, key.clone())).copied()
     }
 
-    /// How the request with this id ended, if one did.
+    /// The tombstone of a request with this id.
     pub(crate) fn was_id(&self, key: &Key) -> Option<Tomb> {
         self.tombs.stones.get(&(false, key.clone())).copied()
     }
@@ -347,7 +347,7 @@ impl Ledger {
         })
     }
 
-    /// How many calls end by themselves.
+    /// The number of calls that end by themselves.
     pub(crate) fn expiring(&self) -> usize {
         self.expiries.len()
     }

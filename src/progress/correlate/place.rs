@@ -33,7 +33,7 @@ pub(crate) const GIVEN_UP: Duration = Duration::from_secs(10);
 /// must not go anywhere.
 pub(crate) type Placed = Result<(Option<StreamId>, Payload), Reason>;
 
-/// Whom a message names that is neither progress nor an answer.
+/// The subscription that a message names which is neither progress nor an answer.
 enum Named {
     Nobody,
     /// One that is over.
@@ -145,7 +145,7 @@ impl Filter {
         given_up.is_some_and(|at| self.intake.received_at.is_none_or(|now| now < at + GIVEN_UP))
     }
 
-    /// Where a message goes that is neither progress nor an answer, as its client is to get it.
+    /// The stream for a message that is neither progress nor an answer, and the bytes for its client.
     pub(crate) fn placed(&self, origin: Origin, message: &Message) -> Placed {
         match self.named_by(message) {
             Named::Nobody => {

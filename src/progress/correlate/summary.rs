@@ -12,7 +12,7 @@ use crate::progress::verdict::{Reason, Repair, Repairs};
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
 
-/// What came and went for one call.
+/// The counts of one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallStats {
     /// Notifications of the server that were about this call.
@@ -27,9 +27,9 @@ pub struct CallStats {
     pub estimates: u64,
     /// Notifications among them that were made of text.
     pub sent_from_text: u64,
-    /// How often each repair was made.
+    /// The number of times that each repair was made.
     pub repaired: BTreeMap<Repair, u64>,
-    /// How many were withheld for each reason.
+    /// The number of notifications withheld for each reason.
     pub withheld: BTreeMap<Reason, u64>,
 }
 
@@ -45,7 +45,7 @@ impl CallStats {
     }
 }
 
-/// How a call ended.
+/// The way in which a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// With a result.
@@ -64,7 +64,7 @@ pub enum Outcome {
     ServerGone,
     /// The task that it had turned into ended or ran out.
     TaskEnded,
-    /// In a way that was not read.
+    /// The end was not read.
     Settled,
 }
 
@@ -82,7 +82,7 @@ impl Outcome {
         Self::Settled,
     ];
 
-    /// Its name in logs and metrics.
+    /// The name in logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Result => "result",
@@ -106,7 +106,7 @@ impl Outcome {
 /// A request as it was passed on.
 #[derive(Debug, Clone, Copy)]
 pub struct Opened<'a> {
-    /// Names the call.
+    /// The call's name.
     pub call: CallId,
     /// The request's method.
     pub method: &'a str,
@@ -116,16 +116,16 @@ pub struct Opened<'a> {
     pub id: &'a Bytes,
     /// The client's token text, if it gave one.
     pub token: Option<&'a Bytes>,
-    /// Who the client is, as far as it has said.
+    /// The client, as far as it has named itself.
     pub client: Option<&'a Arc<Client>>,
     /// When it was passed on.
     pub opened: Instant,
 }
 
-/// One call as the operator is told of it when it ends.
+/// The summary of one call, for operators, at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// Names the call.
+    /// The call's name.
     pub call: CallId,
     /// The client's own text of the request's id.
     pub id: Bytes,
@@ -133,11 +133,11 @@ pub struct Summary {
     pub method: String,
     /// The tool, for `tools/call`.
     pub tool: Option<String>,
-    /// The client's token text, if it gave one and is told of it here.
+    /// The client's token text, if the client gave a token and receives progress here.
     pub token: Option<Bytes>,
-    /// It is a `tools/call` for which the client gave no token: nothing may be told of it.
+    /// The call is a `tools/call` without a token: its client may get no progress.
     pub lacks_token: bool,
-    /// Who the client is, as far as it has said.
+    /// The client, as far as it has named itself.
     pub client: Option<Arc<Client>>,
     /// Which revision is spoken, as far as that is known.
     pub revision: Option<Revision>,
@@ -147,18 +147,18 @@ pub struct Summary {
     pub opened: Instant,
     /// When it ended.
     pub ended: Instant,
-    /// How it ended.
+    /// The way in which the call ended.
     pub outcome: Outcome,
     /// The code of the server's error, if it ended with one.
     pub error_code: Option<i64>,
-    /// When the client was told of it first.
+    /// The time of the first progress to the client.
     pub first_sent: Option<Instant>,
-    /// The longest time for which the client was told nothing of it.
+    /// The longest time without progress to the client.
     pub silence: Duration,
     /// When that began.
     pub silent_from: Instant,
     /// The server reported a figure.
     pub figured: bool,
-    /// What came and went.
+    /// The counts.
     pub account: CallStats,
 }

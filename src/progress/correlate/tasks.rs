@@ -73,7 +73,7 @@ impl Filter {
         }
     }
 
-    /// How many tasks go on, in a filter whose calls do not end by themselves.
+    /// The number of open tasks, in a filter whose calls do not end by themselves.
     pub fn tasks(&self) -> usize {
         self.correlator.ledger.expiring()
     }
@@ -83,7 +83,7 @@ impl Filter {
         self.correlator.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_some())
     }
 
-    /// Every task is over, as another filter of the session has heard.
+    /// Ends every task, because another filter of the session has received the end.
     pub fn end_tasks(&mut self, now: Instant) {
         let tasks = self.correlator.ledger.iter().filter(|(_, call)| call.task.is_some());
         let tasks: Vec<CallId> = tasks.map(|(id, _)| id).collect();

@@ -16,14 +16,14 @@ use crate::progress::verdict::Repair;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;
 
-/// What a bare figure of such a dialect counts.
+/// The total of a bare figure in such a dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Count {
     /// Hundredths: `total` is 100.
     Percent,
     /// Parts of one: `total` is 1.
     Unit,
-    /// What the message or the route says.
+    /// The value in the message or the route.
     #[default]
     Raw,
 }
@@ -31,7 +31,7 @@ pub enum Count {
 /// A dialect that a route file describes. What is `None` such messages do not say.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CustomDialect {
-    /// Its name in route files, flags and logs.
+    /// The name in route files, flags and logs.
     pub name: String,
     /// The notification methods that it claims; none if it has sources.
     pub methods: Vec<String>,
@@ -39,17 +39,17 @@ pub struct CustomDialect {
     pub sources: Vec<TextSource>,
     /// The id of the request.
     pub request_id: Option<Pointer>,
-    /// What stands where the token belongs.
+    /// The value in the place of the token.
     pub token: Option<Pointer>,
     /// The figure.
     pub progress: Option<Pointer>,
-    /// Its total.
+    /// The total.
     pub total: Option<Pointer>,
     /// The words.
     pub message: Option<Pointer>,
-    /// What marks the last message.
+    /// The mark of the last message.
     pub last: Option<Final>,
-    /// What a figure without total counts.
+    /// The total of a figure that has none.
     pub scale: Count,
 }
 
@@ -115,12 +115,12 @@ fn as_words(text: Bytes) -> Bytes {
     json::decode_str(&text).map_or_else(|| text.clone(), |words| json::quote(&words))
 }
 
-/// What marks the last message of a call.
+/// The mark of the last message of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Final {
-    /// Where it is.
+    /// The place of the mark.
     pub pointer: Pointer,
-    /// What it is then, as JSON text: a string, a number, `true` or `false`.
+    /// The expected value, as JSON text: a string, a number, `true` or `false`.
     pub equals: Bytes,
 }
 
@@ -179,7 +179,7 @@ impl Pointer {
         Ok(Self { steps, text: text.to_owned() })
     }
 
-    /// How it is written.
+    /// The pointer as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }

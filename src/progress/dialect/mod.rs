@@ -27,9 +27,9 @@ pub use report::{About, BuiltIn, Report, TextSource};
 /// One way of saying "progress".
 #[derive(Clone, PartialEq)]
 pub enum Dialect {
-    /// One that Milepost knows.
+    /// A built-in dialect.
     BuiltIn(&'static BuiltIn),
-    /// One that a route file describes.
+    /// A dialect of a route file.
     Custom(Arc<CustomDialect>),
     /// Text that was written for people (rule A5).
     Text(TextSource),
@@ -45,7 +45,7 @@ impl fmt::Debug for Dialect {
 }
 
 impl Dialect {
-    /// Its name in route files, flags and logs.
+    /// The name in route files, flags and logs.
     pub fn name(&self) -> &str {
         match self {
             Self::BuiltIn(dialect) => dialect.name,
@@ -54,7 +54,7 @@ impl Dialect {
         }
     }
 
-    /// Whether it takes text of `source` for progress.
+    /// Whether the dialect takes text of `source` for progress.
     pub fn listens_to(&self, source: TextSource) -> bool {
         self.sources().contains(&source)
     }
@@ -69,7 +69,7 @@ impl Dialect {
         known.iter().copied().chain(own.iter().map(String::as_str))
     }
 
-    /// Whether it claims a notification method.
+    /// Whether the dialect claims a notification method.
     pub fn claims(&self, method: &str) -> bool {
         self.methods().any(|claimed| claimed == method)
     }
@@ -124,7 +124,7 @@ pub static ALL: [Dialect; 9] = [
     Dialect::Text(TextSource::Stdout),
 ];
 
-/// Those that are understood unless a route says otherwise.
+/// The dialects that are understood unless a route says otherwise.
 pub fn defaults() -> impl Iterator<Item = Dialect> {
     let is_default = |dialect: &&Dialect| matches!(dialect, Dialect::BuiltIn(d) if d.default);
     ALL.iter().filter(is_default).cloned()

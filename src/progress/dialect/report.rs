@@ -10,13 +10,13 @@ use crate::protocol::jsonrpc::{Key, Message};
 /// A dialect that Milepost knows.
 #[derive(Debug)]
 pub struct BuiltIn {
-    /// Its name in route files, flags and logs.
+    /// The name in route files, flags and logs.
     pub name: &'static str,
     /// The notification methods that it claims.
     pub methods: &'static [&'static str],
-    /// Whether it is understood unless a route says otherwise.
+    /// Whether the dialect is understood unless a route says otherwise.
     pub default: bool,
-    /// Its servers answer tool calls with bare results.
+    /// Whether servers of this dialect answer tool calls with bare results.
     pub bare_results: bool,
     /// Reads one message of one of `methods`; `None` if it cannot be read.
     pub read: fn(method: &str, message: &Message, params: &Fields) -> Option<Report>,
@@ -28,19 +28,19 @@ impl PartialEq for BuiltIn {
     }
 }
 
-/// Where a server writes for other eyes than the client's.
+/// A source of text that a server writes for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TextSource {
-    /// Its standard error.
+    /// The server's standard error.
     Stderr,
-    /// Text among its messages that is none.
+    /// Lines on standard output that are no messages.
     Stdout,
-    /// `notifications/message`; clients get those all the same.
+    /// `notifications/message`; clients still get these messages.
     Log,
 }
 
 impl TextSource {
-    /// Its name in route files, flags and logs.
+    /// The name in route files, flags and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stderr => "stderr",
@@ -50,16 +50,16 @@ impl TextSource {
     }
 }
 
-/// Whom a report may be about, in the server's words.
+/// The names of the request that a report may be about, as the server wrote them.
 #[derive(Debug, Clone, Default)]
 pub struct About {
-    /// What stands where the token belongs.
+    /// The value in the place of the token.
     pub token: Option<Key>,
-    /// The raw text of that.
+    /// The raw text of the member above.
     pub token_text: Option<Bytes>,
     /// A request id that the dialect declares as one.
     pub request: Option<Key>,
-    /// The raw text of that.
+    /// The raw text of the member above.
     pub request_text: Option<Bytes>,
     /// A tool.
     pub tool: Option<String>,
@@ -67,18 +67,18 @@ pub struct About {
     pub task: Option<Key>,
 }
 
-/// What a server claims in one message.
+/// The claims of a server in one message.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Whom it is about.
+    /// The request that the report is about.
     pub about: About,
-    /// How far it is.
+    /// The figure.
     pub figure: Option<ProgressValue>,
-    /// Its words, as a JSON string.
+    /// The words, as a JSON string.
     pub message: Option<Bytes>,
     /// The words continue those of the last report.
     pub chunk: bool,
-    /// It was read in text that was not meant as progress.
+    /// The report was read in text that was not meant as progress.
     pub from_text: bool,
     /// The server says that this is the last one.
     pub last: bool,
@@ -92,7 +92,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// It is told in the place of an older one. What was counted still holds when it has only words.
+    /// Takes the place of an older report. The older figure still holds when the new report has only words.
     pub(in crate::progress) fn take_over(&mut self, old: &Self) {
         if self.figure.is_none() {
             self.figure.clone_from(&old.figure);

@@ -15,7 +15,7 @@ use crate::protocol::trace_context::TraceContext;
 /// client has read.
 pub const QUEUE_MAX: usize = 1 << 20;
 
-/// What a client stream carries.
+/// The kind of a client stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamKind {
     /// Messages of every request of its scope: stdio, a GET stream.
@@ -27,9 +27,9 @@ pub enum StreamKind {
 /// When an answer may be written, seen from the last notification of its request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Guard {
-    /// That notification was written then.
+    /// When the last notification was written.
     pub(crate) last: Option<Instant>,
-    /// It was given out and is not written yet.
+    /// The call whose notification was given out and is not written yet.
     pub(crate) unwritten: Option<CallId>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// What is written of the item.
+    /// Turns the item into bytes to be written.
     pub(crate) fn into_transmit(self) -> Transmit {
         let part = match self.kind {
             ItemKind::Piece { end: true, .. } => Fragment::End,
@@ -69,10 +69,10 @@ impl Item {
     }
 }
 
-/// What becomes of a message of the server.
+/// The verdict on one server message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MessageVerdict {
-    /// Its number.
+    /// The number of the message.
     pub(crate) number: u64,
     /// The call that it is about, if that is known.
     pub(crate) call: Option<CallId>,
@@ -212,7 +212,7 @@ impl Stream {
             .collect()
     }
 
-    /// What was given out is written.
+    /// Notes that everything given out is written.
     pub(crate) fn written(&mut self, now: Instant) {
         self.unwritten.clear();
         for guard in self.queue.iter_mut().flat_map(|item| &mut item.guards) {

@@ -9,7 +9,7 @@ use crate::progress::ids::StreamId;
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) streams: BTreeMap<StreamId, Box<Stream>>,
-    /// Where messages go that belong to no request.
+    /// The stream for messages that belong to no request.
     pub(crate) session_stream: Option<StreamId>,
     /// The number of the newest thing to be written, or name given to a server.
     pub(crate) order: u64,

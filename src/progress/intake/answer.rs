@@ -24,7 +24,7 @@ const REWRITE_MAX: usize = 1 << 20;
 /// short, and reading a large result costs too much.
 const OUTCOME_MAX: usize = 4 << 10;
 
-/// What becomes of an answer.
+/// An answer as its client gets it, or the reason why not.
 pub(crate) struct RepairedAnswer {
     pub(crate) payload: Option<Payload>,
     pub(crate) guard: Option<Guard>,
@@ -39,7 +39,7 @@ impl RepairedAnswer {
         Self { payload: None, guard: None, verdict, call: None, stream: None }
     }
 
-    /// It is for nobody that is known, and goes where such messages go.
+    /// Forwards an answer to no known request to the stream for such messages.
     fn fallback_stream(message: &Message, place: Result<Option<StreamId>, Reason>) -> Self {
         let Ok(stream) = place else { return Self::withheld(Reason::OrphanAnswer) };
         let payload = Some(Payload::of(message));
@@ -110,7 +110,7 @@ impl Filter {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
         };
         let switches = call.policy.answers;
-        let bare = (call.bare_results || call.policy.bare_results) && call.is_tool_call();
+        let bare = (call.reports.bare_results || call.policy.bare_results) && call.is_tool_call();
         let bare = bare && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();
@@ -145,7 +145,7 @@ impl Filter {
         .or_else(|| self.meant_by(origin, key))
     }
 
-    /// Where an answer to a call names it, and what its client calls it.
+    /// The places where an answer names its call, and the client's name for these places.
     pub(crate) fn restored_names(
         &self,
         id: CallId,
@@ -192,7 +192,7 @@ impl Filter {
         RepairedAnswer::withheld(self.correlator.why_orphan(key))
     }
 
-    /// What an answer tells besides that its call is over.
+    /// Ends the call of an answer, and notes what else the answer states.
     pub(crate) fn note_answer(&mut self, now: Instant, id: CallId, message: &Message) {
         let Some(call) = self.correlator.ledger.get(id) else { return };
         let modern = call.revision.or(self.revision) == Some(Revision::V2026_07_28);
@@ -275,7 +275,7 @@ fn code_of(error: &Bytes) -> Option<i64> {
     std::str::from_utf8(&json::member(error, "code")?).ok()?.parse().ok()
 }
 
-/// What the result of a tool says of itself.
+/// The outcome that the result of a tool states.
 fn outcome_of(result: &Bytes) -> Outcome {
     if result.len() > OUTCOME_MAX {
         return Outcome::Result;

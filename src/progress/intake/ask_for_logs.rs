@@ -14,7 +14,7 @@ use crate::protocol::{json, mcp};
 const SET_LEVEL_ID: &[u8] = b"milepost:logging/setLevel";
 
 impl Filter {
-    /// What a server says of itself in its answer to `initialize`.
+    /// Notes whether a server announces log messages in its answer to `initialize`.
     pub(crate) fn meet_server(&mut self, result: &Bytes) {
         let capabilities = json::member(result, "capabilities").unwrap_or_default();
         let logs = json::member(&capabilities, "logging").is_some_and(|one| one.starts_with(b"{"));

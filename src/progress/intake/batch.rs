@@ -17,7 +17,7 @@ use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Kind, Message};
 use crate::protocol::mcp::Revision;
 
-/// What becomes of one element: its client's stream and what that gets, and how long it has to wait.
+/// One element of a batch: the stream of its client, the bytes for that stream, and the guard.
 struct Element {
     stream: Option<StreamId>,
     payload: Option<Payload>,

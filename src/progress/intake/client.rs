@@ -1,13 +1,13 @@
 //! Client messages: which calls open, and which are cancelled.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
 use crate::progress::clients;
 use crate::progress::clients::Client;
-use crate::progress::correlate::call::Call;
+use crate::progress::correlate::call::{Call, SendHistory, ServerReports};
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::correlate::summary::{Opened, Outcome};
 use crate::progress::dialect::fields::Fields;
@@ -22,7 +22,7 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
 use crate::protocol::{json, mcp};
 
-/// What is written of a call that is opened.
+/// The facts that a request states about the call that it opens.
 pub(crate) struct CallDraft {
     pub(crate) id: MappedId,
     pub(crate) token: Option<MappedId>,
@@ -182,19 +182,8 @@ impl Filter {
             about_task: draft.about_task,
             meter: crate::progress::gate::meter::Meter::default(),
             pending: crate::progress::correlate::call::PendingQueue::default(),
-            sent_at: None,
-            first_sent: None,
-            silence: (Duration::ZERO, now),
-            last_sent: None,
-            last_heartbeat: None,
-            last_message: None,
-            joined: None,
-            server_spoke: false,
-            has_protocol_value: false,
-            text_counter: None,
-            figured: false,
-            last_of: None,
-            bare_results: false,
+            sent: SendHistory::new(now),
+            reports: ServerReports::default(),
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
             account: crate::progress::correlate::summary::CallStats::default(),
@@ -240,7 +229,7 @@ impl Filter {
         }
     }
 
-    /// Who the client of a request is, if that says so itself, as from 2026-07-28 on.
+    /// The client that a request names itself, as from 2026-07-28 on.
     fn client_in(&self, meta: &Bytes) -> Option<Arc<Client>> {
         let (name, version) = name_and_version(&json::member(meta, mcp::META_CLIENT)?);
         let client = Client::new(&name, &version)?;
@@ -248,8 +237,8 @@ impl Filter {
         Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
     }
 
-    /// What the client says on a stream from now on belongs to this trace, but for requests that say
-    /// themselves to which they belong.
+    /// Assigns the following client messages on a stream to a trace, except requests that name a
+    /// trace themselves.
     pub fn traced(&mut self, stream: StreamId, trace: Option<TraceContext>) {
         if let Some(stream) = self.gate.streams.get_mut(&stream) {
             stream.trace = trace.map(Arc::new);
@@ -269,12 +258,12 @@ impl Filter {
         own.map(Arc::new).or_else(around)
     }
 
-    /// Who the client is, if it has said so for all of its requests.
+    /// The client, if `initialize` named it.
     pub fn client(&self) -> Option<&Arc<Client>> {
         self.client.as_ref()
     }
 
-    /// Says who the client is where this filter did not see it.
+    /// Sets the client where this filter did not see `initialize`.
     pub fn speaks_with(&mut self, client: Option<Arc<Client>>) {
         self.client = client.or_else(|| self.client.take());
     }
@@ -339,7 +328,7 @@ impl Filter {
     }
 }
 
-/// What an `Implementation` calls itself.
+/// The name and version of an `Implementation`.
 fn name_and_version(info: &Bytes) -> (String, String) {
     let text = |key: &str| {
         let text = json::member(info, key).unwrap_or_default();

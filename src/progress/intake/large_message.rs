@@ -57,7 +57,7 @@ impl Filter {
         self.forward_piece(now, origin, head, false)
     }
 
-    /// Another piece of it.
+    /// Takes another piece of a large message.
     pub fn server_piece(
         &mut self,
         now: Instant,
@@ -75,7 +75,7 @@ impl Filter {
         self.forward_piece(now, origin, piece, false)
     }
 
-    /// It is over.
+    /// Takes the end of a large message.
     pub fn server_passed(&mut self, now: Instant, origin: Origin) {
         self.forward_piece(now, origin, Bytes::new(), true);
         let Some(passing) = self.intake.large_messages.remove(&source(origin)) else { return };
@@ -121,7 +121,8 @@ impl Filter {
         passes(own) && others.into_iter().any(|other| passes(other) && other.stream == own.stream)
     }
 
-    /// Its end did not come. Nobody can read an answer that broke off: its request is answered with an
+    /// Ends a large message whose end did not come. Nobody can read an answer that broke off:
+    /// its request is answered with an
     /// error that says `why`, unless only the end of its line is missing.
     pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {
         let passing = self.intake.large_messages.get_mut(&source(origin));

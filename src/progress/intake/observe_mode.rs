@@ -96,7 +96,7 @@ impl Filter {
         Ok((stream, spliced(message, names)))
     }
 
-    /// Where progress goes; `None` if it is none, or of a call that is not known.
+    /// The stream for progress; `None` if the message is no progress, or its call is unknown.
     fn observed_progress(&mut self, origin: Origin, message: &Message) -> Option<Placed> {
         if !self.claims_progress(message) {
             return None;

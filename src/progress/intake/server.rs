@@ -32,23 +32,23 @@ use crate::protocol::{json, mcp};
 /// Positions in a line of text at which an answer is searched.
 const BRACES_MAX: usize = 16;
 
-/// Why nothing comes of a message that a dialect claims.
+/// The reason why a message that a dialect claims becomes no progress.
 pub(crate) enum Unread {
     /// The client does not get it.
     Withheld(Option<CallId>, Reason),
-    /// It is about a call of a tool that does not go by this dialect: to it the message means nothing.
+    /// The message is about a call of a tool that does not go by this dialect.
     NotTaken(CallId, Box<About>),
 }
 
-/// What a report came in.
+/// The message that a report came in.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
-    /// Its number, unless it has its verdict already.
+    /// The number of the message, unless the message has its verdict already.
     pub(crate) number: Option<u64>,
     /// The message as the client may be told it, if it needs no repair.
     pub(crate) raw: Option<Payload>,
     pub(crate) framing: Framing,
-    /// Its length.
+    /// The length of the message.
     pub(crate) bytes: usize,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Arrived {
 struct Claim<'a> {
     call: CallId,
     dialect: &'a Dialect,
-    /// How the token had to be mended to find the call.
+    /// The repair of the token that was needed to find the call.
     mended: Option<Repair>,
     report: Report,
 }
@@ -65,9 +65,9 @@ impl Claim<'_> {
     /// Counts the report, whether its client gets it or not.
     fn note_arrival(&self, call: &mut Call) {
         call.account.received += 1;
-        call.server_spoke = true;
-        call.figured |= self.report.figure.is_some();
-        call.bare_results |= self.dialect.has_bare_results();
+        call.reports.began = true;
+        call.reports.has_figure |= self.report.figure.is_some();
+        call.reports.bare_results |= self.dialect.has_bare_results();
     }
 
     /// Whether the client may get the report. Notes a token that needs another spelling.
@@ -77,7 +77,8 @@ impl Claim<'_> {
             return Err(Reason::NoToken);
         }
         // What needs no repair passes all the same: it is the server's right to go on.
-        let is_final = call.last_of.as_ref().is_some_and(|last| last.name() == self.dialect.name());
+        let is_final =
+            call.reports.last_of.as_ref().is_some_and(|last| last.name() == self.dialect.name());
         if is_final && (self.mended.is_some() || !self.report.repairs.is_empty()) {
             return Err(Reason::AfterFinal);
         }
@@ -97,7 +98,7 @@ impl Claim<'_> {
     fn complete(&mut self, call: &mut Call, message: &Message) {
         let report = &mut self.report;
         if report.last {
-            call.last_of = Some(self.dialect.clone());
+            call.reports.last_of = Some(self.dialect.clone());
         }
         let policy = call.policy.of(call.tool.as_deref());
         apply_scale(report, policy.scale);
@@ -108,8 +109,8 @@ impl Claim<'_> {
             report.figure =
                 texts.filter_map(|text| extract.figure(&json::decode_str(text)?)).next();
         }
-        call.figured |= report.figure.is_some();
-        call.has_protocol_value |= report.figure.is_some();
+        call.reports.has_figure |= report.figure.is_some();
+        call.reports.has_protocol_value |= report.figure.is_some();
     }
 }
 
@@ -338,7 +339,7 @@ impl Filter {
         let opened = call.opened + pacing.first_after;
         let mut due = (now + pacing.hold).max(opened);
         if thin {
-            due = due.max(call.sent_at.map_or(now, |sent| sent + min_interval));
+            due = due.max(call.sent.at.map_or(now, |sent| sent + min_interval));
         }
         let mut gone = Vec::new();
         // Before its first moment only the newest is kept; a pending repaired one is replaced.

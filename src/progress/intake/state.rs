@@ -18,9 +18,9 @@ pub(crate) struct LargeMessage {
     pub(crate) stream: Option<StreamId>,
     /// The call that it is known to answer.
     pub(crate) call: Option<CallId>,
-    /// Whose request that is, and its id: the answer is no answer before its end.
+    /// The stream and the id of that request, which stays open until the answer is whole.
     pub(crate) answers: Option<(StreamId, Bytes)>,
-    /// Enough is known: the rest need not be read.
+    /// Whether enough is known, so that the rest need not be read.
     pub(crate) known: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum LargeDisposition {
 /// The part of a filter that takes messages of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
-    /// How many messages have come. Messages are numbered from 1.
+    /// The number of messages so far. Messages are numbered from 1.
     pub(crate) messages: u64,
     /// Large messages that have not come whole, by their upstream stream; without one on a single wire.
     pub(crate) large_messages: BTreeMap<Option<StreamId>, LargeMessage>,
@@ -51,7 +51,7 @@ impl Intake {
         self.messages
     }
 
-    /// How many large messages have begun to answer a request.
+    /// The number of large messages that have begun to answer a request.
     pub(crate) fn answering(&self) -> usize {
         self.large_messages.values().filter(|large| large.answers.is_some()).count()
     }

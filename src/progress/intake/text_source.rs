@@ -24,7 +24,7 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::terminal::Terminal;
 use crate::protocol::{json, mcp};
 
-/// What was written.
+/// The text that a server wrote.
 enum Text<'a> {
     /// A line as a terminal would show it.
     Line(&'a str),
@@ -121,7 +121,8 @@ impl Filter {
         self.guess(&About::default(), origin)
     }
 
-    /// The call that an object of a structured log names, where a dialect says how; `None` if it names none.
+    /// The call that an object of a structured log names, where a dialect says how; `None` if
+    /// it names none.
     fn named_in(&self, source: TextSource, text: &Text<'_>) -> Option<Result<CallId, Reason>> {
         let all = self.policy.everywhere().flat_map(|policy| &policy.dialects);
         let mut naming = all.filter_map(|dialect| dialect.that_names(source)).peekable();
@@ -179,15 +180,16 @@ impl Filter {
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
         report.from_text = true;
         apply_scale(&mut report, policy.scale);
-        if call.has_protocol_value {
+        if call.reports.has_protocol_value {
             // Its own figures may count something else.
             report.figure = None;
         }
         if call.pending.last().is_some_and(|last| !last.report.from_text) {
             return call.account.withheld(Reason::Superseded);
         }
-        report.figure = report.figure.filter(|figure| follows(&mut call.text_counter, now, figure));
-        call.figured |= report.figure.is_some();
+        report.figure =
+            report.figure.filter(|figure| follows(&mut call.reports.text_counter, now, figure));
+        call.reports.has_figure |= report.figure.is_some();
         self.hold(now, id, Arrived::default(), report);
     }
 

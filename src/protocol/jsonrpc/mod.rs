@@ -24,6 +24,12 @@ const PEEK_MIN: usize = 4 << 10;
 /// result have.
 const WINDOW: usize = 1 << 10;
 
+/// JSON-RPC's code for a request that is not as it should be.
+pub const INVALID_REQUEST: i32 = -32600;
+
+/// JSON-RPC's code for parameters that are not as they should be.
+pub const INVALID_PARAMS: i32 = -32602;
+
 /// JSON-RPC's code for an internal fault of the answering side.
 pub const INTERNAL_ERROR: i32 = -32603;
 

@@ -10,26 +10,27 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::exchange::{Exchange, Exchanges, HeadEvent};
+use super::exchange::{HeadEvent, PostExchange, PostExchanges};
 use super::http_sse::{HttpSseEvent, HttpSseStream};
-use super::inbox::{Arrival, Inbox, ResponseStream};
+use super::inbox::{Inbox, InboxItem, ResponseStream};
 use super::listen_stream::ListenStream;
 use super::outgoing::{Outgoing, RequestKind};
 use super::pending::{PendingRequest, PendingRequests};
 use super::requests;
-use super::response_reader::ResponseItem;
 use super::send_queue::SendQueue;
-use super::session::{Phase, UpstreamSession};
+use super::session::{SessionPhase, UpstreamSession};
 use super::target::UpstreamTarget;
 use super::tool_headers::ToolHeaders;
 use super::tool_refresh::ToolRefresh;
+use crate::progress::input::UPSTREAM_STREAMS;
 use crate::progress::{Origin, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer, own_error};
 use crate::protocol::mcp::{CANCELLED, DISCOVER};
-use crate::relay::legs::{FromServer, Headers, UPSTREAM_STREAMS};
+use crate::relay::legs::{ClientHeaders, FromServer};
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::UpstreamError;
+use crate::transport::mcp_http::response_reader::ResponseItem;
 
 /// Concurrent POSTs to one server. Each is a connection; further requests wait.
 const POSTS_MAX: usize = 128;
@@ -57,7 +58,7 @@ pub(crate) struct UpstreamClient {
     reachability: Reachability,
     session: UpstreamSession,
     queue: SendQueue,
-    exchanges: Exchanges,
+    exchanges: PostExchanges,
     pending: PendingRequests,
     listen: ListenStream,
     /// The stream of HTTP+SSE, for a server that speaks this transport, as far as is known.
@@ -78,7 +79,7 @@ impl UpstreamClient {
             reachability: Reachability::default(),
             session: UpstreamSession::default(),
             queue: SendQueue::default(),
-            exchanges: Exchanges::default(),
+            exchanges: PostExchanges::default(),
             pending: PendingRequests::default(),
             listen: ListenStream::default(),
             http_sse,
@@ -101,7 +102,7 @@ impl UpstreamClient {
 
     /// Sends a message of the client as soon as that may be. Returns the stream that its answers come
     /// on, if they have one of their own.
-    pub(crate) fn send(&mut self, message: Message, headers: &Headers) -> Option<StreamId> {
+    pub(crate) fn send(&mut self, message: Message, headers: &ClientHeaders) -> Option<StreamId> {
         if message.method().is_some_and(|method| method == CANCELLED) && self.cancel(&message) {
             return None;
         }
@@ -148,7 +149,7 @@ impl UpstreamClient {
     /// Whether nothing may be sent now.
     fn is_blocked(&self) -> bool {
         let unnamed = self.http_sse.as_ref().is_some_and(|stream| !stream.is_named());
-        unnamed || self.session.phase != Phase::Free
+        unnamed || self.session.phase != SessionPhase::Free
     }
 
     /// Whether as many requests are open as may be.
@@ -159,11 +160,11 @@ impl UpstreamClient {
     /// Sends what may be sent. Notifications and answers go one after the other, and nothing overtakes
     /// them; requests go at once, up to the limit.
     pub(crate) fn pump(&mut self) -> bool {
-        if self.session.phase == Phase::Lost && !self.queue.is_empty() && self.can_renew() {
+        if self.session.phase == SessionPhase::Lost && !self.queue.is_empty() && self.can_renew() {
             self.renew();
             return true;
         }
-        if self.session.phase == Phase::Renews && !self.is_renewing() {
+        if self.session.phase == SessionPhase::Renews && !self.is_renewing() {
             self.fail_renewal("the server did not let it begin");
             return true;
         }
@@ -184,7 +185,7 @@ impl UpstreamClient {
         match self.post(&out) {
             Ok(sending) => {
                 let session = self.session.number_for(&out);
-                self.exchanges.insert(Exchange::new(out, sending, session));
+                self.exchanges.insert(PostExchange::new(out, sending, session));
             }
             Err(why) => {
                 tracing::warn!(why, "a message cannot be sent");
@@ -297,8 +298,8 @@ impl UpstreamClient {
     /// Takes an item of a stream.
     fn receive(&mut self, from: ResponseStream, item: ResponseItem) {
         match self.inbox.receive(from, item) {
-            Some(Arrival::Message(message)) => self.receive_message(from, message),
-            Some(Arrival::Answered(id)) => drop(self.mark_answered(from, &id)),
+            Some(InboxItem::Message(message)) => self.receive_message(from, message),
+            Some(InboxItem::Answered(id)) => drop(self.mark_answered(from, &id)),
             None => {}
         }
     }
@@ -332,7 +333,7 @@ impl UpstreamClient {
         let request = self.pending.answer(id, from.exchange())?;
         self.linger(request.stream);
         if request.kind == RequestKind::Initialize {
-            self.session.phase = Phase::Free;
+            self.session.phase = SessionPhase::Free;
         }
         Some(request)
     }
@@ -370,7 +371,7 @@ impl UpstreamClient {
         match request.kind {
             RequestKind::Renewal => return self.fail_renewal(why),
             RequestKind::Refresh => return self.fail_refresh(),
-            RequestKind::Initialize => self.session.phase = Phase::Free,
+            RequestKind::Initialize => self.session.phase = SessionPhase::Free,
             RequestKind::Tools | RequestKind::Other => {}
         }
         let from = match self.http_sse {

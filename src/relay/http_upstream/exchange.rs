@@ -5,19 +5,19 @@ use std::collections::btree_map::Values;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode, response};
 use tokio::time::Instant;
 
 use super::listen_stream::RETRY;
 use super::outgoing::{Outgoing, RequestKind};
-use super::response_reader::{ResponseItem, ResponseReader};
 use crate::progress::StreamId;
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
-use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::response_body::{self, ErrorBody, ResponseBody};
+use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
 /// How long the messages behind a notification or an answer of the client wait until the server has
 /// accepted it.
@@ -40,17 +40,17 @@ const RESUMES_MAX: u32 = 5;
 /// How long the leg waits for the body of an error.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
 
-/// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
-const ERROR_READ_MAX: usize = 64 << 10;
+/// Bytes of a response without meaning that are read before its connection is closed.
+const REST_READ_MAX: usize = 64 << 10;
 
 /// The state of an exchange.
-enum State {
+enum ExchangeState {
     /// The request was sent.
     Head(Sending),
     /// The server answers.
     Reading(ResponseReader),
     /// The server answers with a status that is no success; the beginning of the body.
-    Failure(Box<response::Parts>, PlainBody, BytesMut),
+    Failure(Box<response::Parts>, ErrorBody),
     /// The rest of the body has no meaning and is thrown away.
     Rest(UpstreamBody, usize),
     /// The server has closed the stream. It is resumed at this time, behind this event.
@@ -94,9 +94,9 @@ pub(crate) enum HeadOutcome {
 }
 
 /// One POST.
-pub(crate) struct Exchange {
+pub(crate) struct PostExchange {
     pub(crate) out: Outgoing,
-    state: State,
+    state: ExchangeState,
     /// The number of the session that the message belongs to.
     pub(crate) session: Option<u64>,
     /// Until when other messages wait behind this one.
@@ -111,12 +111,12 @@ pub(crate) struct Exchange {
     retry: Duration,
 }
 
-impl Exchange {
+impl PostExchange {
     pub(crate) fn new(out: Outgoing, sending: Sending, session: Option<u64>) -> Self {
         let now = Instant::now();
         let is_one_way = !out.has_requests();
         Self {
-            state: State::Head(sending),
+            state: ExchangeState::Head(sending),
             session,
             ahead_until: is_one_way.then(|| now + ORDER_WAIT),
             leaves_at: is_one_way.then(|| now + ACCEPT_WAIT),
@@ -130,7 +130,7 @@ impl Exchange {
     /// When something is due, if a server may be silent for as long as `idle`.
     pub(crate) fn due(&self, idle: Option<Duration>) -> Option<Instant> {
         let back = match self.state {
-            State::Away(at, _) => Some(at),
+            ExchangeState::Away(at, _) => Some(at),
             _ => self.silent_until(idle),
         };
         [back, self.ahead_until, self.leaves_at].into_iter().flatten().min()
@@ -139,8 +139,8 @@ impl Exchange {
     /// Until when the server may be silent.
     pub(crate) fn silent_until(&self, idle: Option<Duration>) -> Option<Instant> {
         let since = match &self.state {
-            State::Head(_) | State::Back(..) => self.sent,
-            State::Reading(reader) => reader.read_at,
+            ExchangeState::Head(_) | ExchangeState::Back(..) => self.sent,
+            ExchangeState::Reading(reader) => reader.read_at,
             _ => return None,
         };
         idle.map(|idle| since + idle)
@@ -148,17 +148,17 @@ impl Exchange {
 
     /// Whether the head of the response is awaited.
     pub(crate) fn awaits_head(&self) -> bool {
-        matches!(self.state, State::Head(_))
+        matches!(self.state, ExchangeState::Head(_))
     }
 
     pub(crate) fn reads_error(&self) -> bool {
-        matches!(self.state, State::Failure(..))
+        matches!(self.state, ExchangeState::Failure(..))
     }
 
     /// Waits for the head of a response, or reads a body that is no answer.
     pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<HeadEvent> {
         Poll::Ready(match &mut self.state {
-            State::Head(sent) => {
+            ExchangeState::Head(sent) => {
                 let response = ready!(sent.as_mut().poll(cx));
                 self.ahead_until = None;
                 match response {
@@ -166,7 +166,7 @@ impl Exchange {
                     Err(error) => HeadEvent::Unreachable(error),
                 }
             }
-            State::Back(sent, id) => {
+            ExchangeState::Back(sent, id) => {
                 let response = ready!(sent.as_mut().poll(cx));
                 let id = id.clone();
                 match response {
@@ -174,21 +174,18 @@ impl Exchange {
                     Err(error) => HeadEvent::ResumeFailed(id, error),
                 }
             }
-            State::Failure(_, body, read) => match ready!(body.poll_data(cx)) {
-                Some(Ok(chunk)) if read.len() < ERROR_READ_MAX => {
-                    read.extend_from_slice(&chunk);
-                    HeadEvent::Progress
-                }
-                _ => HeadEvent::ErrorRead,
+            ExchangeState::Failure(_, body) => match ready!(body.poll(cx)) {
+                true => HeadEvent::Progress,
+                false => HeadEvent::ErrorRead,
             },
-            State::Rest(body, read) => match ready!(body.poll_data(cx)) {
-                Some(Ok(chunk)) if *read < ERROR_READ_MAX => {
+            ExchangeState::Rest(body, read) => match ready!(body.poll_data(cx)) {
+                Some(Ok(chunk)) if *read < REST_READ_MAX => {
                     *read += chunk.len();
                     HeadEvent::Progress
                 }
                 _ => HeadEvent::Finished,
             },
-            State::Reading(_) | State::Away(..) => return Poll::Pending,
+            ExchangeState::Reading(_) | ExchangeState::Away(..) => return Poll::Pending,
         })
     }
 
@@ -209,11 +206,11 @@ impl Exchange {
                 return HeadOutcome::Refused(parts.status);
             };
             self.leaves_at = Some(Instant::now() + ERROR_WAIT);
-            self.state = State::Failure(Box::new(parts), body, BytesMut::new());
+            self.state = ExchangeState::Failure(Box::new(parts), ErrorBody::new(body));
             return HeadOutcome::Reads;
         }
         if !self.out.has_requests() || http_sse {
-            self.state = State::Rest(body, 0);
+            self.state = ExchangeState::Rest(body, 0);
             self.leaves_at.get_or_insert_with(|| Instant::now() + ACCEPT_WAIT);
             return HeadOutcome::Accepted;
         }
@@ -221,14 +218,10 @@ impl Exchange {
         if nothing && listens {
             return HeadOutcome::AnsweredElsewhere;
         }
-        let Some(body) = PlainBody::new(body, &parts.headers) else {
-            let why = "the server compressed its answer although asked not to";
-            return HeadOutcome::Unreadable(why.to_owned(), None);
-        };
-        self.state = State::Reading(match Content::unpacked(&parts.headers) {
-            Content::Events => ResponseReader::events(body),
-            Content::Json => ResponseReader::json(body),
-            Content::Other => {
+        let reader = match ResponseBody::new(body, &parts.headers) {
+            ResponseBody::Events(body) => ResponseReader::events(body),
+            ResponseBody::Json(body) => ResponseReader::json(body),
+            ResponseBody::Other(_) => {
                 let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
                 let kind = kind.unwrap_or("no content type");
                 let why = format!(
@@ -237,14 +230,19 @@ impl Exchange {
                 );
                 return HeadOutcome::Unreadable(why, Some(parts.status));
             }
-        });
+            ResponseBody::Unreadable => {
+                let why = "the server compressed its answer although asked not to";
+                return HeadOutcome::Unreadable(why.to_owned(), None);
+            }
+        };
+        self.state = ExchangeState::Reading(reader);
         HeadOutcome::Reads
     }
 
     /// The head and the beginning of the body of an error, with the message that it answers.
-    pub(crate) fn into_failure(self) -> Option<(Outgoing, Box<response::Parts>, BytesMut)> {
+    pub(crate) fn into_failure(self) -> Option<(Outgoing, Box<response::Parts>, Bytes)> {
         match self.state {
-            State::Failure(parts, _, read) => Some((self.out, parts, read)),
+            ExchangeState::Failure(parts, mut body) => Some((self.out, parts, body.take())),
             _ => None,
         }
     }
@@ -254,7 +252,7 @@ impl Exchange {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<ResponseItem, UpstreamError>>> {
-        let State::Reading(reader) = &mut self.state else { return Poll::Pending };
+        let ExchangeState::Reading(reader) = &mut self.state else { return Poll::Pending };
         let item = ready!(reader.poll(cx));
         if std::mem::take(&mut reader.has_event) {
             self.resumes = 0;
@@ -264,7 +262,7 @@ impl Exchange {
 
     /// The event behind which a response that has ended can be resumed.
     pub(crate) fn take_last_id(&mut self) -> Option<HeaderValue> {
-        let State::Reading(reader) = &mut self.state else { return None };
+        let ExchangeState::Reading(reader) = &mut self.state else { return None };
         self.retry = reader.retry.unwrap_or(self.retry);
         reader.last_id.take()
     }
@@ -276,14 +274,14 @@ impl Exchange {
         }
         let wait = self.retry * 2_u32.pow(self.resumes.saturating_sub(1));
         self.resumes += 1;
-        self.state = State::Away(Instant::now() + wait, id);
+        self.state = ExchangeState::Away(Instant::now() + wait, id);
         true
     }
 
     /// The event behind which the response is to be resumed.
     pub(crate) fn resumes_behind(&self) -> Option<HeaderValue> {
         match &self.state {
-            State::Away(_, id) => Some(id.clone()),
+            ExchangeState::Away(_, id) => Some(id.clone()),
             _ => None,
         }
     }
@@ -291,7 +289,7 @@ impl Exchange {
     /// Takes the request to resume behind an event.
     pub(crate) fn resume(&mut self, sending: Sending, id: HeaderValue) {
         self.sent = Instant::now();
-        self.state = State::Back(sending, id);
+        self.state = ExchangeState::Back(sending, id);
     }
 
     /// Reads a resumed response, which goes on behind an event.
@@ -303,39 +301,36 @@ impl Exchange {
         response: Response<UpstreamBody>,
         id: HeaderValue,
     ) -> Result<(), (StatusCode, HeaderValue)> {
-        let (parts, body) = response.into_parts();
-        let events = Content::unpacked(&parts.headers) == Content::Events;
-        let plain = PlainBody::new(body, &parts.headers).filter(|_| events);
-        match (parts.status, plain) {
-            (StatusCode::OK, Some(body)) => {
+        match response_body::events(response) {
+            Ok(body) => {
                 let mut reader = ResponseReader::events(body);
                 reader.last_id = Some(id);
-                self.state = State::Reading(reader);
+                self.state = ExchangeState::Reading(reader);
                 Ok(())
             }
-            (status, _) => Err((status, id)),
+            Err(parts) => Err((parts.status, id)),
         }
     }
 }
 
 /// All POSTs that are open, by the upstream stream of each.
 #[derive(Default)]
-pub(crate) struct Exchanges(BTreeMap<StreamId, Exchange>);
+pub(crate) struct PostExchanges(BTreeMap<StreamId, PostExchange>);
 
-impl Exchanges {
-    pub(crate) fn insert(&mut self, exchange: Exchange) {
+impl PostExchanges {
+    pub(crate) fn insert(&mut self, exchange: PostExchange) {
         self.0.insert(exchange.out.stream, exchange);
     }
 
-    pub(crate) fn get(&self, stream: StreamId) -> Option<&Exchange> {
+    pub(crate) fn get(&self, stream: StreamId) -> Option<&PostExchange> {
         self.0.get(&stream)
     }
 
-    pub(crate) fn get_mut(&mut self, stream: StreamId) -> Option<&mut Exchange> {
+    pub(crate) fn get_mut(&mut self, stream: StreamId) -> Option<&mut PostExchange> {
         self.0.get_mut(&stream)
     }
 
-    pub(crate) fn remove(&mut self, stream: StreamId) -> Option<Exchange> {
+    pub(crate) fn remove(&mut self, stream: StreamId) -> Option<PostExchange> {
         self.0.remove(&stream)
     }
 
@@ -343,7 +338,7 @@ impl Exchanges {
         self.0.clear();
     }
 
-    fn values(&self) -> Values<'_, StreamId, Exchange> {
+    fn values(&self) -> Values<'_, StreamId, PostExchange> {
         self.0.values()
     }
 
@@ -353,7 +348,7 @@ impl Exchanges {
 
     /// Whether a head is awaited: not everything has been sent.
     pub(crate) fn await_head(&self) -> bool {
-        self.values().any(Exchange::awaits_head)
+        self.values().any(PostExchange::awaits_head)
     }
 
     /// Whether messages must wait behind one that is on its way.
@@ -376,7 +371,7 @@ impl Exchanges {
     pub(crate) fn linger(&mut self, stream: StreamId) -> Option<StreamId> {
         let exchange = self.0.get_mut(&stream)?;
         exchange.leaves_at.get_or_insert_with(|| Instant::now() + LINGER);
-        let lingers = |one: &&Exchange| one.leaves_at.is_some() && one.out.has_requests();
+        let lingers = |one: &&PostExchange| one.leaves_at.is_some() && one.out.has_requests();
         let mut lingering = self.values().filter(lingers);
         let is_too_many = lingering.clone().count() > LINGERING_MAX;
         lingering.next().filter(|_| is_too_many).map(|oldest| oldest.out.stream)
@@ -388,7 +383,7 @@ impl Exchanges {
 
     /// The exchanges for which something is due.
     pub(crate) fn due_at(&self, now: Instant, idle: Option<Duration>) -> Vec<StreamId> {
-        let is_due = |one: &&Exchange| one.due(idle).is_some_and(|at| at <= now);
+        let is_due = |one: &&PostExchange| one.due(idle).is_some_and(|at| at <= now);
         self.values().filter(is_due).map(|one| one.out.stream).collect()
     }
 }

@@ -10,12 +10,11 @@ use http::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::error_status;
-use super::response_reader::{ResponseItem, ResponseReader};
 use crate::observe::error_chain::error_chain;
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
-use crate::transport::http::inflate::PlainBody;
-use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::response_body;
+use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
 /// How long a server may take to name its endpoint.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(10);
@@ -27,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const RETRIES_MAX: u32 = 5;
 
 #[derive(Default)]
-enum State {
+enum HttpSseState {
     #[default]
     Idle,
     At(Instant),
@@ -57,8 +56,8 @@ pub(crate) enum Due {
 /// The stream and its endpoint.
 #[derive(Default)]
 pub(crate) struct HttpSseStream {
-    state: State,
-    /// Where messages are posted to, once the server has named the endpoint.
+    state: HttpSseState,
+    /// The endpoint for messages, once the server has named it.
     pub(crate) endpoint: Option<PathAndQuery>,
     /// The latest time for the endpoint.
     named_by: Option<Instant>,
@@ -86,8 +85,8 @@ impl HttpSseStream {
     /// When something is due, if the server may be silent for as long as `idle`.
     pub(crate) fn due(&self, idle: Option<Duration>) -> Option<Instant> {
         match &self.state {
-            State::At(at) => Some(*at),
-            State::Open(reader) if self.is_named() => idle.map(|idle| reader.read_at + idle),
+            HttpSseState::At(at) => Some(*at),
+            HttpSseState::Open(reader) if self.is_named() => idle.map(|idle| reader.read_at + idle),
             _ => self.named_by,
         }
     }
@@ -95,7 +94,7 @@ impl HttpSseStream {
     /// Decides what follows when [`HttpSseStream::due`] has come.
     pub(crate) fn expire(&self, idle: Option<Duration>) -> Due {
         match self.state {
-            State::At(_) => Due::Connect,
+            HttpSseState::At(_) => Due::Connect,
             _ if self.is_named() => {
                 Due::Lost(UpstreamError::Idle(idle.unwrap_or_default()).to_string())
             }
@@ -105,7 +104,7 @@ impl HttpSseStream {
 
     /// Waits for the answer to the request for the stream.
     pub(crate) fn connect(&mut self, sent: Sending) {
-        self.state = State::Head(sent);
+        self.state = HttpSseState::Head(sent);
         self.named_by = Some(Instant::now() + ENDPOINT_WAIT);
     }
 
@@ -119,14 +118,14 @@ impl HttpSseStream {
     ) -> Poll<HttpSseEvent> {
         let is_named = self.is_named();
         Poll::Ready(match &mut self.state {
-            State::Idle if wanted => HttpSseEvent::Wanted,
-            State::Idle | State::At(_) => return Poll::Pending,
-            State::Head(sent) => match ready!(sent.as_mut().poll(cx)) {
+            HttpSseState::Idle if wanted => HttpSseEvent::Wanted,
+            HttpSseState::Idle | HttpSseState::At(_) => return Poll::Pending,
+            HttpSseState::Head(sent) => match ready!(sent.as_mut().poll(cx)) {
                 Ok(response) => HttpSseEvent::Answered(Box::new(response)),
                 Err(error) => HttpSseEvent::Lost(error_chain(&error)),
             },
-            State::Open(_) if !reads && is_named => return Poll::Pending,
-            State::Open(reader) => match ready!(reader.poll(cx)) {
+            HttpSseState::Open(_) if !reads && is_named => return Poll::Pending,
+            HttpSseState::Open(reader) => match ready!(reader.poll(cx)) {
                 Some(Ok(ResponseItem::Endpoint(named))) => HttpSseEvent::Endpoint(named),
                 Some(Ok(item)) => HttpSseEvent::Item(item),
                 Some(Err(error)) => HttpSseEvent::Lost(error_chain(&error)),
@@ -140,18 +139,15 @@ impl HttpSseStream {
     /// # Errors
     /// Why the response is no stream of events.
     pub(crate) fn accept(&mut self, response: Response<UpstreamBody>) -> Result<(), String> {
-        let (parts, body) = response.into_parts();
-        let events = Content::unpacked(&parts.headers) == Content::Events;
-        let plain = PlainBody::new(body, &parts.headers).filter(|_| events);
-        match (parts.status, plain) {
-            (StatusCode::OK, Some(body)) => {
-                self.state = State::Open(Box::new(ResponseReader::events(body)));
+        match response_body::events(response) {
+            Ok(body) => {
+                self.state = HttpSseState::Open(Box::new(ResponseReader::events(body)));
                 Ok(())
             }
-            (StatusCode::OK, None) => {
+            Err(parts) if parts.status == StatusCode::OK => {
                 Err("the server answered with no stream of events".to_owned())
             }
-            (status, _) => Err(error_status::explain(status, &parts.headers)),
+            Err(parts) => Err(error_status::explain(parts.status, &parts.headers)),
         }
     }
 
@@ -171,12 +167,12 @@ impl HttpSseStream {
             return Self { vain: self.vain, ..Self::default() };
         }
         let pause = RETRY * 2_u32.saturating_pow(self.vain);
-        let state = State::At(Instant::now() + pause);
+        let state = HttpSseState::At(Instant::now() + pause);
         Self { state, vain: self.vain + 1, ..Self::default() }
     }
 
     /// Whether the stream will be opened again without a message that waits.
     pub(crate) fn is_scheduled(&self) -> bool {
-        matches!(self.state, State::At(_))
+        matches!(self.state, HttpSseState::At(_))
     }
 }

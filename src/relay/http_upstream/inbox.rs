@@ -1,11 +1,11 @@
-//! What the server has sent and the relay has not taken yet.
+//! Messages of the server that the relay has not taken yet.
 
 use std::collections::VecDeque;
 
-use super::response_reader::ResponseItem;
 use crate::progress::{Origin, StreamId};
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::relay::legs::FromServer;
+use crate::transport::mcp_http::response_reader::ResponseItem;
 
 /// A stream of the server that messages come on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl ResponseStream {
 }
 
 /// An item that needs the leg's attention.
-pub(crate) enum Arrival {
+pub(crate) enum InboxItem {
     /// A whole message, which is not in the inbox yet.
     Message(Message),
     /// The end of a large answer to the request with this id.
@@ -76,10 +76,14 @@ impl Inbox {
     }
 
     /// Takes an item from a stream. Pieces of large messages go to the relay at once.
-    pub(crate) fn receive(&mut self, from: ResponseStream, item: ResponseItem) -> Option<Arrival> {
+    pub(crate) fn receive(
+        &mut self,
+        from: ResponseStream,
+        item: ResponseItem,
+    ) -> Option<InboxItem> {
         let origin = from.origin();
         match item {
-            ResponseItem::Message(text) => return Some(Arrival::Message(Message::parse(text))),
+            ResponseItem::Message(text) => return Some(InboxItem::Message(Message::parse(text))),
             ResponseItem::Start(text) => {
                 let mut scan = Scan::default();
                 scan.feed(&text);
@@ -96,7 +100,7 @@ impl Inbox {
                 let scan = self.midway.take().map(|(_, scan)| scan);
                 self.ready.push_back(FromServer::End(origin, whole));
                 let scan = scan.filter(|scan| whole && scan.kind() == Kind::Response);
-                return scan.and_then(|scan| scan.id()).map(Arrival::Answered);
+                return scan.and_then(|scan| scan.id()).map(InboxItem::Answered);
             }
             // The event names an address only on the stream of HTTP+SSE, and is not for the relay.
             ResponseItem::Endpoint(_) => {}

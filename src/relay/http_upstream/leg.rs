@@ -12,7 +12,7 @@ use super::client::{Reachability, UpstreamClient};
 use super::target::UpstreamTarget;
 use crate::progress::{Origin, Payload, StreamId};
 use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
-use crate::relay::legs::{FromServer, Headers, Server};
+use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg};
 use crate::transport::http::client::Sending;
 
 /// How long the server may take to end its session when its client has gone: the official SDKs kill
@@ -20,15 +20,15 @@ use crate::transport::http::client::Sending;
 const CLOSE_WAIT: Duration = Duration::from_millis(1500);
 
 /// A server that is reached over HTTP.
-pub struct HttpUpstream {
+pub struct HttpUpstreamLeg {
     client: UpstreamClient,
     /// A large message of a client, as far as it has come.
-    collecting: Option<(BytesMut, Scan, Headers)>,
+    collecting: Option<(BytesMut, Scan, ClientHeaders)>,
     timer: Pin<Box<Sleep>>,
     closing: Option<(Sending, Pin<Box<Sleep>>)>,
 }
 
-impl HttpUpstream {
+impl HttpUpstreamLeg {
     /// A leg towards `target`. Nothing is connected before the first message.
     pub fn new(target: UpstreamTarget) -> Self {
         Self {
@@ -87,7 +87,7 @@ fn act_on_time(
     moved
 }
 
-impl Server for HttpUpstream {
+impl ServerLeg for HttpUpstreamLeg {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
         if self.client.inbox.is_empty() {
             self.drive(cx, true);
@@ -99,13 +99,18 @@ impl Server for HttpUpstream {
         self.client.pop()
     }
 
-    fn send(&mut self, message: &Message, payload: Payload, headers: &Headers) -> Option<StreamId> {
+    fn send(
+        &mut self,
+        message: &Message,
+        payload: Payload,
+        headers: &ClientHeaders,
+    ) -> Option<StreamId> {
         let text = payload.to_bytes();
         let message = if text == *message.raw() { message.clone() } else { Message::parse(text) };
         self.client.send(message, headers)
     }
 
-    fn send_start(&mut self, piece: Bytes, headers: &Headers) {
+    fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders) {
         self.collecting = Some((BytesMut::new(), Scan::default(), headers.clone()));
         self.send_piece(piece);
     }

@@ -3,14 +3,13 @@
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response};
 use tokio::time::Instant;
 
-use super::response_reader::{ResponseItem, ResponseReader};
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::UpstreamBody;
-use crate::transport::http::inflate::PlainBody;
-use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::response_body;
+use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
 /// Pause before a stream that has ended is opened again, unless the server asks for another.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
@@ -19,7 +18,7 @@ pub(crate) const RETRY: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
-enum State {
+enum ListenState {
     /// No stream is wanted, or the server has none.
     #[default]
     Off,
@@ -31,7 +30,7 @@ enum State {
 /// The GET stream.
 #[derive(Default)]
 pub(crate) struct ListenStream {
-    state: State,
+    state: ListenState,
     last_id: Option<HeaderValue>,
     retry: Option<Duration>,
     /// Attempts in vain since the last event.
@@ -40,13 +39,13 @@ pub(crate) struct ListenStream {
 
 impl ListenStream {
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.state, State::Open(_))
+        matches!(self.state, ListenState::Open(_))
     }
 
     /// When the stream is to be opened.
     pub(crate) fn due(&self) -> Option<Instant> {
         match self.state {
-            State::At(at) => Some(at),
+            ListenState::At(at) => Some(at),
             _ => None,
         }
     }
@@ -59,7 +58,7 @@ impl ListenStream {
     /// Takes the request for the stream, or the reason why there can be none.
     pub(crate) fn open(&mut self, sent: Result<Sending, String>) {
         match sent {
-            Ok(sent) => self.state = State::Head(sent),
+            Ok(sent) => self.state = ListenState::Head(sent),
             Err(why) => {
                 tracing::debug!(why, "no stream can be opened");
                 self.pause();
@@ -72,18 +71,18 @@ impl ListenStream {
         let retry = self.retry.unwrap_or(RETRY);
         let grown = retry.saturating_mul(2_u32.saturating_pow(self.vain));
         self.vain = self.vain.saturating_add(1);
-        self.state = State::At(Instant::now() + grown.min(PAUSE_MAX.max(retry)));
+        self.state = ListenState::At(Instant::now() + grown.min(PAUSE_MAX.max(retry)));
     }
 
     /// Reads the stream. Ready with `None` when the state of the stream has changed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem>> {
         match &mut self.state {
-            State::Off | State::At(_) => return Poll::Pending,
-            State::Head(sent) => match ready!(sent.as_mut().poll(cx)) {
+            ListenState::Off | ListenState::At(_) => return Poll::Pending,
+            ListenState::Head(sent) => match ready!(sent.as_mut().poll(cx)) {
                 Ok(response) => self.accept(response),
                 Err(_) => self.pause(),
             },
-            State::Open(reader) => {
+            ListenState::Open(reader) => {
                 let item = ready!(reader.poll(cx));
                 if std::mem::take(&mut reader.has_event) {
                     self.vain = 0;
@@ -100,20 +99,17 @@ impl ListenStream {
     }
 
     fn accept(&mut self, response: Response<UpstreamBody>) {
-        let (parts, body) = response.into_parts();
-        let events = Content::unpacked(&parts.headers) == Content::Events;
-        let plain = PlainBody::new(body, &parts.headers).filter(|_| events);
-        match (parts.status, plain) {
-            (StatusCode::OK, Some(body)) => {
+        match response_body::events(response) {
+            Ok(body) => {
                 let mut reader = ResponseReader::events(body);
                 reader.last_id = self.last_id.take();
-                self.state = State::Open(Box::new(reader));
+                self.state = ListenState::Open(Box::new(reader));
             }
-            (status, _) if status.is_server_error() => self.pause(),
+            Err(parts) if parts.status.is_server_error() => self.pause(),
             // Servers need not have this stream.
-            (status, _) => {
-                tracing::debug!(%status, "the server has no stream of its own");
-                self.state = State::Off;
+            Err(parts) => {
+                tracing::debug!(status = %parts.status, "the server has no stream of its own");
+                self.state = ListenState::Off;
             }
         }
     }

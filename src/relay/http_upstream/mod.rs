@@ -2,7 +2,7 @@
 //! of every revision, and HTTP+SSE.
 //!
 //! ```text
-//! HttpUpstream (leg): polls, timers, large messages
+//! HttpUpstreamLeg (leg): polls, timers, large messages
 //!   UpstreamClient (client): order of messages, answers; recovery from failures
 //!     SendQueue ──> Exchange ──> ResponseReader ──> Inbox ──> relay
 //!     UpstreamSession, ListenStream, HttpSseStream, PendingRequests, ToolHeaders, ToolRefresh
@@ -21,7 +21,6 @@ mod listen_stream;
 mod outgoing;
 mod pending;
 mod requests;
-mod response_reader;
 mod send_queue;
 mod session;
 mod target;
@@ -29,5 +28,5 @@ mod tool_headers;
 mod tool_refresh;
 
 pub use client::Reachability;
-pub use leg::HttpUpstream;
+pub use leg::HttpUpstreamLeg;
 pub use target::{Bearer, UpstreamTarget};

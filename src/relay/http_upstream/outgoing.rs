@@ -3,7 +3,7 @@
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
-use crate::relay::legs::Headers;
+use crate::relay::legs::ClientHeaders;
 use crate::transport::mcp_http::header_mirror;
 
 /// The kinds of requests whose answers change the leg.
@@ -36,7 +36,7 @@ impl RequestKind {
 pub(crate) struct Outgoing {
     pub(crate) message: Message,
     /// The headers of the client's request with this message.
-    pub(crate) headers: Headers,
+    pub(crate) headers: ClientHeaders,
     pub(crate) stream: StreamId,
     /// Whether the message is of 2026-07-28, which has no sessions.
     pub(crate) modern: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(crate) fn new(message: Message, headers: Headers, stream: StreamId) -> Self {
+    pub(crate) fn new(message: Message, headers: ClientHeaders, stream: StreamId) -> Self {
         let modern = header_mirror::repeats(&message).is_some();
         Self { message, headers, stream, modern, is_retry: false, own: None }
     }
@@ -56,7 +56,7 @@ impl Outgoing {
     pub(crate) fn own(
         kind: RequestKind,
         message: Message,
-        headers: Headers,
+        headers: ClientHeaders,
         stream: StreamId,
     ) -> Self {
         Self { own: Some(kind), ..Self::new(message, headers, stream) }

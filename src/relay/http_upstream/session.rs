@@ -9,13 +9,13 @@ use crate::progress::{Payload, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp;
-use crate::relay::legs::Headers;
+use crate::relay::legs::ClientHeaders;
 use crate::transport::mcp_http::header_names::REVISION;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 
 /// The state of a session.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum SessionPhase {
     /// Messages may be sent.
     #[default]
     Free,
@@ -30,7 +30,7 @@ pub(crate) enum Phase {
 /// One session with the server.
 #[derive(Default)]
 pub(crate) struct UpstreamSession {
-    pub(crate) phase: Phase,
+    pub(crate) phase: SessionPhase,
     /// The session id, if the server has given one.
     pub(crate) id: Option<HeaderValue>,
     /// The agreed revision.
@@ -42,14 +42,14 @@ pub(crate) struct UpstreamSession {
     /// The client's `initialize`, until the server has answered.
     beginning: Option<Message>,
     /// The headers of the client's last request.
-    pub(crate) client_headers: Headers,
+    pub(crate) client_headers: ClientHeaders,
 }
 
 impl UpstreamSession {
     /// Takes note of a message that is sent now.
     pub(crate) fn note_sent(&mut self, out: &Outgoing) {
         if out.kind() == RequestKind::Initialize {
-            self.phase = Phase::Begins;
+            self.phase = SessionPhase::Begins;
             self.number += 1;
             (self.id, self.revision, self.begun) = (None, None, None);
             self.beginning = Some(out.message.clone());
@@ -72,7 +72,7 @@ impl UpstreamSession {
 
     /// Takes note of the answer to the client's `initialize`.
     pub(crate) fn agree(&mut self, answer: &Message) {
-        self.phase = Phase::Free;
+        self.phase = SessionPhase::Free;
         let beginning = self.beginning.take();
         if answer.result().is_some() {
             self.note_revision(answer);
@@ -106,7 +106,7 @@ impl UpstreamSession {
         let begun = self.begun.as_ref()?;
         let own = format!(r#""milepost-{}""#, stream.0);
         let text = Payload::splice(begun.raw(), begun.id_range()?, Bytes::from(own)).to_bytes();
-        self.phase = Phase::Renews;
+        self.phase = SessionPhase::Renews;
         let headers = self.client_headers.clone();
         Some(Outgoing::own(RequestKind::Renewal, Message::parse(text), headers, stream))
     }
@@ -120,8 +120,8 @@ impl UpstreamSession {
 
     /// The server has accepted the notification that completes a session.
     pub(crate) fn complete(&mut self) {
-        if self.phase == Phase::Renews {
-            self.phase = Phase::Free;
+        if self.phase == SessionPhase::Renews {
+            self.phase = SessionPhase::Free;
             tracing::info!("the session with the server has begun again");
         }
     }

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use crate::config::routes::{HeaderRules, Route};
 use crate::observe::metrics::{RouteCounts, Traffic};
-use crate::relay::legs::Headers;
+use crate::relay::legs::ClientHeaders;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::headers;
 use crate::transport::http::headers::{Onward, Passage};
@@ -26,7 +26,7 @@ const TOKEN_MAX: u64 = 64 << 10;
 /// A token that is presented as `Authorization: Bearer`.
 pub struct Bearer {
     file: PathBuf,
-    /// What was read last, and when the file had changed last then.
+    /// The last token read, and the file's modification time then.
     read: Mutex<Option<(SystemTime, HeaderValue)>>,
 }
 
@@ -81,9 +81,9 @@ pub(crate) type LatestRoute = Box<dyn Fn() -> Option<Arc<Route>> + Send + Sync>;
 
 /// How a server is reached.
 pub struct UpstreamTarget {
-    /// Its Streamable HTTP endpoint, or one of which it is not known what it is.
+    /// The server's Streamable HTTP endpoint, or one whose transport is not known yet.
     pub(crate) endpoint: Option<Target>,
-    /// Its HTTP+SSE endpoint.
+    /// The server's HTTP+SSE endpoint.
     pub(crate) sse: Option<Target>,
     rules: HeaderRules,
     /// The newest settings of the route, if it has others than at the beginning: its rules for headers
@@ -97,7 +97,7 @@ pub struct UpstreamTarget {
     pub(crate) message_max: usize,
     /// Silence of the server, in bytes, after which a stream is given up.
     pub(crate) idle: Option<Duration>,
-    /// Where its failures are counted.
+    /// The counters of its failures.
     pub(crate) counts: Option<Arc<RouteCounts>>,
 }
 
@@ -165,7 +165,7 @@ impl UpstreamTarget {
         target: &Target,
         uri: Uri,
         method: Method,
-        client: &Headers,
+        client: &ClientHeaders,
         own: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
         body: RequestBody,
     ) -> Result<Request<RequestBody>, String> {

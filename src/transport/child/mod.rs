@@ -1,7 +1,7 @@
 //! A server as a child process: started in a process group of its own, waited for, and ended
 //! together with everything that it started.
 //!
-//! What is bound to a platform is here and in `process_tree`, and nowhere else.
+//! Code for one platform only stands here and in `process_tree`, and nowhere else.
 
 mod error;
 mod exit;
@@ -20,7 +20,7 @@ use std::{
 };
 
 pub use crate::transport::child::process_tree::adopt_orphans;
-use crate::transport::child::process_tree::{ProcessTree, Seen};
+use crate::transport::child::process_tree::{ProcessEntry, ProcessTree};
 pub use error::SpawnError;
 pub use exit::Exit;
 use exit::LOST;
@@ -85,14 +85,14 @@ pub struct Child {
 pub enum Stderr {
     /// To our own.
     Inherit,
-    /// To [`Pipes::stderr`], which then has to be read for as long as the server runs.
+    /// To [`ChildPipes::stderr`], which then has to be read for as long as the server runs.
     Piped,
 }
 
 /// The server's standard streams. Those that it writes may stay open after its end, for as long as a
 /// process that it started holds them, that is at most until [`Child::sweep`].
 #[derive(Debug)]
-pub struct Pipes {
+pub struct ChildPipes {
     /// The server's standard input; dropping the handle ends the input.
     pub stdin: ChildStdin,
     /// The server's standard output.
@@ -124,11 +124,11 @@ impl Default for Grace {
 /// # Errors
 ///
 /// If there is no such program or folder, it cannot be executed, or the system refuses.
-pub fn spawn(program: &Program, stderr: Stderr) -> Result<(Child, Pipes), SpawnError> {
+pub fn spawn(program: &Program, stderr: Stderr) -> Result<(Child, ChildPipes), SpawnError> {
     start(program, stderr).map_err(|source| SpawnError::new(program, source))
 }
 
-fn start(program: &Program, stderr: Stderr) -> io::Result<(Child, Pipes)> {
+fn start(program: &Program, stderr: Stderr) -> io::Result<(Child, ChildPipes)> {
     let ended = listen()?;
     let mut command = Command::new(program.name());
     command
@@ -149,7 +149,7 @@ fn start(program: &Program, stderr: Stderr) -> io::Result<(Child, Pipes)> {
     // From here on an error drops, and so ends, the child.
     let child = Child { leader: Some(leader), pid, tree, exit: None, ended, news: true };
     let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
-    let pipes = Pipes {
+    let pipes = ChildPipes {
         stdin: ChildStdin::from_std(stdin.ok_or_else(missing)?)?,
         stdout: ChildStdout::from_std(stdout.ok_or_else(missing)?)?,
         stderr: stderr.map(ChildStderr::from_std).transpose()?,
@@ -354,4 +354,4 @@ impl Dropped {
 }
 
 /// The process table, or `None` where it cannot be read.
-static PROCESSES: SharedScan<Vec<Seen>> = SharedScan::new(process_tree::read_process_table);
+static PROCESSES: SharedScan<Vec<ProcessEntry>> = SharedScan::new(process_tree::read_process_table);

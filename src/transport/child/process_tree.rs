@@ -99,7 +99,7 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<(Child, ProcessTree)> {
     }
     let leader = command.spawn()?;
     let pid = Pid::from_raw(leader.id().cast_signed());
-    let start = Seen::read(pid).map_or(0, |seen| seen.start);
+    let start = ProcessEntry::read(pid).map_or(0, |seen| seen.start);
     registry.leaders.insert(pid, Leader { number, start, swept: false });
     registry.numbers.insert(number);
     Ok((leader, ProcessTree { number, leader: pid, start, known: BTreeSet::new() }))
@@ -189,7 +189,7 @@ pub(crate) struct ProcessTree {
 
 impl ProcessTree {
     /// Notes who is below the leader.
-    pub(crate) fn note(&mut self, seen: &[Seen]) {
+    pub(crate) fn note(&mut self, seen: &[ProcessEntry]) {
         let mut below = BTreeSet::from([self.leader]);
         loop {
             let before = below.len();
@@ -215,7 +215,7 @@ impl ProcessTree {
     /// which the caller signals as one; reaps the dead. Says how many there are to end.
     pub(crate) fn terminate(
         &self,
-        seen: &[Seen],
+        seen: &[ProcessEntry],
         group: Option<Pid>,
         signal: Signal,
         told: &mut BTreeSet<(Pid, u64)>,
@@ -232,7 +232,7 @@ impl ProcessTree {
                 continue;
             }
             // Nobody else reaps while we hold the lock: who is seen now keeps its pid till the end.
-            let Some(now) = Seen::read(one.pid).filter(|now| now.key() == one.key()) else {
+            let Some(now) = ProcessEntry::read(one.pid).filter(|now| now.key() == one.key()) else {
                 continue;
             };
             if now.dead {
@@ -253,7 +253,7 @@ impl ProcessTree {
     /// One that does not tell is ours if we saw it in time, or if no other server that runs is old
     /// enough to have started it. So one that cannot be told stays until the last that it may belong to
     /// has ended: better late than somebody else's.
-    fn owns(&self, orphan: &Seen, registry: &ChildRegistry) -> bool {
+    fn owns(&self, orphan: &ProcessEntry, registry: &ChildRegistry) -> bool {
         if let Some(number) = orphan.number {
             return number == self.number || !registry.numbers.contains(&number);
         }
@@ -265,7 +265,7 @@ impl ProcessTree {
 }
 
 impl ChildRegistry {
-    fn has_adopted(&self, one: &Seen) -> bool {
+    fn has_adopted(&self, one: &ProcessEntry) -> bool {
         self.adopting && one.parent == getpid() && !self.leaders.contains_key(&one.pid)
     }
 
@@ -278,7 +278,7 @@ impl ChildRegistry {
 
 /// A process as the process table showed it.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ProcessEntry {
     pid: Pid,
     parent: Pid,
     group: Pid,
@@ -290,7 +290,7 @@ pub(crate) struct Seen {
     number: Option<u64>,
 }
 
-impl Seen {
+impl ProcessEntry {
     fn key(&self) -> (Pid, u64) {
         (self.pid, self.start)
     }
@@ -317,20 +317,21 @@ impl Seen {
 }
 
 /// The process table; `None` where there is none to read, or it is that of another PID namespace.
-pub(crate) fn read_process_table() -> Option<Vec<Seen>> {
+pub(crate) fn read_process_table() -> Option<Vec<ProcessEntry>> {
     if fs::read_link("/proc/self").ok()?.to_str()? != getpid().to_string() {
         return None;
     }
     let names = fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.file_name());
     let pids = names.filter_map(|name| name.to_str()?.parse().ok());
-    let mut seen: Vec<Seen> = pids.filter_map(|pid| Seen::read(Pid::from_raw(pid))).collect();
+    let mut seen: Vec<ProcessEntry> =
+        pids.filter_map(|pid| ProcessEntry::read(Pid::from_raw(pid))).collect();
     for orphan in orphans(&mut seen) {
         orphan.number = number_of(orphan.pid);
     }
     Some(seen)
 }
 
-fn orphans(seen: &mut [Seen]) -> Vec<&mut Seen> {
+fn orphans(seen: &mut [ProcessEntry]) -> Vec<&mut ProcessEntry> {
     let registry = registry();
     seen.iter_mut().filter(|one| !one.dead && registry.has_adopted(one)).collect()
 }

@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::oneshot;
 
 /// The result of one scan, for all callers that waited for it.
-type Answer<T> = Option<Arc<T>>;
+type ScanResult<T> = Option<Arc<T>>;
 
 /// How long after the end of a look the next one begins if somebody has asked for it meanwhile, at
 /// least; a look that takes longer than this is followed by a pause as long as itself. So looking
@@ -25,7 +25,7 @@ pub(crate) struct SharedScan<T: 'static> {
 }
 
 struct Waiters<T> {
-    waiting: Vec<oneshot::Sender<Answer<T>>>,
+    waiting: Vec<oneshot::Sender<ScanResult<T>>>,
     /// Whether the thread runs.
     busy: bool,
 }
@@ -36,13 +36,13 @@ impl<T: Send + Sync> SharedScan<T> {
     }
 
     /// The result of a scan that begins after this call; `None` if the scan fails.
-    pub(crate) async fn look(&'static self) -> Answer<T> {
+    pub(crate) async fn look(&'static self) -> ScanResult<T> {
         let (tell, told) = oneshot::channel();
         self.ask(tell);
         told.await.ok().flatten()
     }
 
-    fn ask(&'static self, tell: oneshot::Sender<Answer<T>>) {
+    fn ask(&'static self, tell: oneshot::Sender<ScanResult<T>>) {
         let mut asked = self.lock();
         asked.waiting.push(tell);
         if !asked.busy {

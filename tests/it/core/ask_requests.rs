@@ -110,7 +110,7 @@ fn settings_of_a_tool_are_its_own() {
 #[test]
 fn a_real_server_finds_the_token_where_it_looks() {
     let server = example("mcp_devtools");
-    let server = [&*server, "--lines", "2000", "--late", "3"];
+    let server = [&*server, "--token-from", "arguments", "--lines", "2000", "--late", "3"];
     for (asks, updates) in [(&[][..], 0..=0), (&["--ask-token-in-arguments"], 3..=20)] {
         let mut session = Session::wrap(asks, &server);
         let mut checker = Checker::default();

@@ -14,7 +14,7 @@ use std::{
 };
 
 use milepost::transport::child::{
-    Child, Exit, Grace, Pipes, Program, Signal, SpawnError, Stderr, adopt_orphans, spawn,
+    Child, ChildPipes, Exit, Grace, Program, Signal, SpawnError, Stderr, adopt_orphans, spawn,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -51,7 +51,7 @@ impl Server {
 
     fn start(launch: &Program) -> Self {
         let (child, pipes) = spawn(launch, Stderr::Inherit).expect("sh starts");
-        let Pipes { stdin, stdout, .. } = pipes;
+        let ChildPipes { stdin, stdout, .. } = pipes;
         Self { child, stdin, stdout: BufReader::new(stdout) }
     }
 
@@ -740,7 +740,7 @@ fn what_it_says_for_people_can_be_read() {
     run(async {
         let (mut child, pipes) = spawn(&sh("echo a >&2; echo b"), Stderr::Piped).expect("sh");
         let (mut said, mut told) = (String::new(), String::new());
-        let Pipes { mut stdout, stderr, .. } = pipes;
+        let ChildPipes { mut stdout, stderr, .. } = pipes;
         let mut stderr = stderr.expect("a pipe");
         let both = async {
             tokio::join!(stdout.read_to_string(&mut said), stderr.read_to_string(&mut told))

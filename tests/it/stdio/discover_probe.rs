@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use milepost::progress::Policy;
 use milepost::relay::discover_probe::Probing;
-use milepost::relay::{DiagnosticsSink, Pipe, Relay, Step};
+use milepost::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, sink};
 use tokio::time::{Instant, sleep};
 
@@ -80,11 +80,11 @@ fn start() -> Ends {
         Relay::with_sole_stream(Policy::default(), pipe(near_client), server_leg, aside);
     let (again, afresh) = duplex(1 << 16);
     tokio::spawn(async move {
-        while relay.step().await != Step::ServerDone {}
+        while relay.step().await != RelayStep::ServerDone {}
         if relay.server().has_failed() {
             relay.server().replace(pipe(afresh));
             relay.read_server_again(None);
-            while relay.step().await != Step::ServerDone {}
+            while relay.step().await != RelayStep::ServerDone {}
         }
     });
     Ends { client, server, errors, again, began: Instant::now() }

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use milepost::config::routes::{Environment, Routes};
 use milepost::observe::log::Connection;
 use milepost::relay::child_session::OPEN_CALLS_GRACE;
-use milepost::relay::http_upstream::{Bearer, HttpUpstream, Reachability, UpstreamTarget};
+use milepost::relay::http_upstream::{Bearer, HttpUpstreamLeg, Reachability, UpstreamTarget};
 use milepost::relay::remote_session;
 use milepost::relay::{DiagnosticsSink, Pipe, Relay};
 use milepost::transport::http::via::Via;
@@ -72,7 +72,7 @@ impl Rig {
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let route = routes.find(None).unwrap();
         let (connect, asked, refuses) = rig::server();
-        let server = HttpUpstream::new(
+        let server = HttpUpstreamLeg::new(
             UpstreamTarget::new(route, Via::named(7), bearer, Some(&connect)).unwrap(),
         );
         let reach = server.reachability();

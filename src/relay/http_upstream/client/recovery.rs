@@ -18,10 +18,9 @@ use crate::relay::http_upstream::inbox::ResponseStream;
 use crate::relay::http_upstream::listen_stream::ListenStream;
 use crate::relay::http_upstream::outgoing::{Outgoing, RequestKind};
 use crate::relay::http_upstream::requests;
-use crate::relay::http_upstream::session::Phase;
+use crate::relay::http_upstream::session::SessionPhase;
 use crate::relay::http_upstream::tool_refresh::ToolRefresh;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
-use crate::transport::mcp_http::content::on_one_line;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::sse_endpoint::same_origin;
 
@@ -71,7 +70,7 @@ impl UpstreamClient {
         let failure = self.exchanges.remove(stream).and_then(|exchange| exchange.into_failure());
         let Some((out, parts, read)) = failure else { return };
         let status = parts.status;
-        let answer = Message::parse(on_one_line(read.freeze()));
+        let answer = Message::parse(read);
         let is_answer = answer.kind() == Kind::Response;
         let id = answer.id_key();
         if is_answer && id.as_ref().is_some_and(|id| self.pending.has_request(stream, id)) {
@@ -188,12 +187,12 @@ impl UpstreamClient {
             out.is_retry = true;
             self.queue.requeue(out);
         }
-        if session == Some(self.session.number) && self.session.phase == Phase::Free {
+        if session == Some(self.session.number) && self.session.phase == SessionPhase::Free {
             tracing::warn!(
                 "the server has lost the session (HTTP status 404): it is begun again as the client \
                  began it; what the server knew of it is gone"
             );
-            self.session.phase = Phase::Lost;
+            self.session.phase = SessionPhase::Lost;
             self.renew();
         }
     }
@@ -230,7 +229,7 @@ impl UpstreamClient {
     /// Refuses everything that waits for the session. The next message tries again.
     pub(super) fn fail_renewal(&mut self, why: &str) {
         tracing::warn!(why, "the session cannot be begun again");
-        self.session.phase = Phase::Lost;
+        self.session.phase = SessionPhase::Lost;
         let why = format!("the session with the server was lost: {why}");
         self.refuse_queue(&why);
     }
@@ -316,7 +315,7 @@ impl UpstreamClient {
 
     /// Tries HTTP+SSE with a server that has refused the first POST (rule L-09).
     fn try_http_sse(&mut self, out: Outgoing, why: String, status: StatusCode) {
-        self.session.phase = Phase::Free;
+        self.session.phase = SessionPhase::Free;
         self.http_sse = Some(HttpSseStream::after_refusal(why, status));
         self.queue.requeue(out);
     }
@@ -357,7 +356,7 @@ impl UpstreamClient {
                 "the stream of the server was lost and is open again: its session is begun again as \
                  the client began it; what the server knew of it is gone"
             );
-            self.session.phase = Phase::Lost;
+            self.session.phase = SessionPhase::Lost;
             self.renew();
         }
     }
@@ -377,8 +376,8 @@ impl UpstreamClient {
         let waits = successor.is_scheduled() && lost.is_named();
         self.http_sse = Some(successor);
         self.exchanges.clear();
-        if self.session.phase == Phase::Renews {
-            self.session.phase = Phase::Free;
+        if self.session.phase == SessionPhase::Renews {
+            self.session.phase = SessionPhase::Free;
         }
         for request in self.pending.take_all() {
             self.refuse(&request, why, None);

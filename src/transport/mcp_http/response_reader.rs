@@ -37,7 +37,7 @@ pub(crate) enum ResponseItem {
     Endpoint(Bytes),
 }
 
-enum Form {
+enum BodyForm {
     Events(Box<Events>),
     /// The text so far.
     Json(BytesMut),
@@ -49,7 +49,7 @@ enum Form {
 /// Reads one response.
 pub(crate) struct ResponseReader {
     body: PlainBody,
-    form: Form,
+    form: BodyForm,
     /// Items that were read and not taken yet.
     ready: VecDeque<ResponseItem>,
     /// Whether a large message is under way.
@@ -69,15 +69,15 @@ pub(crate) struct ResponseReader {
 impl ResponseReader {
     /// Reads events.
     pub(crate) fn events(body: PlainBody) -> Self {
-        Self::new(body, Form::Events(Box::new(Events::new(HELD_MAX))))
+        Self::new(body, BodyForm::Events(Box::new(Events::new(HELD_MAX))))
     }
 
     /// Reads JSON.
     pub(crate) fn json(body: PlainBody) -> Self {
-        Self::new(body, Form::Json(BytesMut::new()))
+        Self::new(body, BodyForm::Json(BytesMut::new()))
     }
 
-    fn new(body: PlainBody, form: Form) -> Self {
+    fn new(body: PlainBody, form: BodyForm) -> Self {
         Self {
             body,
             form,
@@ -100,7 +100,7 @@ impl ResponseReader {
             if let Some(said) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(said)));
             }
-            if matches!(self.form, Form::Over) {
+            if matches!(self.form, BodyForm::Over) {
                 return Poll::Ready(self.failure.take().map(Err));
             }
             match ready!(self.body.poll_data(cx)) {
@@ -119,20 +119,20 @@ impl ResponseReader {
 
     fn take(&mut self, chunk: Bytes) {
         match &mut self.form {
-            Form::Over => {}
-            Form::LongJson => self.ready.push_back(ResponseItem::Piece(on_one_line(chunk))),
-            Form::Json(held) => {
+            BodyForm::Over => {}
+            BodyForm::LongJson => self.ready.push_back(ResponseItem::Piece(on_one_line(chunk))),
+            BodyForm::Json(held) => {
                 held.extend_from_slice(&chunk);
                 if held.len() > HELD_MAX {
                     let first = text_of(held.split().freeze());
                     self.ready.push_back(ResponseItem::Start(first));
-                    self.form = Form::LongJson;
+                    self.form = BodyForm::LongJson;
                     self.midway = true;
                 }
             }
-            Form::Events(events) => {
+            BodyForm::Events(events) => {
                 events.push(chunk);
-                while let Form::Events(events) = &mut self.form
+                while let BodyForm::Events(events) = &mut self.form
                     && let Some(frame) = events.next()
                 {
                     self.frame(frame);
@@ -142,16 +142,16 @@ impl ResponseReader {
     }
 
     fn finish(&mut self, whole: bool) {
-        match std::mem::replace(&mut self.form, Form::Over) {
-            Form::Json(mut held) if whole => {
+        match std::mem::replace(&mut self.form, BodyForm::Over) {
+            BodyForm::Json(mut held) if whole => {
                 let text = text_of(held.split().freeze());
                 if !text.is_empty() {
                     self.ready.push_back(ResponseItem::Message(text));
                 }
             }
-            Form::LongJson => self.end(whole),
+            BodyForm::LongJson => self.end(whole),
             // What is left of a block is no event.
-            Form::Events(_) if self.midway => self.end(false),
+            BodyForm::Events(_) if self.midway => self.end(false),
             _ => {}
         }
     }
