@@ -88,7 +88,7 @@ impl Exchange {
         let beside = session.and_then(|session| session.filter_id);
         filter.observed_by(audience.emitter(beside, Scope::Exchange, policy));
         filter.apply(now(), Input::Begins(begins));
-        filter.try_with(|filter| filter.traced(OWN, trace));
+        filter.try_with(|filter| filter.set_trace(OWN, trace));
         let member = session.map(|session| session.enter(message, policy));
         if let Some(Member { client: Some(client), .. }) = &member {
             filter.apply(now(), Input::Client(Some(Arc::clone(client))));
@@ -249,7 +249,7 @@ impl Exchange {
     fn note(&mut self, mut out: Option<&mut Batch>) {
         let revision = self.filter.try_with(|filter| filter.revision()).flatten();
         let (mut gave_up, mut timed_out) = (false, false);
-        while let Some(record) = self.filter.poll_record() {
+        while let Some(record) = self.filter.poll_event() {
             self.log.note(&record);
             if let FilterEvent::Call(call) = &record {
                 timed_out |= call.outcome == Outcome::TimedOut;
@@ -304,7 +304,7 @@ impl EventHandler for Exchange {
         } else if event.is_message()
             && !event.has_id()
             && let Some(text) = event.data()
-            && self.filter.plain_progress(self.heard, OWN, &text)
+            && self.filter.fast_path(self.heard, OWN, &text)
         {
             out.raw(&event.raw);
             return;
@@ -335,19 +335,19 @@ impl EventHandler for Exchange {
     fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
         let text = text_of(piece);
         self.collect(out);
-        let fate = self.filter.server_passing(now(), ORIGIN, piece.raw.clone(), text);
+        let fate = self.filter.begin_large(now(), ORIGIN, piece.raw.clone(), text);
         passed_on(self, self.observing, &fate, piece, out);
         matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         let text = text_of(piece);
-        let fate = self.filter.server_piece(now(), ORIGIN, piece.raw.clone(), text);
+        let fate = self.filter.large_piece(now(), ORIGIN, piece.raw.clone(), text);
         passed_on(self, self.observing, &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
-        self.filter.server_passed(now(), ORIGIN, None);
+        self.filter.finish_large(now(), ORIGIN, None);
         self.collect(out);
         if self.filter.open_calls() == 0
             && let Some(member) = &self.member
@@ -440,7 +440,7 @@ impl Drop for Exchange {
         self.filter.apply(at, Input::Closes(OWN, cancels));
         // The closing says it.
         while self.filter.poll_to_server().is_some() {}
-        while let Some(record) = self.filter.poll_record() {
+        while let Some(record) = self.filter.poll_event() {
             self.log.note(&record);
         }
     }

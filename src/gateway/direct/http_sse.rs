@@ -95,19 +95,19 @@ impl EventHandler for Speaking {
     fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
         let (text, raw) = (text_of(piece), piece.raw.clone());
         self.collect(out);
-        let fate = self.stream.lock().filter.server_passing(now(), Origin::Shared, raw, text);
+        let fate = self.stream.lock().filter.begin_large(now(), Origin::Shared, raw, text);
         passed_on(self, self.observes(), &fate, piece, out);
         matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         let (text, raw) = (text_of(piece), piece.raw.clone());
-        let fate = self.stream.lock().filter.server_piece(now(), Origin::Shared, raw, text);
+        let fate = self.stream.lock().filter.large_piece(now(), Origin::Shared, raw, text);
         passed_on(self, self.observes(), &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
-        self.stream.lock().filter.server_passed(now(), Origin::Shared, None);
+        self.stream.lock().filter.finish_large(now(), Origin::Shared, None);
         self.collect(out);
     }
 
@@ -121,7 +121,7 @@ impl EventHandler for Speaking {
             }
         }
         state.filter.apply(at, Input::Written(SOLE_STREAM));
-        while let Some(record) = state.filter.poll_record() {
+        while let Some(record) = state.filter.poll_event() {
             state.log.note(&record);
         }
         while let Some(payload) = state.filter.poll_to_server() {
@@ -173,7 +173,7 @@ impl Drop for Speaking {
         }
         let mut state = self.stream.lock();
         state.filter.apply(now(), Input::Closes(SOLE_STREAM, false));
-        while let Some(record) = state.filter.poll_record() {
+        while let Some(record) = state.filter.poll_event() {
             if !matches!(record, FilterEvent::Heartbeat(_)) {
                 state.log.note(&record);
             }

@@ -71,8 +71,7 @@ impl EventHandler for Listening {
             return true;
         }
         let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
-        let fate =
-            self.member.session.ask(|filter| filter.server_passing(now(), origin, raw, text));
+        let fate = self.member.session.ask(|filter| filter.begin_large(now(), origin, raw, text));
         passed_on(self, false, &fate, piece, out);
         matches!(fate, Disposition::NotAMessage(_))
     }
@@ -82,13 +81,13 @@ impl EventHandler for Listening {
             return out.raw(&piece.raw);
         }
         let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
-        let fate = self.member.session.ask(|filter| filter.server_piece(now(), origin, raw, text));
+        let fate = self.member.session.ask(|filter| filter.large_piece(now(), origin, raw, text));
         passed_on(self, false, &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
         let origin = self.origin();
-        self.member.session.ask(|filter| filter.server_passed(now(), origin, None));
+        self.member.session.ask(|filter| filter.finish_large(now(), origin, None));
         self.collect(out);
     }
 

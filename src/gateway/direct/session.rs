@@ -352,7 +352,7 @@ impl Shared {
                 }
             }
         }
-        while let Some(record) = self.filter.poll_record() {
+        while let Some(record) = self.filter.poll_event() {
             self.log.note(&record);
             if let FilterEvent::Message { number, verdict, .. } = record
                 && let Some(stream) = self.waiting.remove(&number)

@@ -122,7 +122,7 @@ impl HttpSseStream {
     pub(crate) fn told(&self, message: Option<&Message>, trace: Option<&TraceContext>) {
         let mut state = self.lock();
         state.settle();
-        state.filter.try_with(|filter| filter.traced(SOLE_STREAM, trace.cloned()));
+        state.filter.try_with(|filter| filter.set_trace(SOLE_STREAM, trace.cloned()));
         match message {
             Some(message) if message.kind() != Kind::Noise => {
                 state.filter.client_message(now(), SOLE_STREAM, message);
