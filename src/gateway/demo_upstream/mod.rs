@@ -32,7 +32,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// Room between the two ends of a connection inside the process.
 const PIPE_BYTES: usize = 64 << 10;
 
-type DemoAnswer = Response<Either<Full<Bytes>, DemoRevision>>;
+type DemoAnswer = Response<Either<Full<Bytes>, DemoEvents>>;
 
 /// Connections to the embedded server.
 pub(crate) fn connector() -> InProcess {
@@ -66,14 +66,14 @@ async fn answer(request: Request<Incoming>) -> Result<DemoAnswer, Infallible> {
     let (Kind::Request, Some(id)) = (message.kind(), message.id_key()) else {
         return Ok(plain(StatusCode::ACCEPTED));
     };
-    let mut response = Response::new(Either::Right(DemoRevision::to(message.raw(), id)));
+    let mut response = Response::new(Either::Right(DemoEvents::to(message.raw(), id)));
     let kind = HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
 }
 
 /// The server's messages about one request, as events, until its answer.
-struct DemoRevision {
+struct DemoEvents {
     serving: Option<BoxFuture<'static, ()>>,
     output: DuplexStream,
     buffer: BytesMut,
@@ -82,7 +82,7 @@ struct DemoRevision {
     answered: bool,
 }
 
-impl DemoRevision {
+impl DemoEvents {
     fn to(request: &Bytes, id: Key) -> Self {
         let line: Vec<u8> = request
             .iter()
@@ -119,7 +119,7 @@ impl AsyncRead for WaitingCall {
     }
 }
 
-impl http_body::Body for DemoRevision {
+impl http_body::Body for DemoEvents {
     type Data = Bytes;
     type Error = std::io::Error;
 
