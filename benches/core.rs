@@ -14,6 +14,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use milepost::observe::calls::{Table, Tap, Watch};
 use milepost::observe::events::{EventEmitter, FilterId, ObserverFactory, Scope};
 use milepost::progress::extract::Extract;
+use milepost::progress::input::Input;
 use milepost::progress::policy::masks::Masks;
 use milepost::progress::{Filter, Origin, Pacing, Policy, StreamId, StreamKind};
 use milepost::protocol::jsonrpc::Message;
@@ -223,7 +224,7 @@ fn watched(c: &mut Criterion) {
                                 black_box(transmit);
                             }
                         }
-                        filter.written(now, WIRE);
+                        filter.apply(now, Input::Written(WIRE));
                         while filter.poll_record().is_some() {}
                     },
                     criterion::BatchSize::SmallInput,

@@ -44,9 +44,9 @@ use crate::transport::http::write_state::Outlet;
 /// Every route while it is served.
 pub struct Proxy {
     pub(crate) routes: Mutex<LiveRoutes>,
-    /// What servers are reached through in place of the network.
+    /// The in-process connection to servers, in place of the network.
     pub(crate) connect: Option<InProcess>,
-    /// Those who look on.
+    /// The observers.
     pub(crate) observers: Vec<Arc<dyn ObserverFactory>>,
     pub(crate) metrics: Metrics,
     pub(crate) via: Via,
@@ -86,12 +86,12 @@ impl Proxy {
         Ok(Arc::new(proxy))
     }
 
-    /// What has been counted.
+    /// The metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// The same as text, with what is in the tables now.
+    /// The metrics as text, with the present sizes of tables.
     pub fn metrics_text(&self) -> String {
         self.metrics.text(log::lines_dropped(), || self.measure())
     }

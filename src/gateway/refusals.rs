@@ -9,7 +9,7 @@ use crate::transport::mcp_http::request_body::Unread;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, Version, header};
 
-/// What is answered where no route is.
+/// The response where there is no route.
 pub(crate) fn no_route() -> Response<Body> {
     text(StatusCode::NOT_FOUND, "there is no such route")
 }

@@ -1,5 +1,5 @@
-//! The events of one filter (messages and verdicts) for observers: recordings and operators.
-//! Observers delay and change nothing.
+//! The events of one filter: the inputs that reach it and the decisions that follow. Observers, such as
+//! recordings and the table of calls, see all events and change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -8,96 +8,82 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::progress::{
-    FilterEvent, Form, Fragment, Opened, Origin, Pacing, Policy, StreamId, StreamKind, Transmit,
-};
-use crate::protocol::jsonrpc::{Kind, Scan};
+use crate::progress::input::{Input, stream_of};
+use crate::progress::{FilterEvent, Form, Fragment, Opened, Origin, Policy, StreamId, Transmit};
+use crate::protocol::jsonrpc::Scan;
 use crate::protocol::sse::{Events, Frame};
 
-/// Times that lie closer together are not told apart. What is due first is told first, so they are exact.
+/// Times that lie closer together count as one. Messages are sent in the order in which they are due, so a
+/// replay stays exact.
 pub const APART: Duration = Duration::from_micros(1);
 
 /// Large messages that are remembered until their client has received them whole. Only a few are in
 /// transit at one time.
 const PASSED_MAX: usize = 64;
 
-/// Something that has happened.
+/// One thing that has happened at a filter.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// When.
+    /// The time.
     pub at: Instant,
-    /// What.
+    /// The kind.
     pub kind: EventKind,
 }
 
-/// What has happened. Messages that passed in pieces are told by small ones in their place.
+/// The kinds of events. Messages that came in pieces are small ones here.
 #[derive(Debug, Clone)]
 pub enum EventKind {
-    /// Something happened to the connection.
-    Command(String),
-    /// A client says something.
-    Client(StreamId, Bytes),
-    /// The server gets something else than what a client said, or something besides.
+    /// The filter takes an input. The next message of the server has this number.
+    Input(Input, u64),
+    /// The server is sent something else than a client has sent, or something besides.
     ToServer(Bytes),
-    /// The server says something: its messages have numbers from this one on.
-    Server(Option<StreamId>, Bytes, u64),
-    /// This is done with a message of the server that was said to another filter, or before.
-    Aside(String, Option<StreamId>, Bytes),
-    /// The server has refused what a client said before.
-    Refused(Bytes),
-    /// Another filter of the conversation, this part of it, hands its calls over to this one.
-    TakesOver(u64),
-    /// A line of its standard error is heard.
-    Overheard(String),
-    /// A client is told something. What was decided of it follows.
-    Told(StreamId, Bytes),
+    /// A client is sent something. The decisions about it follow.
+    ToClient(StreamId, Bytes),
     /// A line that is no message goes to standard error.
     Noise(Bytes),
-    /// Something was decided.
+    /// The filter has decided something.
     Decided(FilterEvent),
 }
 
 impl EventKind {
-    /// Bytes of the messages in it.
+    /// The bytes of the messages in an event.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Command(text) | Self::Overheard(text) => text.len(),
-            Self::Client(_, text)
-            | Self::ToServer(text)
-            | Self::Server(_, text, _)
-            | Self::Told(_, text)
-            | Self::Aside(_, _, text)
-            | Self::Refused(text)
-            | Self::Noise(text) => text.len(),
-            Self::Decided(_) | Self::TakesOver(_) => 0,
+            Self::Input(input, _) => match (input.message_line(), input) {
+                (Some(line), _) => line.text.len(),
+                (None, Input::Settings(words, _)) => words.len(),
+                (None, _) => 0,
+            },
+            Self::ToServer(text) | Self::ToClient(_, text) | Self::Noise(text) => text.len(),
+            Self::Decided(_) => 0,
         }
     }
 }
 
-/// Someone who looks on at one conversation.
+/// An observer sees the events of one filter.
 pub trait Observer: Debug + Send {
-    /// Something has happened.
+    /// Takes an event.
     fn see(&mut self, event: &Event);
 
-    /// What is known of a call when it is told to be opened or taken over: before that is told.
+    /// Takes the data of a call, before the event that the call opens or goes on here.
     fn know(&mut self, _: &Opened<'_>) {}
 
-    /// Nothing more was decided of what has happened.
+    /// Ends the decisions about an input.
     fn settle(&mut self) {}
 }
 
-/// What of a conversation one filter sees.
+/// The part of a conversation that one filter sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// All of it: a client, or several, on wires of their own.
     Whole,
-    /// The requests of one HTTP POST, and what their client is told.
+    /// The requests of one HTTP POST, and the messages to their client.
     Exchange,
-    /// What clients of an HTTP session are told besides.
+    /// The other messages to the clients of an HTTP session.
     Session,
 }
 
-/// A conversation, and which of its filters one is. No number is given twice.
+/// Names a filter and its conversation. No number is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterId {
     /// The conversation: that of an HTTP session has the filters of all its exchanges.
@@ -106,9 +92,9 @@ pub struct FilterId {
     pub filter: u64,
 }
 
-/// Where someone looks on at every conversation.
+/// An observer factory makes an observer for each filter.
 pub trait ObserverFactory: Debug + Send + Sync {
-    /// A filter begins on this route; `None` if nobody looks on at it.
+    /// Makes the observer of a filter on this route; `None` if the filter has none.
     fn begin(
         &self,
         id: FilterId,
@@ -118,12 +104,12 @@ pub trait ObserverFactory: Debug + Send + Sync {
     ) -> Option<Box<dyn Observer>>;
 }
 
-/// A message that passes in pieces.
+/// A message that comes in pieces.
 #[derive(Debug, Default)]
 struct Large {
     scan: Scan,
     len: u64,
-    /// It is no message.
+    /// The text is no message.
     is_noise: bool,
 }
 
@@ -138,28 +124,13 @@ impl Large {
         if self.is_noise {
             return Bytes::from(format!("{} bytes left out", self.len));
         }
-        let text = stand_in(&self.scan, self.len);
+        let text = self.scan.stand_in(self.len);
         // What broke off does so here too.
         if self.scan.is_whole() { text } else { text.slice(..text.len() - 1) }
     }
 }
 
-/// A small message that says of a large one what a filter reads.
-fn stand_in(scan: &Scan, len: u64) -> Bytes {
-    let mut members = vec![r#""jsonrpc":"2.0""#.to_owned()];
-    if let Some(id) = scan.id() {
-        members.push(format!(r#""id":{}"#, String::from_utf8_lossy(&id.to_json())));
-    }
-    if let Some(method) = scan.method() {
-        let method = crate::protocol::json::quote(&method);
-        members.push(format!(r#""method":{}"#, String::from_utf8_lossy(&method)));
-    }
-    let body = if scan.kind() == Kind::Response { "result" } else { "params" };
-    members.push(format!(r#""{body}":{{"bytes left out":{len}}}"#));
-    Bytes::from(format!("{{{}}}", members.join(",")))
-}
-
-/// Tells those who look on what passes through one filter.
+/// The event emitter of one filter shows its events to the observers.
 #[derive(Debug)]
 pub struct EventEmitter {
     id: FilterId,
@@ -167,17 +138,17 @@ pub struct EventEmitter {
     last: Instant,
     /// Large messages of the server, with their numbers.
     large: BTreeMap<Option<StreamId>, (Large, u64)>,
-    /// Those that have passed in events, until their clients have been told all of them.
+    /// Large messages that came in SSE events, until their clients have been sent all of them.
     passed: BTreeMap<Option<StreamId>, Bytes>,
-    /// Large messages to clients, and whether they are told in events.
+    /// Large messages to clients, and whether they are sent in SSE events.
     told: BTreeMap<StreamId, (Large, bool)>,
-    /// Streams whose client was given something and has not taken it yet.
+    /// Streams whose client has not read yet all that it was sent.
     unwritten: BTreeSet<StreamId>,
-    /// Of which that has been told.
+    /// The same of which observers have been shown [`Input::Waits`].
     waits: BTreeSet<StreamId>,
 }
 
-/// What of an event is a message: its client reads no more of it.
+/// The message in an SSE event: its client reads no more of the event.
 fn unframed(text: Bytes) -> Bytes {
     let mut events = Events::new(usize::MAX);
     events.push(text.clone());
@@ -187,20 +158,8 @@ fn unframed(text: Bytes) -> Bytes {
     }
 }
 
-/// A command about a stream; the first is not named.
-fn about(command: &str, stream: StreamId) -> String {
-    if stream.0 == 0 { command.to_owned() } else { format!("{command} {}", stream.0) }
-}
-
-const fn stream_of(origin: Origin) -> Option<StreamId> {
-    match origin {
-        Origin::Shared => None,
-        Origin::Stream(stream) => Some(stream),
-    }
-}
-
 impl EventEmitter {
-    /// Tells `observers`, from `start` on; `None` if there are none.
+    /// An emitter for `observers`, from `start` on; `None` if there are none.
     pub fn new(id: FilterId, start: Instant, observers: Vec<Box<dyn Observer>>) -> Option<Self> {
         let emitter = Self {
             id,
@@ -215,7 +174,7 @@ impl EventEmitter {
         (!emitter.observers.is_empty()).then_some(emitter)
     }
 
-    /// Which filter this is.
+    /// The filter.
     pub fn filter_id(&self) -> FilterId {
         self.id
     }
@@ -226,131 +185,108 @@ impl EventEmitter {
         self.observers.iter_mut().for_each(|observer| observer.see(&event));
     }
 
-    /// Something comes in while clients still take what they were told.
-    fn input(&mut self, at: Instant, kind: EventKind) {
+    /// The filter takes an input. The next message of the server has this `number`.
+    pub fn input(&mut self, now: Instant, input: Input, number: u64) {
+        let at = if input.is_sequel() { self.last } else { now };
+        match &input {
+            Input::Written(stream) => {
+                let late = at.saturating_duration_since(self.last) >= APART;
+                let waits = self.waits.remove(stream);
+                if self.unwritten.remove(stream) && (waits || late) {
+                    self.put(at, EventKind::Input(input, number));
+                }
+                return;
+            }
+            Input::Closes(stream, _) => {
+                self.unwritten.remove(stream);
+                self.waits.remove(stream);
+                self.large.remove(&Some(*stream));
+                self.passed.remove(&Some(*stream));
+                self.told.remove(stream);
+            }
+            Input::Gone(why) | Input::Fails(_, why) => self.break_off(at, why),
+            _ => {}
+        }
+        // A replay takes it that clients read at once, unless an input says otherwise.
         let wait: Vec<StreamId> = self.unwritten.difference(&self.waits).copied().collect();
         for stream in wait {
             self.waits.insert(stream);
-            self.put(at, EventKind::Command(about("waits", stream)));
+            self.put(at, EventKind::Input(Input::Waits(stream), number));
         }
-        self.put(at, kind);
+        let passes = if let Input::Passes(passes) = &input { passes.clone() } else { None };
+        self.put(at, EventKind::Input(input, number));
+        if let Some((stream, message)) = passes {
+            let payload = message.raw().clone().into();
+            self.to_client(at, stream, &Transmit { payload, part: Fragment::Whole });
+            self.input(at, Input::Written(stream), number);
+        }
     }
 
-    /// Something happens to the connection.
-    pub fn command(&mut self, at: Option<Instant>, command: impl Into<String>) {
-        let command = command.into();
-        self.input(at.unwrap_or(self.last), EventKind::Command(command));
+    /// The filter takes an input at the time of the one before.
+    pub fn sequel(&mut self, input: Input, number: u64) {
+        self.input(self.last, input, number);
     }
 
-    /// A client says something.
-    pub fn client(&mut self, at: Instant, stream: StreamId, text: &Bytes) {
-        self.input(at, EventKind::Client(stream, text.clone()));
-    }
-
-    /// What a client said before is told of once more: the server has refused it.
-    pub fn withdrawn(&mut self, at: Instant, text: &Bytes) {
-        self.input(at, EventKind::Refused(text.clone()));
-    }
-
-    /// Something is done with a message of the server that is not said here: `command`.
-    pub fn aside(&mut self, at: Instant, command: &str, origin: Option<Origin>, text: &Bytes) {
-        let stream = origin.and_then(stream_of);
-        self.input(at, EventKind::Aside(command.to_owned(), stream, text.clone()));
-    }
-
-    /// Another filter of the conversation hands its calls over.
-    pub fn takes_over(&mut self, at: Instant, from: FilterId) {
-        self.input(at, EventKind::TakesOver(from.filter));
-    }
-
-    /// A stream was to say what is due, and nothing came of it.
-    pub fn looked(&mut self, at: Instant, stream: StreamId) {
-        self.input(at, EventKind::Command(about("looks", stream)));
-    }
-
-    /// The same, of which only the envelope was read.
-    pub fn client_passed(&mut self, at: Instant, stream: StreamId, scan: &Scan) {
-        self.input(at, EventKind::Command("large".to_owned()));
-        self.put(at, EventKind::Client(stream, stand_in(scan, 0)));
-    }
-
-    /// The server gets this.
+    /// The server is sent this.
     pub fn to_server(&mut self, text: Bytes) {
         self.put(self.last, EventKind::ToServer(text));
     }
 
-    /// The server says something: its messages have numbers from `number` on.
-    pub fn server(&mut self, at: Instant, origin: Origin, text: &Bytes, number: u64) {
-        self.input(at, EventKind::Server(stream_of(origin), text.clone(), number));
-    }
-
-    /// It has said something on another stream that is told on this one.
-    pub fn moved(&mut self, at: Instant, origin: Origin, text: &Bytes, number: u64) {
-        self.command(Some(at), "moved");
-        self.server(at, origin, text, number);
-    }
-
-    /// It begins to say something large, which has this number.
-    pub fn server_passing(&mut self, origin: Origin, number: u64) {
+    /// The server begins a large message, which has this number.
+    pub fn server_passing(&mut self, origin: Origin, number: u64, piece: &[u8]) {
         self.large.insert(stream_of(origin), (Large::default(), number));
+        self.server_piece(origin, piece);
     }
 
-    /// That is no message.
+    /// The large message is none.
     pub fn server_passing_noise(&mut self, origin: Origin) {
         if let Some((large, _)) = self.large.get_mut(&stream_of(origin)) {
             large.is_noise = true;
         }
     }
 
-    /// Nothing more comes: what is passing has broken off.
-    pub fn breaks(&mut self, at: Instant, why: &str) {
+    /// No more of large messages comes.
+    fn break_off(&mut self, at: Instant, why: &str) {
         while let Some((stream, _)) = self.large.first_key_value() {
             let origin = stream.map_or(Origin::Shared, Origin::Stream);
             self.server_passed(at, origin, Some(why));
         }
     }
 
-    /// It says a piece of that.
+    /// The server sends a piece of a large message.
     pub fn server_piece(&mut self, origin: Origin, piece: &[u8]) {
         if let Some((large, _)) = self.large.get_mut(&stream_of(origin)) {
             large.feed(piece);
         }
     }
 
-    /// That was all of it; `broken`: why there is no more.
+    /// A large message is over; `broken`: why the rest of it is missing.
     pub fn server_passed(&mut self, at: Instant, origin: Origin, broken: Option<&str>) {
         let stream = stream_of(origin);
         let Some((large, number)) = self.large.remove(&stream) else { return };
-        let why = broken.map(|why| format!(" broken {why}")).unwrap_or_default();
-        self.input(at, EventKind::Command(format!("large{why}")));
         let text = large.stand_in();
         if self.passed.len() >= PASSED_MAX {
             self.passed.clear();
         }
         self.passed.insert(stream, text.clone());
-        self.put(at, EventKind::Server(stream, text, number));
+        self.input(at, Input::ServerLarge(origin, text, broken.map(Into::into)), number);
     }
 
-    /// A line of its standard error is heard.
-    pub fn overheard(&mut self, at: Instant, line: &str) {
-        self.input(at, EventKind::Overheard(line.to_owned()));
-    }
-
-    /// It wrote something that is no message.
+    /// The server has written something that is no message.
     pub fn noise(&mut self, text: &Bytes) {
         self.put(self.last, EventKind::Noise(text.clone()));
     }
 
-    /// A client is told something.
-    pub fn told(&mut self, at: Instant, stream: StreamId, transmit: &Transmit) {
+    /// A client is sent something.
+    pub fn to_client(&mut self, at: Instant, stream: StreamId, transmit: &Transmit) {
         self.unwritten.insert(stream);
         let text = transmit.payload.to_bytes();
         let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
         match transmit.part {
             Fragment::Whole if is_json || *transmit.payload.form() != Form::AsCame => {
-                self.put(at, EventKind::Told(stream, text));
+                self.put(at, EventKind::ToClient(stream, text));
             }
-            Fragment::Whole => self.put(at, EventKind::Told(stream, unframed(text))),
+            Fragment::Whole => self.put(at, EventKind::ToClient(stream, unframed(text))),
             Fragment::Piece => {
                 let (large, _) =
                     self.told.entry(stream).or_insert_with(|| (Large::default(), !is_json));
@@ -361,49 +297,20 @@ impl EventEmitter {
                 large.feed(&text);
                 let own = self.passed.remove(&Some(stream)).or_else(|| self.passed.remove(&None));
                 let same = own.filter(|_| framed);
-                self.put(at, EventKind::Told(stream, same.unwrap_or_else(|| large.stand_in())));
+                self.put(at, EventKind::ToClient(stream, same.unwrap_or_else(|| large.stand_in())));
             }
         }
     }
 
-    /// A client has taken it.
-    pub fn written(&mut self, at: Instant, stream: StreamId) {
-        let late = at.saturating_duration_since(self.last) >= APART;
-        let waits = self.waits.remove(&stream);
-        if self.unwritten.remove(&stream) && (waits || late) {
-            self.put(at, EventKind::Command(about("written", stream)));
+    /// The filter has decided something. `call`: the data of a call that opens or goes on here.
+    pub fn decided(&mut self, event: &FilterEvent, call: Option<&Opened<'_>>) {
+        if let Some(call) = call {
+            self.observers.iter_mut().for_each(|observer| observer.know(call));
         }
+        self.put(self.last, EventKind::Decided(event.clone()));
     }
 
-    /// A stream of a client is there.
-    pub fn opened(&mut self, at: Instant, stream: StreamId, kind: StreamKind, pacing: Pacing) {
-        let kind = if kind == StreamKind::Shared { "shared" } else { "exchange" };
-        let paced = if pacing == Pacing::IMMEDIATE { "" } else { " paced" };
-        self.command(Some(at), format!("opens {} {kind}{paced}", stream.0));
-    }
-
-    /// It is not any more.
-    pub fn closed(&mut self, at: Instant, stream: StreamId, cancels: bool) {
-        self.unwritten.remove(&stream);
-        self.waits.remove(&stream);
-        self.large.remove(&Some(stream));
-        self.passed.remove(&Some(stream));
-        self.told.remove(&stream);
-        let cancels = if cancels { " cancels" } else { "" };
-        self.command(Some(at), format!("closes {}{cancels}", stream.0));
-    }
-
-    /// Something was decided.
-    pub fn decided(&mut self, record: &FilterEvent) {
-        self.put(self.last, EventKind::Decided(record.clone()));
-    }
-
-    /// Says what is known of a call that [`EventEmitter::decided`] will tell of.
-    pub fn knows(&mut self, call: &Opened<'_>) {
-        self.observers.iter_mut().for_each(|observer| observer.know(call));
-    }
-
-    /// Nothing more was decided of what has happened.
+    /// The decisions about an input are complete.
     pub fn settled(&mut self) {
         self.observers.iter_mut().for_each(|observer| observer.settle());
     }

@@ -28,6 +28,7 @@ pub mod extract;
 mod filter;
 pub mod gate;
 mod ids;
+pub mod input;
 mod intake;
 mod log_level;
 mod payload;

@@ -5,11 +5,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::legs::{
-    ClientHeaders, ClientLeg, FromClient, FromServer, ServerLeg, UPSTREAM_STREAMS, trace_of,
-};
+use super::legs::{ClientHeaders, ClientLeg, FromClient, FromServer, ServerLeg, trace_of};
 use super::{Relay, RelayStep};
-use crate::progress::{Disposition, Filter, Fragment, Origin, StreamId, Transmit};
+use crate::progress::input::Input;
+use crate::progress::{Disposition, Fragment, Origin, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
 
@@ -21,8 +20,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             match received {
                 FromClient::Done => {
                     self.stop_reading_clients();
-                    let left = || "left".to_owned();
-                    self.filter.happens(Some(now()), left, Filter::client_left);
+                    self.filter.apply(now(), Input::Left);
                     return RelayStep::ClientDone;
                 }
                 FromClient::Gone => return self.clients_gone(),
@@ -32,7 +30,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
                     self.spooled.retain(|reader| reader.stream != stream);
-                    self.filter.close_stream(now(), stream, cancels);
+                    self.filter.apply(now(), Input::Closes(stream, cancels));
                 }
                 FromClient::Message(stream, message, headers) => {
                     self.client_message(stream, &message, &headers);
@@ -55,7 +53,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromClient::End => {
                     self.server.send_end();
                     if let Some((stream, scan)) = self.large_message.take() {
-                        self.filter.client_passed(now(), stream, &scan);
+                        self.filter.apply(now(), Input::ClientLarge(stream, scan));
                     }
                 }
             }
@@ -78,8 +76,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             return;
         }
         if let Some(upstream) = self.server.send(message, payload, headers) {
-            let on = || format!("on {}", upstream.0.saturating_sub(UPSTREAM_STREAMS) + 1);
-            self.filter.happens(None, on, |filter| filter.pair(stream, message, upstream));
+            let request = Some((stream, message.clone()));
+            self.filter.apply(now(), Input::Pairs(request, upstream));
         }
     }
 
@@ -125,20 +123,17 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn finish_large(&mut self, now: Instant, origin: Origin, whole: bool) -> Disposition {
         if whole {
-            self.filter.server_passed(now, origin);
+            self.filter.server_passed(now, origin, None);
         } else {
             let why = "the server's message broke off before its end";
-            self.filter.server_broke_off(now, origin, why);
+            self.filter.server_passed(now, origin, Some(why));
         }
         Disposition::Consumed
     }
 
     fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
-        let answered = response.id().and_then(|id| {
-            let command = || format!("apart {}", String::from_utf8_lossy(&id.to_json()));
-            let question = |filter: &mut Filter| filter.answered_apart(now, &id);
-            self.filter.happens(Some(now), command, question).flatten()
-        });
+        let answered =
+            response.id().and_then(|id| self.filter.apply(now, Input::Apart(id)).apart());
         if let Some((stream, id)) = answered {
             // What waits of its progress goes first.
             self.spooled.push(response.into_reader_for(stream, id));

@@ -36,10 +36,6 @@ pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     }
 }
 
-/// The first number of the upstream streams that a [`ServerLeg`] names: client streams are numbered
-/// below it, so that the two are never taken for each other.
-pub const UPSTREAM_STREAMS: u64 = 1 << 63;
-
 /// The only client stream of a connection that has one, such as stdio.
 pub const SOLE_STREAM: StreamId = StreamId(0);
 
@@ -55,7 +51,7 @@ pub enum FromClient {
     Message(StreamId, Message, ClientHeaders),
     /// The first piece of a message that is too large to be held; more follow, and an end.
     Start(StreamId, Bytes, ClientHeaders),
-    /// More of it.
+    /// The next piece of a large message.
     Piece(Bytes),
     /// The side has ended.
     End,
@@ -75,7 +71,7 @@ pub enum FromServer {
     Message(Origin, Message),
     /// The first piece of a message that is too large to be held; more follow, and an end.
     Start(Origin, Bytes),
-    /// More of it.
+    /// The next piece of a large message.
     Piece(Origin, Bytes),
     /// The stream has ended; `false`: it was broken off.
     End(Origin, bool),
@@ -210,7 +206,7 @@ pub trait ServerLeg: Send {
 
     /// Tells the server something: `message` as the client said it, `payload` as the server is to
     /// get it. Answers with the upstream stream of its own on which what the server says to it comes,
-    /// numbered from [`UPSTREAM_STREAMS`], if it has one.
+    /// numbered from [`crate::progress::input::UPSTREAM_STREAMS`], if it has one.
     fn send(
         &mut self,
         message: &Message,
@@ -221,7 +217,7 @@ pub trait ServerLeg: Send {
     /// The first piece of a message that is too large to be held.
     fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders);
 
-    /// More of it.
+    /// The next piece of a large message.
     fn send_piece(&mut self, piece: Bytes);
 
     /// The side has ended.

@@ -31,6 +31,7 @@ use tokio::time::{Sleep, sleep_until, timeout};
 
 use crate::observe::events::EventEmitter;
 use crate::progress::dialect::TextSource;
+use crate::progress::input::{Beginning, Input};
 use crate::progress::{Filter, FilterEvent, Mode, Pacing, Policy, StreamId, StreamKind};
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::relay::filter_guard::FilterGuard;
@@ -43,7 +44,7 @@ pub use crate::relay::spooled_response::SpooledResponse;
 pub use crate::relay::stderr::DiagnosticsSink;
 pub use legs::{
     ClientHeaders, ClientLeg, FromClient, FromServer, SOLE_STREAM, ServerLeg, TRACE_HEADERS,
-    UPSTREAM_STREAMS, trace_of,
+    trace_of,
 };
 pub use pipe::Pipe;
 
@@ -93,7 +94,7 @@ pub struct Relay<C, S> {
     client_is_slow: bool,
     /// Whether the server's input has been closed, or needs no closing.
     server_closed: bool,
-    /// Whom to look at first: the sides take turns.
+    /// Whether the server is polled before the clients: the sides take turns.
     server_first: bool,
     timer: Pin<Box<Sleep>>,
     ready_streams: Vec<StreamId>,
@@ -155,8 +156,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     pub fn observed_by(&mut self, emitter: Option<EventEmitter>) {
         self.filter.observed_by(emitter);
         if self.filter.try_with(|filter| filter.has_stream(SOLE_STREAM)) == Some(false) {
-            let shared = if self.clients.are_strangers() { "begins shared" } else { "begins open" };
-            self.filter.happens(Some(now()), || shared.to_owned(), |_| ());
+            let strangers = self.clients.are_strangers();
+            let begins = if strangers { Beginning::Shared } else { Beginning::Open };
+            self.filter.apply(now(), Input::Begins(begins));
         }
     }
 
@@ -164,7 +166,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     fn read_stderr_lines(&mut self) {
         let now = now();
         for line in self.diagnostics.lines() {
-            self.filter.overheard(now, &line);
+            self.filter.apply(now, Input::Stderr(line.into()));
         }
     }
 
@@ -180,7 +182,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if kind == StreamKind::Exchange {
             self.exchanges.insert(stream);
         }
-        self.filter.open_stream(now(), stream, kind, pacing);
+        self.filter.apply(now(), Input::Opens(stream, kind, pacing));
     }
 
     /// Waits for the next thing to happen and does what follows from it. Cancel-safe.
@@ -281,7 +283,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// No heartbeats from now on: the server is about to end.
     pub fn stop_beating(&mut self) {
-        self.filter.happens(Some(now()), || "ending".to_owned(), Filter::stop_beating);
+        self.filter.apply(now(), Input::Ending);
     }
 
     /// Requests that have no answer yet.
@@ -296,7 +298,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.stop_reading_clients();
         self.server.stop();
         let now = now();
-        self.filter.server_gone(now, why);
+        self.filter.apply(now, Input::Gone(why.into()));
     }
 
     /// The leg towards the server.
@@ -325,7 +327,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Writes what is left for clients, and then for standard error; gives up on either once it
     /// has taken nothing for as long as `patience`.
     pub async fn finish(&mut self, patience: Duration) {
-        self.filter.happens(Some(now()), || "flush".to_owned(), Filter::flush);
+        self.filter.apply(now(), Input::Flush);
         loop {
             self.collect();
             if !self.clients.is_writing() && self.spooled.is_empty() {
@@ -361,7 +363,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
         let slow = self.clients.is_slow();
         if slow != std::mem::replace(&mut self.client_is_slow, slow) {
-            self.filter.client_is_slow(now, slow);
+            self.filter.apply(now, Input::Slow(slow));
         }
         let mut ready_streams = std::mem::take(&mut self.ready_streams);
         ready_streams.clear();
@@ -409,13 +411,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             && self.filter.try_with(is_over) != Some(false)
         {
             self.exchanges.remove(&stream);
-            self.filter.close_stream(now, stream, false);
+            self.filter.apply(now, Input::Closes(stream, false));
             self.clients.finish(stream);
         }
     }
 
     fn written(&mut self, now: Instant, stream: StreamId) {
-        self.filter.written(now, stream);
+        self.filter.apply(now, Input::Written(stream));
     }
 
     fn stop_reading_clients(&mut self) {
@@ -442,7 +444,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.stop_reading_clients();
         self.clients.discard();
         for stream in std::mem::take(&mut self.exchanges) {
-            self.filter.close_stream(now(), stream, false);
+            self.filter.apply(now(), Input::Closes(stream, false));
         }
         RelayStep::ClientGone
     }

@@ -14,10 +14,11 @@ use std::time::Instant;
 
 use crate::commands::args::{Replay, WrapError};
 use crate::observe::transcript::{At, Line, SAME, settings, words};
+use crate::progress::input::Input;
 use crate::progress::policy::masks::MASK;
 use crate::progress::{Policy, StreamId};
 use crate::relay::SOLE_STREAM;
-use player::{Begins, Player};
+use player::Player;
 
 /// Bytes of a file that `replay` reads: more than any recording has.
 const FILE_MAX: u64 = 256 << 20;
@@ -138,7 +139,7 @@ fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
         }
         if is_setting {
             recorded.settings.push((number, line.text));
-        } else if line.sign == b'!' && line.text == "failed" {
+        } else if matches!(input_of(&line), Some(Input::Failed)) {
             recorded.remarks.push("a filter failed, and nothing of it was recorded from there on");
             failed.insert(line.part);
         } else if !failed.contains(&line.part) {
@@ -219,6 +220,11 @@ fn of_part(part: u64) -> String {
     if part == 1 { String::new() } else { format!("{part}| ") }
 }
 
+/// The input of a line without a message.
+fn input_of(line: &Line<'_>) -> Option<Input> {
+    (line.sign == b'!').then(|| Input::read(line.text, None).ok()).flatten()
+}
+
 /// For each line, the streams that a later line marks as written. A stream without such a line was
 /// written at once.
 fn written_later(lines: &[(usize, Line<'_>)]) -> Vec<BTreeSet<StreamId>> {
@@ -227,9 +233,9 @@ fn written_later(lines: &[(usize, Line<'_>)]) -> Vec<BTreeSet<StreamId>> {
     for (_, line) in lines.iter().rev() {
         let named = named.entry(line.part).or_default();
         if !b"=x~^e+".contains(&line.sign) {
-            match player::written(line.text).filter(|_| line.sign == b'!') {
-                Some(stream) => drop(named.insert(stream)),
-                None => named.clear(),
+            match input_of(line) {
+                Some(Input::Waits(stream) | Input::Written(stream)) => drop(named.insert(stream)),
+                _ => named.clear(),
             }
         }
         later.push(named.clone());
@@ -248,18 +254,17 @@ fn track<'a>(
     start: Instant,
     (policy, eager): (&Arc<Policy>, bool),
 ) -> Result<(&'a mut Track, bool), String> {
-    let begins = line.text.strip_prefix("begins ").filter(|_| line.sign == b'!');
     let is_known = tracks.contains_key(&line.part);
-    let begins = match begins {
-        Some(_) if is_known => return Err("it has begun before".to_owned()),
-        Some(begins) => Some(Begins::read(begins)?),
-        None if !is_known && line.part != 1 => {
+    let begins = match input_of(line) {
+        Some(Input::Begins(_)) if is_known => return Err("it has begun before".to_owned()),
+        Some(Input::Begins(begins)) => Some(begins),
+        _ if !is_known && line.part != 1 => {
             return Err("what begins is expected to be said before".to_owned());
         }
-        None => None,
+        _ => None,
     };
     let track = tracks.entry(line.part).or_insert_with(|| {
-        let mut player = Player::new(policy, begins.unwrap_or(Begins::Wire), start);
+        let mut player = Player::new(policy, begins, start);
         player.eager = eager;
         Track { player, expected: Vec::new(), actual: Vec::new(), step: None, ends: false }
     });
@@ -277,15 +282,13 @@ fn compare(
     let later = written_later(&recorded.lines);
     for ((number, line), later) in recorded.lines.iter().zip(&later) {
         let wrong = |expected| (*number, expected);
-        let from = line.text.strip_prefix("takes over from ").filter(|_| line.sign == b'!');
-        let mut from = match from {
-            None => None,
-            Some(from) => {
-                let from: u64 = from.parse().map_err(|_| wrong("a number is expected".into()))?;
+        let mut from = match input_of(line) {
+            Some(Input::TakesOver(from)) => {
                 let expected = || wrong("the number of another filter is expected".to_owned());
                 let other = tracks.remove(&from).filter(|_| from != line.part);
                 Some((from, other.ok_or_else(expected)?))
             }
+            _ => None,
         };
         let (track, begins) = track(&mut tracks, line, start, (&policy, eager)).map_err(wrong)?;
         let is_out = b"=x~^e".contains(&line.sign);
@@ -303,7 +306,7 @@ fn compare(
             b'x' | b'~' | b'^' | b'e' => {}
             b'+' => player.pass(line.text).map_err(wrong)?,
             _ if begins => {}
-            b'!' if line.text == "ends" => {
+            b'!' if matches!(input_of(line), Some(Input::Ends)) => {
                 player.end();
                 track.ends = true;
             }
@@ -412,17 +415,17 @@ fn as_test(
 ) -> Result<String, (usize, String)> {
     let mut text = String::from("# A recorded conversation.\n");
     put(&mut text, words.iter().map(|words| format!("! {words}")));
-    let begins = |line: &Line<'_>| line.sign == b'!' && line.text.starts_with("begins ");
+    let begins = |line: &Line<'_>| matches!(input_of(line), Some(Input::Begins(_)));
     if let Some((number, _)) = recorded.lines.iter().find(|(_, line)| begins(line)) {
         let why = "several streams of clients begin here; a transcript of tests is printed of one client on \
                    one stream (`wrap`, or HTTP+SSE to HTTP+SSE)";
         return Err((*number, why.to_owned()));
     }
-    let mut player = Player::new(&Arc::new(policy), Begins::Wire, Instant::now());
+    let mut player = Player::new(&Arc::new(policy), None, Instant::now());
     let mut lines = recorded.lines.iter().peekable();
     while let Some((number, line)) = lines.next() {
         let wrong = |expected| (*number, expected);
-        let kept = ["left", "gone"].contains(&line.text.split(' ').next().unwrap_or_default());
+        let kept = matches!(input_of(line), Some(Input::Left | Input::Gone(_)));
         match line.sign {
             b'+' => {
                 player.pass_exactly(line.text).map_err(wrong)?;
@@ -431,11 +434,11 @@ fn as_test(
             b'>' => {
                 player.input(line).map_err(wrong)?;
                 let pair =
-                    lines.next_if(|(_, next)| next.sign == b'!' && next.text.starts_with("on "));
+                    lines.next_if(|(_, next)| matches!(input_of(next), Some(Input::Pairs(..))));
                 match pair {
                     Some((number, pair)) => {
                         player.input(pair).map_err(|expected| (*number, expected))?;
-                        let stream = pair.text.trim_start_matches("on ");
+                        let stream = pair.text.split(' ').next_back().unwrap_or_default();
                         let _ = writeln!(text, ">@{stream} {}", line.text);
                     }
                     None => drop(writeln!(text, "{}", said(line))),

@@ -1,8 +1,4 @@
-//! A player feeds the recorded events of one filter to a new filter, by the clock of the recording.
-
-mod command;
-
-pub(super) use command::written;
+//! A player feeds the recorded inputs of one filter to a new filter, by the clock of the recording.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::observe::transcript::{At, Line, escape, read_time, summary, unescape};
-use crate::progress::dialect::TextSource;
+use crate::observe::events::APART;
+use crate::observe::transcript::{At, Line, escape, read_time, settings, summary, unescape};
 use crate::progress::durations::Learned;
+use crate::progress::input::{Beginning, Input, MessageLine, Output, upstream_stream};
 use crate::progress::{
     Disposition, Filter, FilterEvent, Fragment, Origin, Pacing, Policy, Reason, StreamId,
     StreamKind, Verdict,
 };
-use crate::protocol::jsonrpc::{Message, Scan};
-use crate::protocol::mcp::Revision;
-use crate::relay::{SOLE_STREAM, UPSTREAM_STREAMS};
+use crate::protocol::jsonrpc::Message;
+use crate::relay::SOLE_STREAM;
 
 /// A recording tells when something was done, a little after it was due. What is due by more than this is
 /// done without it being told.
@@ -28,40 +24,6 @@ const SLACK: Duration = Duration::from_millis(100);
 
 /// The output, as lines of a transcript.
 pub(super) type Out = Vec<String>;
-
-/// The role of a filter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Begins {
-    /// One client on the only stream.
-    Wire,
-    /// Clients that open their streams themselves; whether they are strangers to each other.
-    Open(bool),
-    /// One POST.
-    Exchange(Option<Revision>),
-    /// One POST of a session.
-    Request(Option<Revision>),
-    /// The shared state of a session's streams.
-    Session,
-}
-
-impl Begins {
-    /// Reads the role from a line.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
-        let (what, date) = text.split_once(' ').unwrap_or((text, ""));
-        let revision = Revision::from_date(date);
-        Ok(match what {
-            "open" => Self::Open(false),
-            "shared" => Self::Open(true),
-            "exchange" => Self::Exchange(revision),
-            "request" => Self::Request(revision),
-            "session" => Self::Session,
-            _ => {
-                let expected = "open, shared, exchange, request or session is expected";
-                return Err(format!("nothing begins as {what:?}; {expected}"));
-            }
-        })
-    }
-}
 
 /// A filter, its clients, and a clock that moves only on command.
 pub(super) struct Player {
@@ -84,10 +46,8 @@ pub(super) struct Player {
     asked: Option<(StreamId, Message)>,
     /// The last server message.
     said: Option<(Origin, Message)>,
-    /// The special handling of the next message, if it has one.
-    aside: Option<String>,
-    /// The next message passes in pieces; why it broke off, if it did.
-    large: Option<Option<String>>,
+    /// The words in front of the next message.
+    announced: String,
     /// A message that its client gets as it is.
     passes: Option<String>,
     /// Streams whose client has not read its messages yet.
@@ -102,30 +62,27 @@ pub(super) struct Player {
 }
 
 impl Player {
-    pub(super) fn new(policy: &Arc<Policy>, begins: Begins, start: Instant) -> Self {
+    pub(super) fn new(policy: &Arc<Policy>, begins: Option<Beginning>, start: Instant) -> Self {
         let (pacing, learned) = (policy.pacing, Arc::clone(&policy.learned));
         let mut policy = Arc::clone(policy);
-        if begins == Begins::Open(true) {
+        if begins == Some(Beginning::Shared) {
             Arc::make_mut(&mut policy).remap = true;
         }
         let mut filter = match begins {
-            Begins::Request(_) => Filter::of_request(policy),
-            Begins::Session => Filter::of_session(policy),
+            Some(Beginning::Request(_)) => Filter::of_request(policy),
+            Some(Beginning::Session) => Filter::of_session(policy),
             _ => Filter::new(policy),
         };
-        if let Begins::Request(revision) | Begins::Exchange(revision) = begins {
-            filter.open_stream(SOLE_STREAM, StreamKind::Exchange, Pacing::IMMEDIATE);
-            filter.agreed_on(revision);
-        }
-        if begins == Begins::Wire {
-            filter.open_stream(SOLE_STREAM, StreamKind::Shared, pacing);
+        match begins {
+            Some(begins) => drop(filter.handle(start, &Input::Begins(begins))),
+            None => filter.open_stream(SOLE_STREAM, StreamKind::Shared, pacing),
         }
         Self {
             filter,
             learned,
             pacing,
-            is_wire: begins == Begins::Wire,
-            is_shared: begins == Begins::Open(true),
+            is_wire: begins.is_none(),
+            is_shared: begins == Some(Beginning::Shared),
             start,
             clock: start,
             now: start,
@@ -133,8 +90,7 @@ impl Player {
             streams: BTreeSet::from([SOLE_STREAM]),
             asked: None,
             said: None,
-            aside: None,
-            large: None,
+            announced: String::new(),
             passes: None,
             unwritten: BTreeSet::new(),
             waits: BTreeSet::new(),
@@ -161,84 +117,114 @@ impl Player {
     /// What is expected instead.
     pub(super) fn input(&mut self, line: &Line<'_>) -> Result<Range<u64>, String> {
         let before = self.filter.messages();
-        match line.sign {
-            b'>' => self.client_says(line)?,
-            b'<' => self.server_says(line)?,
-            b'2' => {
-                let text = unescape(line.text)?;
-                let line = String::from_utf8_lossy(&text);
-                self.filter.overheard(self.now, TextSource::Stderr, &line);
+        let text = unescape(line.text)?;
+        if line.sign == b'!' {
+            let words = String::from_utf8_lossy(&text);
+            if Input::announces_message(&words) {
+                self.announced = words.into_owned();
+            } else {
+                self.handle(Input::read(&words, None)?)?;
             }
-            _ => self.command(&String::from_utf8_lossy(&unescape(line.text)?))?,
+        } else {
+            let stream = match line.at {
+                At::Only => (line.sign == b'>').then_some(SOLE_STREAM),
+                At::Nowhere => Some(StreamId::NOWHERE).filter(|_| line.sign == b'>'),
+                At::Stream(0) if line.sign == b'<' => None,
+                At::Stream(stream) if line.sign == b'<' => Some(upstream_stream(stream)),
+                At::Stream(stream) | At::Client(stream) => Some(StreamId(stream)),
+            };
+            if self.is_wire && line.sign == b'>' && stream != Some(SOLE_STREAM) {
+                return Err("a client on its only stream is expected".to_owned());
+            }
+            let text = Bytes::from(text.into_owned());
+            let line = MessageLine { sign: char::from(line.sign), stream, text };
+            let announced = std::mem::take(&mut self.announced);
+            self.handle(Input::read(&announced, Some(line))?)?;
         }
         self.records();
         self.messages = self.filter.messages();
         Ok(before + 1..self.messages + 1)
     }
 
-    fn client_says(&mut self, line: &Line<'_>) -> Result<(), String> {
-        let stream = match line.at {
-            At::Only => SOLE_STREAM,
-            At::Nowhere => StreamId::NOWHERE,
-            At::Stream(stream) | At::Client(stream) => StreamId(stream),
-        };
-        if self.is_wire && stream != SOLE_STREAM {
-            return Err("a client on its only stream is expected".to_owned());
-        }
-        let message = Message::parse(Bytes::from(unescape(line.text)?.into_owned()));
-        if self.large.take().is_some() {
-            let mut scan = Scan::default();
-            scan.feed(message.raw());
-            self.filter.client_passed(self.now, stream, &scan);
-            return Ok(());
-        }
-        if self.aside.take().is_some_and(|aside| aside == "refused") {
-            self.filter.withdrawn(self.now, &message);
-            return Ok(());
-        }
-        let sent = self.filter.client_message(self.now, stream, &message).to_bytes();
-        if sent.is_empty() {
-            self.out.push("^ nothing".to_owned());
-        } else if sent != *message.raw() {
-            self.out.push(format!("^ {}", escape(&sent)));
-        }
-        self.asked = Some((stream, message));
-        Ok(())
-    }
-
-    fn server_says(&mut self, line: &Line<'_>) -> Result<(), String> {
-        let origin = match line.at {
-            At::Only | At::Nowhere | At::Stream(0) => Origin::Shared,
-            At::Stream(stream) => Origin::Stream(upstream(stream)),
-            At::Client(stream) => Origin::Stream(StreamId(stream)),
-        };
-        let text = Bytes::from(unescape(line.text)?.into_owned());
-        let now = self.now;
-        if let Some(broken) = self.large.take() {
-            let whole = 0..text.len();
-            self.filter.server_passing(now, origin, text, whole);
-            match broken {
-                Some(why) => self.filter.server_broke_off(now, origin, &why),
-                None => self.filter.server_passed(now, origin),
+    /// Gives the filter an input, and completes it with what the recording does not repeat.
+    fn handle(&mut self, input: Input) -> Result<(), String> {
+        let input = match input {
+            Input::Looks(stream) => {
+                self.look(stream, APART);
+                return Ok(());
             }
-            return Ok(());
-        }
-        let message = Message::parse(text);
-        match self.aside.take().as_deref() {
-            None => {
-                let fate = self.filter.server_message(now, origin, &message);
-                if let Disposition::NotAMessage(noise) = fate {
+            Input::Waits(stream) => {
+                self.waits.insert(stream);
+                return Ok(());
+            }
+            Input::Passes(_) => {
+                let (_, message) = self.last_server_message()?;
+                self.passes = Some(format!("= {}", escape(message.raw())));
+                return Ok(());
+            }
+            Input::Here(_) => Input::Here(Some(self.last_server_message()?)),
+            Input::Pairs(_, upstream) => Input::Pairs(self.asked.clone(), upstream),
+            Input::Opens(stream, kind, pacing) if pacing != Pacing::IMMEDIATE => {
+                Input::Opens(stream, kind, self.pacing)
+            }
+            Input::Settings(words, _) => {
+                let learned = Arc::clone(&self.learned);
+                let mut policy = Policy { learned, remap: self.is_shared, ..Policy::default() };
+                settings::read(&mut policy, &words)?;
+                Input::Settings(words, Some(Arc::new(policy)))
+            }
+            input => input,
+        };
+        let output = self.filter.handle(self.now, &input);
+        match (input, output) {
+            (Input::ClientMessage(stream, message), Output::ToServer(sent)) => {
+                let sent = sent.to_bytes();
+                if sent.is_empty() {
+                    self.out.push("^ nothing".to_owned());
+                } else if sent != *message.raw() {
+                    self.out.push(format!("^ {}", escape(&sent)));
+                }
+                self.asked = Some((stream, message));
+            }
+            (Input::ServerMessage(origin, message), output) => {
+                if let Output::Server(Disposition::NotAMessage(noise)) = output {
                     let text = noise.strip_suffix(b"\n").unwrap_or(&noise);
                     self.out.push(format!("e {}", escape(text)));
                 }
+                self.said = Some((origin, message));
             }
-            Some("settled") => self.filter.settled(now, &message),
-            Some("whose") => drop(self.filter.stream_meant(origin, &message, false)),
-            Some("learns") => self.filter.learn_from(origin, &message),
-            Some(_) => drop(self.filter.server_message_here(now, origin, &message)),
+            (Input::Settled(message), _) => self.said = Some((Origin::Shared, message)),
+            (
+                Input::Whose(origin, message)
+                | Input::Learns(origin, message)
+                | Input::Moved(origin, message),
+                _,
+            ) => self.said = Some((origin, message)),
+            (Input::Opens(stream, ..) | Input::Replays(stream), _) => {
+                self.streams.insert(stream);
+            }
+            (Input::Closes(stream, _), _) => {
+                self.streams.remove(&stream);
+                self.unwritten.remove(&stream);
+                self.waits.remove(&stream);
+            }
+            (Input::Written(stream), _) => {
+                self.waits.remove(&stream);
+                self.unwritten.remove(&stream);
+            }
+            _ => {}
         }
-        self.said = Some((origin, message));
         Ok(())
+    }
+
+    fn last_server_message(&self) -> Result<(Origin, Message), String> {
+        self.said.clone().ok_or_else(|| "a message before is expected".to_owned())
+    }
+
+    /// The calls of another filter of the conversation go on here.
+    pub(super) fn take_over(&mut self, from: &mut Self) {
+        from.filter.hand_over(&mut self.filter);
+        self.records();
     }
 
     /// Marks messages as written, except for streams whose clients wait, or whose lines come later.
@@ -388,8 +374,4 @@ impl Player {
             self.out.push(format!("^ {}", escape(&payload.to_bytes())));
         }
     }
-}
-
-fn upstream(stream: u64) -> StreamId {
-    StreamId(UPSTREAM_STREAMS.saturating_add(stream.saturating_sub(1)))
 }

@@ -91,7 +91,7 @@ impl Bridge {
     }
 }
 
-/// What the client is told of a server that it cannot share: it is to fall back to `initialize`.
+/// The error for a client whose server cannot be shared: the client falls back to `initialize`.
 fn too_old(state: &RouteState, era: &Era, message: &Message, date: &str) -> Option<Response<Body>> {
     let shares = match &state.route.upstream {
         Upstream::Command(stdio) => stdio.share && !era.is_old(),

@@ -78,7 +78,7 @@ pub(crate) struct Session {
     pub(crate) whose: SessionKind,
     pub(crate) bell: Arc<Bell>,
     commands: mpsc::Sender<Command>,
-    /// What belongs to no request goes here, and waits for a GET.
+    /// The stream for messages of no request, which wait for a GET.
     pub(crate) home: Arc<Store>,
     /// Held by who sends a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,

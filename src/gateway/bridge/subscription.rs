@@ -21,7 +21,7 @@ pub(crate) struct Attached {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goes {
     On,
-    /// It has been given everything, and nothing more comes.
+    /// The client has received everything, and nothing more follows.
     Over,
     /// Another reads now.
     Elsewhere,
@@ -32,7 +32,7 @@ impl Attached {
         Self { store: Arc::clone(store), reader }
     }
 
-    /// What the answer can begin with. Woken when that changes.
+    /// The possible beginning of the answer. Wakes the task when it changes.
     pub(crate) fn poll_look(&self, cx: &Context<'_>) -> Poll<Look> {
         let mut state = self.store.lock();
         if !self.listens(&state, cx) {
@@ -65,8 +65,8 @@ impl Attached {
         }
     }
 
-    /// What a stream that is over has come to: its answers, and errors for what has none. The client is
-    /// still to be given it.
+    /// The messages of an ended stream: its answers, and errors for requests without one. The
+    /// client has still to receive them.
     pub(crate) fn texts(&self) -> (Vec<Bytes>, Option<Broken>) {
         let state = self.store.lock();
         let kept = state.kept.iter().filter(|one| one.whole || state.broken.is_none());

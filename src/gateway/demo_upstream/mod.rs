@@ -72,7 +72,7 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
     Ok(response)
 }
 
-/// What the server says to one request, as events, until its answer.
+/// The server's messages about one request, as events, until its answer.
 struct Spoken {
     serving: Option<BoxFuture<'static, ()>>,
     output: DuplexStream,

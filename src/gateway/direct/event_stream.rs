@@ -38,7 +38,7 @@ pub(crate) const SLOW_FOR: Duration = Duration::from_secs(1);
 /// How long nothing is read for a client that takes nothing.
 pub(crate) const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
-/// What decides what becomes of events.
+/// The handler of a stream's events.
 pub(crate) trait EventHandler: Send {
     /// One event. What it comes to goes to `out` at once or in [`EventHandler::collect`].
     fn event(&mut self, event: &Event, out: &mut Batch);
@@ -47,7 +47,7 @@ pub(crate) trait EventHandler: Send {
     fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool;
     /// Another piece.
     fn piece(&mut self, piece: &Piece, out: &mut Batch);
-    /// That event is over.
+    /// The large event has ended.
     fn passed(&mut self, out: &mut Batch);
     /// Appends the bytes that are due now.
     fn collect(&mut self, out: &mut Batch);
@@ -93,7 +93,7 @@ pub(crate) fn passed_on<J: EventHandler>(
 
 /// The source of a stream's bytes.
 pub(crate) trait Chunks<J>: Send {
-    /// The next bytes of events; anything else is handled here, and told to `judge`.
+    /// The next bytes of events; every other input is handled here and reported to the handler.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -130,9 +130,9 @@ impl Silence {
 enum Large {
     /// There is none.
     No,
-    /// It passes through its judge.
+    /// The event goes through the handler.
     Judged,
-    /// It passes as it is, and nothing else is written before it is over.
+    /// The event is forwarded unchanged, and nothing else is written before its end.
     AsItIs,
 }
 
@@ -156,7 +156,7 @@ pub(crate) struct EventStream<J, U> {
     slow_until: Option<Instant>,
     blocked_since: Option<Instant>,
     over: bool,
-    /// Why the server's stream broke off, until that is told.
+    /// The reason why the server's stream broke off, until a caller has taken it.
     failure: Option<(&'static str, String)>,
     /// The stream begins with a comment, so that the client has a first byte.
     greets: bool,
@@ -211,7 +211,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         }
     }
 
-    /// What is to be written now, if anything may be.
+    /// Collects the bytes that are due now, if anything may be written.
     fn collect(&mut self) {
         if !matches!(self.large, Large::AsItIs) {
             self.judge.collect(&mut self.out);
@@ -251,7 +251,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.over = true;
     }
 
-    /// Why the server's stream has broken off; told once.
+    /// Takes the reason why the server's stream has broken off.
     pub(crate) fn failure(&mut self) -> Option<(&'static str, String)> {
         self.failure.take()
     }

@@ -15,11 +15,11 @@ use crate::gateway::direct::event_stream::{EventHandler, passed_on};
 use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
+use crate::progress::input::{Beginning, Input};
 use crate::progress::{
-    Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Outcome, Pacing, Payload, Policy,
-    StreamId, StreamKind, Transmit, Verdict,
+    Disposition, Filter, FilterEvent, Fragment, Mode, Origin, Outcome, Payload, Policy, StreamId,
+    Transmit, Verdict,
 };
-use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::sse::{Event, Piece};
@@ -36,7 +36,7 @@ const OWN: StreamId = StreamId(0);
 
 const ORIGIN: Origin = Origin::Stream(OWN);
 
-/// Where a message is judged.
+/// The filter that handles a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judged {
     /// Here, under its number.
@@ -81,46 +81,26 @@ impl Exchange {
         audience: &Observers,
     ) -> Self {
         let (filter, begins) = match session {
-            Some(_) => (Filter::of_request(Arc::clone(policy)), "begins request"),
-            None => (Filter::new(Arc::clone(policy)), "begins exchange"),
+            Some(_) => (Filter::of_request(Arc::clone(policy)), Beginning::Request(revision)),
+            None => (Filter::new(Arc::clone(policy)), Beginning::Exchange(revision)),
         };
         let mut filter = FilterGuard::new(filter, Arc::clone(policy), OWN);
         let beside = session.and_then(|session| session.filter_id);
         filter.observed_by(audience.emitter(beside, Scope::Exchange, policy));
-        filter.happens(
-            Some(now()),
-            || match revision {
-                Some(revision) => format!("{begins} {}", revision.date()),
-                None => begins.to_owned(),
-            },
-            |filter| {
-                filter.open_stream(OWN, StreamKind::Exchange, Pacing::IMMEDIATE);
-                filter.agreed_on(revision);
-                filter.traced(OWN, trace);
-            },
-        );
+        filter.apply(now(), Input::Begins(begins));
+        filter.try_with(|filter| filter.traced(OWN, trace));
         let member = session.map(|session| session.enter(message, policy));
         if let Some(Member { client: Some(client), .. }) = &member {
-            let told = || {
-                let quoted = |text: &str| String::from_utf8_lossy(&json::quote(text)).into_owned();
-                format!("client [{},{}]", quoted(client.name()), quoted(client.version()))
-            };
-            let client = Some(Arc::clone(client));
-            filter.happens(None, told, |filter| filter.speaks_with(client));
+            filter.apply(now(), Input::Client(Some(Arc::clone(client))));
         }
         match message {
             Some(message) => {
                 filter.client_message(now(), OWN, message);
             }
-            None => filter.knows_not_all(now()),
+            None => drop(filter.apply(now(), Input::KnowsNotAll)),
         }
         if let Some(member) = member.as_ref().filter(|member| !member.elsewhere.is_empty()) {
-            let told = || {
-                let tokens = member.elsewhere.iter().map(|token| token.to_json());
-                let tokens: Vec<Bytes> = tokens.collect();
-                format!("leaves [{}]", String::from_utf8_lossy(&tokens.join(&b","[..])))
-            };
-            filter.happens(None, told, |filter| filter.leave_to_others(&member.elsewhere));
+            filter.apply(now(), Input::Leaves(member.elsewhere.clone()));
         }
         Self {
             filter,
@@ -139,7 +119,7 @@ impl Exchange {
         }
     }
 
-    /// Where those who look on at it find it.
+    /// The id of the filter for observers.
     pub(crate) fn filter_id(&self) -> Option<FilterId> {
         self.filter.filter_id()
     }
@@ -176,7 +156,7 @@ impl Exchange {
     }
 
     fn settle_all(&mut self) {
-        self.filter.settle_stream(now(), OWN);
+        self.filter.apply(now(), Input::Settles(OWN));
         if let Some(member) = &self.member {
             member.refused();
         }
@@ -209,7 +189,7 @@ impl Exchange {
     /// The server has answered with a status instead of a message, and the client's response has
     /// begun already.
     pub(crate) fn fail(&mut self, why: &str, status: Option<u16>) {
-        self.filter.fail_calls(now(), why, status);
+        self.filter.apply(now(), Input::Fails(status, why.into()));
     }
 
     /// Whether an answer is for a request of this exchange.
@@ -233,12 +213,14 @@ impl Exchange {
                     return Judged::AsItIs;
                 }
                 Some(Foreign::OutOfPlace(reason)) => {
-                    let told = || format!("out of place {}", reason.name());
-                    self.filter.happens(None, told, |filter| filter.out_of_place(reason));
+                    self.filter.apply(now(), Input::OutOfPlace(reason));
                     return Judged::Here;
                 }
                 Some(Foreign::Unknown) | None => {
-                    fate = self.filter.server_message_here(self.heard, ORIGIN, message);
+                    fate = self
+                        .filter
+                        .apply(self.heard, Input::Here(Some((ORIGIN, message.clone()))))
+                        .place();
                 }
             }
         }
@@ -259,7 +241,7 @@ impl Exchange {
             return;
         }
         self.collect(out);
-        self.filter.passes(now(), OWN, message);
+        self.filter.apply(now(), Input::Passes(Some((OWN, message.clone()))));
         out.transmit(&Transmit { payload: Payload::of(message), part: Fragment::Whole });
     }
 
@@ -311,7 +293,7 @@ fn drain(filter: &mut FilterGuard, mut each: impl FnMut(Transmit)) {
     while let Some(transmit) = filter.poll_transmit(at, OWN) {
         each(transmit);
     }
-    filter.written(at, OWN);
+    filter.apply(at, Input::Written(OWN));
 }
 
 impl EventHandler for Exchange {
@@ -365,7 +347,7 @@ impl EventHandler for Exchange {
     }
 
     fn passed(&mut self, out: &mut Batch) {
-        self.filter.server_passed(now(), ORIGIN);
+        self.filter.server_passed(now(), ORIGIN, None);
         self.collect(out);
         if self.filter.open_calls() == 0
             && let Some(member) = &self.member
@@ -396,7 +378,7 @@ impl EventHandler for Exchange {
     }
 
     fn slow(&mut self, slow: bool) {
-        self.filter.client_is_slow(now(), slow);
+        self.filter.apply(now(), Input::Slow(slow));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {
@@ -415,18 +397,16 @@ impl EventHandler for Exchange {
         while let Some(mail) = mailbox.take() {
             match mail {
                 Mail::Progress(message) => {
-                    self.filter.server_message_from_elsewhere(now(), ORIGIN, &message);
+                    self.filter.apply(now(), Input::Moved(ORIGIN, message));
                 }
                 Mail::Client(message) => {
                     self.filter.client_message(now(), OWN, &message);
                 }
                 Mail::Settled(message) => {
-                    self.filter.settled(now(), &message);
+                    self.filter.apply(now(), Input::Settled(message));
                 }
                 Mail::TasksOver => {
-                    let at = now();
-                    let told = || "tasks over".to_owned();
-                    self.filter.happens(Some(at), told, |filter| filter.end_tasks(at));
+                    self.filter.apply(now(), Input::TasksOver);
                 }
                 Mail::Event(event) => {
                     self.collect(out);
@@ -457,7 +437,7 @@ impl Drop for Exchange {
         }
         let at = now();
         let cancels = self.modern;
-        self.filter.close_stream(at, OWN, cancels);
+        self.filter.apply(at, Input::Closes(OWN, cancels));
         // The closing says it.
         while self.filter.poll_to_server().is_some() {}
         while let Some(record) = self.filter.poll_record() {

@@ -163,8 +163,8 @@ fn stream_behind(queue: VecDeque<Bytes>, stream: Stream, permit: StreamPermit) -
 }
 
 impl Handover {
-    /// What the session has to say finds an open response, or waits. What passes in pieces waits: on
-    /// another stream something might come between them.
+    /// Writes a message of the session to an open response, or keeps the message. A message in
+    /// pieces is kept, because another message could come between its pieces on another stream.
     fn keep(&mut self, session: &Session, event: Bytes) {
         let midway = std::mem::replace(&mut self.midway, !self.stream.at_boundary());
         if !midway && !self.midway && session.offer(self.stream.judge.stream(), &event) {
@@ -181,7 +181,7 @@ impl Handover {
     }
 }
 
-/// What has piled up, and then the stream itself.
+/// The kept messages, followed by the stream itself.
 struct Behind {
     queue: VecDeque<Bytes>,
     rest: Box<dyn Source>,

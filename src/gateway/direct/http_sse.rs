@@ -16,6 +16,7 @@ use crate::gateway::direct::event_stream::{EventHandler, EventStream, Silence, p
 use crate::gateway::refusals::{refuse, text, unreachable};
 use crate::gateway::route_state::RouteWatch;
 use crate::observe::events::Scope;
+use crate::progress::input::Input;
 use crate::progress::{Disposition, Filter, FilterEvent, Origin, StreamKind};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::INSPECT_MAX;
@@ -106,7 +107,7 @@ impl EventHandler for Speaking {
     }
 
     fn passed(&mut self, out: &mut Batch) {
-        self.stream.lock().filter.server_passed(now(), Origin::Shared);
+        self.stream.lock().filter.server_passed(now(), Origin::Shared, None);
         self.collect(out);
     }
 
@@ -119,7 +120,7 @@ impl EventHandler for Speaking {
                 out.transmit(&transmit);
             }
         }
-        state.filter.written(at, SOLE_STREAM);
+        state.filter.apply(at, Input::Written(SOLE_STREAM));
         while let Some(record) = state.filter.poll_record() {
             state.log.note(&record);
         }
@@ -132,7 +133,7 @@ impl EventHandler for Speaking {
     }
 
     fn slow(&mut self, slow: bool) {
-        self.stream.lock().filter.client_is_slow(now(), slow);
+        self.stream.lock().filter.apply(now(), Input::Slow(slow));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {
@@ -151,7 +152,7 @@ impl EventHandler for Speaking {
             Some(error) => crate::observe::error_chain::error_chain(error),
         };
         if self.key.is_some() {
-            self.stream.lock().filter.server_gone(now(), &why);
+            self.stream.lock().filter.apply(now(), Input::Gone(why.into()));
         }
         self.collect(out);
     }
@@ -171,7 +172,7 @@ impl Drop for Speaking {
             self.direct.sse_streams.lock().remove(key);
         }
         let mut state = self.stream.lock();
-        state.filter.close_stream(now(), SOLE_STREAM, false);
+        state.filter.apply(now(), Input::Closes(SOLE_STREAM, false));
         while let Some(record) = state.filter.poll_record() {
             if !matches!(record, FilterEvent::Heartbeat(_)) {
                 state.log.note(&record);
@@ -267,7 +268,7 @@ impl Direct {
         if !response.status().is_success()
             && let Some(message) = &message
         {
-            endpoint.stream.lock().filter.withdrawn(now(), message);
+            endpoint.stream.lock().filter.apply(now(), Input::Refused(message.clone()));
             endpoint.stream.reader.wake();
         }
         response

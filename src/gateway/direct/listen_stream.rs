@@ -7,6 +7,7 @@ use std::task::Context;
 use super::mailbox::Mail;
 use super::session::{Heard, Member};
 use crate::gateway::direct::event_stream::{EventHandler, passed_on};
+use crate::progress::input::Input;
 use crate::progress::{Disposition, Origin, StreamId};
 use crate::protocol::sse::{Event, Piece};
 use crate::transport::clock::now;
@@ -87,7 +88,7 @@ impl EventHandler for Listening {
 
     fn passed(&mut self, out: &mut Batch) {
         let origin = self.origin();
-        self.member.session.ask(|filter| filter.server_passed(now(), origin));
+        self.member.session.ask(|filter| filter.server_passed(now(), origin, None));
         self.collect(out);
     }
 
@@ -104,7 +105,7 @@ impl EventHandler for Listening {
     }
 
     fn slow(&mut self, slow: bool) {
-        self.member.session.ask(|filter| filter.client_is_slow(now(), slow));
+        self.member.session.ask(|filter| filter.apply(now(), Input::Slow(slow)));
     }
 
     fn timeout(&self) -> Option<std::time::Instant> {

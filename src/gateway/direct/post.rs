@@ -233,7 +233,7 @@ impl Post {
         (wanted && self.asked.reads_events && self.origin_headers().is_some()).then_some(after)
     }
 
-    /// What the client's origin has to be told; `None` if that is not known yet.
+    /// The CORS headers for the client's origin; `None` if they are not known yet.
     fn origin_headers(&self) -> Option<HeaderMap> {
         // Where the proxy answers for CORS itself, it does so for every response.
         if self.asked.origin.is_none() || self.direct.state.route.cors.is_some() {
@@ -242,7 +242,7 @@ impl Post {
         self.direct.origins.lock().ok()?.of(self.asked.origin.as_ref())
     }
 
-    /// What a response of the server tells of the session and of the caller.
+    /// Learns about the session and the caller from a response of the server.
     pub(crate) fn learn(&self, status: StatusCode, headers: &HeaderMap, beside: Option<FilterId>) {
         if let (Some(origin), Ok(mut known)) = (&self.asked.origin, self.direct.origins.lock()) {
             known.note(Some(origin), headers);

@@ -2,11 +2,12 @@
 //! JSON as one event, a status as an error.
 
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
-use crate::transport::mcp_http::content::{Content, on_one_line};
+use crate::transport::mcp_http::content::on_one_line;
+use crate::transport::mcp_http::response_body::{ErrorBody, ResponseBody};
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Response, StatusCode, header};
 
 use super::exchange::Exchange;
@@ -15,20 +16,17 @@ use crate::gateway::direct::event_stream::Chunks;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::http::inflate::PlainBody;
 
-/// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
-const ERROR_READ_MAX: usize = 64 << 10;
-
-/// What the server of a POST answers with, as far as is known.
+/// The server's answer to a POST, as far as known.
 pub(crate) enum Answer {
     /// Nothing yet.
     Head(Sending),
     Events(UpstreamBody),
-    /// The same, which may have been compressed.
+    /// The same body, which may have been compressed.
     Unpacked(PlainBody),
     /// JSON, which the client gets as an event.
     Json(JsonBody),
     /// A status that is no success, and the beginning of its body.
-    Failure(StatusCode, PlainBody, BytesMut),
+    Failure(StatusCode, ErrorBody),
     Over,
 }
 
@@ -47,7 +45,7 @@ impl JsonBody {
 
 pub(crate) struct PostUpstream {
     pub(crate) answer: Answer,
-    /// Who asked, while the server has not answered.
+    /// The POST, while the server has not answered.
     pub(crate) post: Option<Post>,
 }
 
@@ -60,21 +58,21 @@ impl PostUpstream {
                 post.begin(&parts.headers, exchange);
             }
         }
-        let Some(body) = PlainBody::new(body, &parts.headers) else {
-            tracing::warn!(
-                coding = ?parts.headers.get(header::CONTENT_ENCODING),
-                "the server compresses in a way that is not known; its answer cannot be read"
-            );
-            exchange.fail("the server compressed its answer although asked not to", None);
-            self.answer = Answer::Over;
-            return;
-        };
-        self.answer = match Content::unpacked(&parts.headers) {
-            Content::Events if parts.status == StatusCode::OK => Answer::Unpacked(body),
-            Content::Json if parts.status == StatusCode::OK => {
-                Answer::Json(JsonBody::new(body, Vec::new()))
+        let is_ok = parts.status == StatusCode::OK;
+        self.answer = match ResponseBody::new(body, &parts.headers) {
+            ResponseBody::Events(body) if is_ok => Answer::Unpacked(body),
+            ResponseBody::Json(body) if is_ok => Answer::Json(JsonBody::new(body, Vec::new())),
+            ResponseBody::Events(body) | ResponseBody::Json(body) | ResponseBody::Other(body) => {
+                Answer::Failure(parts.status, ErrorBody::new(body))
             }
-            _ => Answer::Failure(parts.status, body, BytesMut::new()),
+            ResponseBody::Unreadable => {
+                tracing::warn!(
+                    coding = ?parts.headers.get(header::CONTENT_ENCODING),
+                    "the server compresses in a way that is not known; its answer cannot be read"
+                );
+                exchange.fail("the server compressed its answer although asked not to", None);
+                Answer::Over
+            }
         };
     }
 }
@@ -115,17 +113,12 @@ impl Chunks<Exchange> for PostUpstream {
                         }
                     }
                 }
-                Answer::Failure(status, body, read) => {
-                    let next = std::task::ready!(body.poll_data(cx));
-                    if let Some(Ok(chunk)) = next
-                        && read.len() < ERROR_READ_MAX
-                    {
-                        read.extend_from_slice(&chunk);
+                Answer::Failure(status, body) => {
+                    if std::task::ready!(body.poll(cx)) {
                         continue;
                     }
-                    let (status, text) = (*status, read.split().freeze());
+                    let (status, answer) = (*status, Message::parse(body.take()));
                     self.answer = Answer::Over;
-                    let answer = Message::parse(on_one_line(text));
                     if answer.kind() == Kind::Response && exchange.awaits(&answer) {
                         return Poll::Ready(Some(Ok(crate::protocol::sse::write(answer.raw()))));
                     }

@@ -15,6 +15,7 @@ use crate::gateway::observers::Observers;
 use crate::observe::events::{FilterId, Scope};
 use crate::observe::log::Connection;
 use crate::progress::clients::Client;
+use crate::progress::input::{Beginning, Input};
 use crate::progress::{
     Disposition, Filter, FilterEvent, Origin, Pacing, Payload, Policy, Reason, StreamId,
     StreamKind, Verdict,
@@ -32,7 +33,7 @@ const WAITING_MAX: usize = 256;
 /// One session, and what its streams share.
 pub(crate) struct Session {
     shared: Mutex<Shared>,
-    /// Where those who look on at it find it.
+    /// The id of the filter for observers.
     pub(crate) filter_id: Option<FilterId>,
 }
 
@@ -52,31 +53,31 @@ struct Shared {
     held: Option<(u64, Claim)>,
     /// Messages on listening streams that are not judged yet, where that matters to their stream.
     waiting: BTreeMap<u64, StreamId>,
-    /// Those that are: their number, and whether they were withheld.
+    /// Messages with a verdict: their number, and whether they were withheld.
     judged: Vec<(StreamId, u64, bool)>,
 }
 
-/// What becomes of a message that came on one stream and may be about another.
+/// The decision about a message on one stream that may belong to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Foreign {
     /// Another stream has it now.
     Moved,
-    /// It goes on where it came, as it is.
+    /// The message is forwarded unchanged on its own stream.
     Passes,
-    /// It must not be told of on this stream, nor on another.
+    /// The message must not be sent on this stream or on another.
     OutOfPlace(Reason),
     /// No other stream knows it.
     Unknown,
 }
 
-/// What becomes of a message that came on a stream on which the client listens.
+/// The decision about a message on a listening stream of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// Another stream has it now.
     Moved,
-    /// It goes on as it is.
+    /// The message is forwarded unchanged.
     Passes,
-    /// It has this number and is judged: see [`Session::collect`].
+    /// The message has this number, and the filter handles it: see [`Session::collect`].
     Taken(u64),
 }
 
@@ -87,7 +88,7 @@ pub(crate) struct Member {
     pub(crate) mailbox: Arc<Mailbox>,
     /// Tokens of its requests of which another stream tells.
     pub(crate) elsewhere: Vec<Key>,
-    /// Who the client of the session is.
+    /// The client of the session.
     pub(crate) client: Option<Arc<Client>>,
 }
 
@@ -102,9 +103,9 @@ impl Session {
         let filter = Filter::of_session(Arc::clone(policy));
         let mut filter = FilterGuard::new(filter, Arc::clone(policy), StreamId::NOWHERE);
         filter.observed_by(audience.emitter(beside, Scope::Session, policy));
-        filter.happens(Some(now()), || "begins session".to_owned(), |_| ());
+        filter.apply(now(), Input::Begins(Beginning::Session));
         if begun {
-            filter.knows_not_all(now());
+            filter.apply(now(), Input::KnowsNotAll);
         }
         let filter_id = filter.filter_id();
         let shared = Shared {
@@ -157,14 +158,15 @@ impl Session {
         shared.filter.take(policy);
         let mut member = shared.join(self);
         let stream = member.stream;
-        shared.filter.open_stream(now(), stream, StreamKind::Exchange, Pacing::IMMEDIATE);
+        let opens = Input::Opens(stream, StreamKind::Exchange, Pacing::IMMEDIATE);
+        shared.filter.apply(now(), opens);
         match message {
             Some(message) => {
                 shared.filter.client_message(now(), stream, message);
                 let elsewhere = shared.filter.try_with(|filter| filter.tokens_elsewhere(stream));
                 member.elsewhere = elsewhere.unwrap_or_default();
             }
-            None => shared.filter.knows_not_all(now()),
+            None => drop(shared.filter.apply(now(), Input::KnowsNotAll)),
         }
         member
     }
@@ -175,12 +177,12 @@ impl Session {
         let member = shared.join(self);
         let stream = member.stream;
         shared.listening.insert(stream);
-        if replays {
-            let told = || format!("opens {} replay", stream.0);
-            shared.filter.happens(Some(now()), told, |filter| filter.open_replay(stream));
+        let opens = if replays {
+            Input::Replays(stream)
         } else {
-            shared.filter.open_stream(now(), stream, StreamKind::Shared, Pacing::IMMEDIATE);
-        }
+            Input::Opens(stream, StreamKind::Shared, Pacing::IMMEDIATE)
+        };
+        shared.filter.apply(now(), opens);
         member
     }
 
@@ -207,12 +209,12 @@ impl Session {
     /// A request has been answered, or a task described, on its own stream.
     pub(crate) fn settled(&self, message: &Message) {
         let mut shared = self.lock();
-        shared.filter.settled(now(), message);
+        shared.filter.apply(now(), Input::Settled(message.clone()));
         shared.note();
     }
 
-    /// What came on the stream of a request and is not about that, as far as it knows. `modern`: such
-    /// a stream speaks of its own request only.
+    /// Handles a message on the stream of a request that, to the stream's knowledge, is not about
+    /// the request. `modern`: such a stream carries messages of its own request only.
     pub(crate) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Foreign {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
@@ -222,8 +224,7 @@ impl Session {
             if shared.filter.try_with(|filter| filter.is_late(message)) == Some(true) {
                 return Foreign::OutOfPlace(Reason::Late);
             }
-            let learn = |filter: &mut Filter| filter.learn_from(origin, message);
-            shared.filter.aside(now(), "learns", (Some(origin), message), learn);
+            shared.filter.apply(now(), Input::Learns(origin, message.clone()));
             return Foreign::Unknown;
         };
         if modern && message.kind() != Kind::Response {
@@ -232,14 +233,13 @@ impl Session {
         shared.deliver(stream, message)
     }
 
-    /// What came on a stream on which the client listens. What is left for that stream comes out of
-    /// [`Session::collect`], and if it `matters`, so does what became of it.
+    /// Handles a message on a listening stream of the client. [`Session::collect`] returns the
+    /// bytes for that stream, and the verdict if it `matters`.
     pub(crate) fn heard(&self, on: StreamId, message: &Message, matters: bool) -> Heard {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
-        let whose = |filter: &mut Filter| filter.stream_meant(origin, message, false);
-        let meant = shared.filter.aside(now(), "whose", (Some(origin), message), whose);
-        if let Some(stream) = meant.flatten().filter(|stream| *stream != on) {
+        let meant = shared.filter.apply(now(), Input::Whose(origin, message.clone())).stream();
+        if let Some(stream) = meant.filter(|stream| *stream != on) {
             match shared.deliver(stream, message) {
                 Foreign::Moved => return Heard::Moved,
                 Foreign::Passes => return Heard::Passes,
@@ -261,15 +261,15 @@ impl Session {
         question(&mut self.lock().filter)
     }
 
-    /// What is to be written on a listening stream now, and which of its messages that matter have
-    /// been judged: their number, and whether they were withheld.
+    /// Collects the bytes that are due on a listening stream, and the verdicts on messages that
+    /// matter: their number, and whether they were withheld.
     pub(crate) fn collect(&self, stream: StreamId, out: &mut Batch) -> Vec<(u64, bool)> {
         let mut shared = self.lock();
         let at = now();
         while let Some(transmit) = shared.filter.poll_transmit(at, stream) {
             out.transmit(&transmit);
         }
-        shared.filter.written(at, stream);
+        shared.filter.apply(at, Input::Written(stream));
         shared.note();
         let own = shared.judged.extract_if(.., |(on, ..)| *on == stream);
         own.map(|(_, number, withheld)| (number, withheld)).collect()
@@ -333,7 +333,7 @@ impl Shared {
         if message.kind() == Kind::Response {
             // An answer is told where it came: there the client waits for it by its id.
             mailbox.put(Mail::Settled(message.clone()));
-            self.filter.settled(now(), message);
+            self.filter.apply(now(), Input::Settled(message.clone()));
             return Foreign::Passes;
         }
         if !mailbox.put(Mail::Progress(message.clone().framed(Framing::Apart(None)))) {
@@ -365,8 +365,8 @@ impl Shared {
 }
 
 impl Member {
-    /// The stream of a request closes: what it has not told of its requests, the session will.
-    /// `cancels`: they are given up with it.
+    /// Closes the stream of a request: the session sends the remaining messages of its requests.
+    /// `cancels`: the requests are cancelled.
     pub(crate) fn leave(&self, own: &mut FilterGuard, cancels: bool) {
         let mut shared = self.session.lock();
         let at = now();
@@ -374,7 +374,7 @@ impl Member {
             shared.filter.take_over(at, own);
         }
         let stream = self.stream;
-        shared.filter.close_stream(at, stream, cancels);
+        shared.filter.apply(at, Input::Closes(stream, cancels));
         // Whom the session would have to tell of the cancelling, the closing itself has told.
         while shared.filter.poll_to_server().is_some() {}
         shared.note();
@@ -384,7 +384,7 @@ impl Member {
     /// The requests of the stream will have no answer: the server refused them.
     pub(crate) fn refused(&self) {
         let stream = self.stream;
-        self.session.lock().filter.settle_stream(now(), stream);
+        self.session.lock().filter.apply(now(), Input::Settles(stream));
     }
 
     /// A listening stream closes.
@@ -392,7 +392,7 @@ impl Member {
         let mut shared = self.session.lock();
         let stream = self.stream;
         shared.listening.remove(&stream);
-        shared.filter.close_stream(now(), stream, false);
+        shared.filter.apply(now(), Input::Closes(stream, false));
         shared.note();
         shared.waiting.retain(|_, on| *on != stream);
         shared.judged.retain(|(on, ..)| *on != stream);
@@ -425,7 +425,7 @@ impl Sessions {
         Self { shards, hasher, max: AtomicUsize::new(max.div_ceil(SHARDS)), audience }
     }
 
-    /// So many are kept in mind from now on.
+    /// Changes the number of remembered entries.
     pub(crate) fn keep(&self, max: usize) {
         self.max.store(max.div_ceil(SHARDS), Ordering::Relaxed);
     }

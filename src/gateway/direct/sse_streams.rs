@@ -5,6 +5,7 @@ use crate::gateway::direct::mailbox::Mailbox;
 use crate::gateway::route_state::RouteWatch;
 use crate::observe::log::Connection;
 use crate::progress::Policy;
+use crate::progress::input::Input;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::SOLE_STREAM;
@@ -19,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
-/// What we add to an endpoint that would otherwise be the same for several clients.
+/// The parameter added to an endpoint that several clients would otherwise share.
 const OWN_KEY: &str = "milepost_stream";
 
 /// One stream and the requests that were posted for it.
@@ -35,7 +36,7 @@ pub(crate) struct State {
     pub(crate) calls: Arc<InFlight>,
     /// While requests are open.
     pub(crate) open: Option<InFlightGuard>,
-    /// How the server is told that a request has taken too long: as it was told of the last one.
+    /// The sender of cancellations to the server, as used for the last request.
     pub(crate) control: Option<ControlSender>,
 }
 
@@ -45,7 +46,7 @@ impl State {
         self.filter.try_with(|filter| filter.policy().observes()) == Some(true)
     }
 
-    /// What is asked from now on goes by what holds for the route now.
+    /// Applies the present settings of the route to the following requests.
     fn settle(&mut self) {
         self.watch.has_changed();
         self.filter.take(&self.watch.state().policy);
@@ -66,7 +67,7 @@ impl HttpSseStream {
     }
 }
 
-/// Where posts for a stream go.
+/// The endpoint for POSTs of a stream.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     pub(crate) stream: Arc<HttpSseStream>,
@@ -128,7 +129,7 @@ impl HttpSseStream {
             }
             Some(_) => {}
             None => {
-                state.filter.knows_not_all(now());
+                state.filter.apply(now(), Input::KnowsNotAll);
             }
         }
         state.count();

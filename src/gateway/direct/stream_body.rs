@@ -53,7 +53,7 @@ fn ended<H: EventHandler + 'static, U: Chunks<H> + 'static>(
 struct Ended<J, U> {
     stream: EventStream<J, U>,
     shutdown: Pin<Box<OwnedNotified>>,
-    /// The same for the server of its route.
+    /// The shutdown of the route's server.
     over: Option<Pin<Box<OwnedNotified>>>,
     permit: StreamPermit,
 }

@@ -42,8 +42,8 @@ const BODY_BYTES_MAX: usize = 4 << 10;
 /// How long it may take to come.
 const BODY: Duration = Duration::from_secs(5);
 
-/// Who changes something sends this header. A page of another site can send it only after it has asked
-/// whether it may, and is never told so.
+/// The header that a changing request must have. A page of another site can send the header only
+/// after a preflight request, which the listener never allows.
 pub(super) const CHANGES: &str = "milepost-admin";
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -152,7 +152,7 @@ impl<H: Handler> Desk<H> {
     }
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 enum Course {
     Answered(Answer),
     /// Its body is the new log filter.

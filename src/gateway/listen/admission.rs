@@ -119,8 +119,8 @@ fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
     }
 }
 
-/// Whether a listener answers to a host: its own address, loopback names where it is reached over
-/// loopback, and the names that it was given; any, if it was told to.
+/// Whether a listener accepts a host: its own address, loopback names on loopback, and configured
+/// names; every host if configured so.
 fn answers_to(server: &Server, local: SocketAddr, host: &Authority) -> bool {
     if server.insecure {
         return true;
@@ -133,8 +133,8 @@ fn answers_to(server: &Server, local: SocketAddr, host: &Authority) -> bool {
         })
 }
 
-/// Whether pages of an origin may speak to a listener: those of the same machine, and those that it
-/// was told of. `null` may be any page, in a frame.
+/// Whether pages of an origin may use a listener: pages of the same machine, and of configured
+/// origins. `null` may be any page, in a frame.
 fn may_speak(server: &Server, origin: &str) -> bool {
     let Some(origin) = Origin::parse(origin) else { return false };
     let local = matches!(&origin, Origin::Web { at, .. } if at.is_loopback());
@@ -146,7 +146,7 @@ fn may_speak(server: &Server, origin: &str) -> bool {
 enum Origin {
     /// `http://host[:port]` or the same with `https`; the port is always there.
     Web { secure: bool, at: Authority },
-    /// That of an extension or an application, in lower case.
+    /// The origin of an extension or an application, in lower case.
     Other(String),
 }
 

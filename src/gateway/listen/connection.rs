@@ -29,10 +29,10 @@ pub(super) const HEAD: Duration = Duration::from_secs(10);
 /// a head are limited to 100 by hyper itself; a limit of our own would cost an allocation each.)
 const BUFFER: usize = 64 << 10;
 
-/// What a stream of HTTP/2 may bring before it is read.
+/// The flow-control window of an HTTP/2 stream, in bytes.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// What all streams of a connection of HTTP/2 may bring before they are read.
+/// The flow-control window of an HTTP/2 connection, in bytes.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// Concurrent HTTP/2 streams of one connection. The client waits with further requests.
@@ -41,7 +41,7 @@ const STREAMS_MAX: u32 = 100;
 /// How often a silent client of HTTP/2 is asked whether it is there, and how long it may take.
 const PING: Duration = Duration::from_secs(20);
 
-/// What a client of HTTP/2 says first.
+/// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How a connection ended.
@@ -49,7 +49,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) enum Ended {
     /// As it should.
     Closed,
-    /// What came was not HTTP.
+    /// The bytes were not HTTP.
     Malformed,
     /// The head of a request was too large.
     HeadTooLarge,

@@ -39,7 +39,7 @@ const REFUSED_BODY: Duration = Duration::from_millis(500);
 /// Characters of a refused request's header value that are logged. The rest is cut off.
 const TOLD_MAX: usize = 100;
 
-/// What every request to the listener passes.
+/// The dispatcher of every request to the listener.
 pub(super) struct Front<H> {
     // Settings are exchanged by pointer: a request loads this value once, without a lock that
     // others write to, and keeps the state of its route. Sessions and streams, which outlive a
@@ -51,7 +51,7 @@ pub(super) struct Front<H> {
     open: Arc<AtomicUsize>,
 }
 
-/// What holds for requests that come now. It is exchanged as a whole: a request sees all of one.
+/// The settings for new requests. They are exchanged as a whole: a request sees all of one version.
 pub(super) struct Standing {
     server: Server,
     places: Places,
@@ -83,7 +83,7 @@ struct Found {
     cors: Option<Arc<Cors>>,
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 enum Course {
     Handle(Admitted),
     Answered(Response<()>),
@@ -154,7 +154,7 @@ impl<H: Handler> Front<H> {
         response.map(|body| Answer { body, _open: open })
     }
 
-    /// Where a request goes. `found` is the route whose CORS headers the answer gets.
+    /// Decides about a request. `found` is the route whose CORS headers the answer gets.
     fn course(
         &self,
         client: &Client,

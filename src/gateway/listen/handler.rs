@@ -19,7 +19,7 @@ use crate::transport::http::body::Body;
 use crate::transport::http::endpoints::Place;
 use crate::transport::http::write_state::Outlet;
 
-/// Who has connected, and where.
+/// The client of a connection, and its local address.
 #[derive(Debug, Clone)]
 pub struct Client {
     /// The address that it came from.
@@ -32,14 +32,14 @@ pub struct Client {
     pub outlet: Outlet,
 }
 
-/// What is known of a request that was let in.
+/// The facts about an admitted request.
 #[derive(Debug, Clone)]
 pub struct Admitted {
-    /// What it is for.
+    /// The route and endpoint of the request.
     pub place: Place,
     /// The route as it was when the request came.
     pub served: Option<ServedRoute>,
-    /// Who sent it.
+    /// The client of the request.
     pub client: Client,
     /// Its `Authorization` was for this listener and goes no further.
     pub authorization_was_ours: bool,
@@ -88,7 +88,7 @@ impl Handler for Routed {
 
 /// Answers requests that were let in.
 pub trait Handler: Send + Sync + 'static {
-    /// What it answers with.
+    /// The body of its responses.
     type Body: AnyBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
         + Send
         + Unpin
@@ -113,17 +113,17 @@ pub trait Handler: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// What has been counted, as Prometheus reads it; `None` if nothing is.
+    /// The metrics as Prometheus reads them; `None` if there are none.
     fn metrics(&self) -> Option<String> {
         None
     }
 
-    /// The calls as they happen; `None` if nobody looks on.
+    /// The table of calls; `None` if there are no observers.
     fn calls(&self) -> Option<&Arc<Table>> {
         None
     }
 
-    /// Where bytes between clients and us are counted.
+    /// The counters of bytes to and from clients.
     fn traffic(&self) -> Traffic {
         Traffic::default()
     }

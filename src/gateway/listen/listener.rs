@@ -45,7 +45,7 @@ const UNSENT: u32 = 16 << 10;
 /// lasts, and asking again at once would only take the time of those who are served.
 const NO_ROOM: Duration = Duration::from_millis(100);
 
-/// How often that is told.
+/// The interval of this log message.
 const NO_ROOM_TOLD: Duration = Duration::from_secs(10);
 
 /// Connections beyond `max_connections` that get a 503 at the same time. Further connections are
@@ -55,7 +55,7 @@ const TURNED_AWAY_MAX: usize = 64;
 /// How long one of those may take to read it.
 const TURNING_AWAY: Duration = Duration::from_secs(1);
 
-/// What the listeners are to do.
+/// The phase of the listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     /// Serve.
@@ -66,7 +66,7 @@ pub(super) enum Phase {
     Over,
 }
 
-/// Waits for a phase, or for the end of whoever announces them.
+/// Waits for a phase, or for the end of the sender of phases.
 pub(super) async fn reached(phases: &mut watch::Receiver<Phase>, phase: Phase) {
     let _ = phases.wait_for(|now| *now >= phase).await;
 }
@@ -78,7 +78,7 @@ pub(super) struct Listener {
     open: Arc<AtomicUsize>,
 }
 
-/// What holds for connections that come now.
+/// The settings for new connections.
 #[derive(Clone)]
 pub(super) struct Terms {
     tls: Option<TlsAcceptor>,
@@ -121,7 +121,7 @@ impl Listener {
         Self { socket, terms: Arc::new(ArcSwap::from_pointee(terms)), open: Arc::default() }
     }
 
-    /// Where its terms can be exchanged for others.
+    /// The settings of the listener, which can be exchanged.
     pub(super) fn terms(&self) -> Arc<ArcSwap<Terms>> {
         Arc::clone(&self.terms)
     }

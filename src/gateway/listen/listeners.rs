@@ -31,7 +31,7 @@ use crate::transport::http::via::Via;
 /// How long streams may take to end as their protocol has it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long those who look on may take to hear that it is over.
+/// The time for observers to receive the end of their streams.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Why nothing can be served.
@@ -77,7 +77,7 @@ pub enum ServeError {
     Signals(#[source] io::Error),
 }
 
-/// What is listened on, and who answers.
+/// The listeners and their handler.
 pub struct Site<H> {
     clients: Listener,
     admin: Option<Listener>,
@@ -126,7 +126,7 @@ impl<H: Handler> Site<H> {
         Ok(Self { clients, admin, front, handler, tls, desk })
     }
 
-    /// What can be exchanged while it serves.
+    /// The settings that can be exchanged at run time.
     pub fn controls(&self) -> Controls<H> {
         let addresses = [self.address().ok(), self.admin_address().ok().flatten()];
         Controls {
@@ -218,7 +218,7 @@ impl<H: Handler> Site<H> {
     }
 }
 
-/// Who else could connect to an address has to know a name of it.
+/// Protects an address that other machines can reach: their requests must use a configured name.
 fn shelter(server: &Server, address: SocketAddr) -> Result<(), ServeError> {
     let named = server.insecure || !server.allowed_hosts.is_empty();
     let is_fine = named || address.ip().to_canonical().is_loopback();
@@ -229,21 +229,21 @@ fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> 
     Terms::new(tls, (server.max_connections, server.max_header_bytes), handler.traffic())
 }
 
-/// What of a site can be exchanged while it serves.
+/// The settings of the listeners that can be exchanged at run time.
 pub struct Controls<H> {
     terms: Arc<ArcSwap<Terms>>,
     front: Arc<Front<H>>,
     desk: Arc<Desk<H>>,
     handler: Arc<H>,
-    /// Where it listens.
+    /// The addresses of the listeners.
     addresses: Vec<SocketAddr>,
 }
 
-/// What is needed to take other settings, and cannot fail any more.
+/// Prepared settings, whose application cannot fail.
 pub struct Ready(Terms);
 
 impl<H: Handler> Controls<H> {
-    /// What it takes to serve by other settings where it listens already.
+    /// Prepares other settings for the same addresses.
     ///
     /// # Errors
     /// If other machines could connect though no names are allowed and it is not `insecure`, or the
@@ -286,7 +286,7 @@ async fn drain<H: Handler>(
     }
 }
 
-/// Waits to be told to stop. Nobody is left to say so when the sender is gone.
+/// Waits for the signal to stop, or for the end of its sender.
 async fn said(stop: &mut mpsc::Receiver<()>) {
     if stop.recv().await.is_none() {
         future::pending().await
@@ -319,8 +319,8 @@ async fn listen(
     }
 }
 
-/// What stands behind a route: without arguments, which may hold secrets, as may all of a URL that
-/// is not its origin and path.
+/// The upstream of a route for the log: without arguments, which may contain secrets, and of a URL
+/// only origin and path.
 fn upstream(upstream: &Upstream) -> String {
     match upstream {
         Upstream::Demo => "the demo server".to_owned(),

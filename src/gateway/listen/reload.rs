@@ -31,18 +31,19 @@ pub(super) struct Reloading {
     memory: DurationStore,
     proxy: Arc<Proxy>,
     controls: Controls<Routed>,
-    /// What cannot be exchanged, as it was at the start.
+    /// The settings that cannot be exchanged, as they were at the start.
     fixed: Fixed,
     /// The settings of operators that hold.
     admin: Admin,
-    /// What holds, and what was refused last; each stands for the file and those that it names.
+    /// The fingerprints of the file in effect and of the file refused last, with the files that
+    /// they name.
     taken: u64,
     refused: Option<u64>,
     /// The files that it named.
     named: Vec<PathBuf>,
 }
 
-/// What only a start can change.
+/// The settings that only a restart can change.
 #[derive(PartialEq)]
 struct Fixed {
     listen: String,

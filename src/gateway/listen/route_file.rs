@@ -15,7 +15,7 @@ use std::time::Duration;
 /// file for that long.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// What a path leads to, as far as can be told without reading it; `None` if that is nothing.
+/// The target of a path, as far as it can be identified without reading; `None` without a target.
 type Mark = Option<(u64, u64, i64, i64, u64)>;
 
 fn mark(path: &Path) -> Mark {

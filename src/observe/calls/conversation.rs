@@ -12,6 +12,7 @@ use super::taps::Tapped;
 use super::text::Text;
 use super::{Route, Table};
 use crate::observe::events::{Event, EventKind, Observer, Scope};
+use crate::progress::input::Input;
 use crate::progress::policy::masks::Masks;
 use crate::progress::{CallId, FilterEvent, Opened, Outcome, Summary, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -95,6 +96,29 @@ impl Conversation {
         let open = self.open.values().flatten().map(|(entry, _)| Arc::clone(entry));
         let ended = self.ended.iter().rev().filter_map(|(_, entry)| entry.upgrade());
         ended.chain(open).find(|entry| is(entry))
+    }
+
+    fn input(&mut self, at: Instant, input: &Input, number: u64) {
+        match input {
+            Input::ClientMessage(..) | Input::ClientLarge(..) => {
+                self.said = input.message_line().map(|line| (at, line.text));
+                self.has_opened = false;
+                self.sent = None;
+            }
+            Input::ServerMessage(_, message) | Input::Moved(_, message) => {
+                self.hears(at, message.raw(), number);
+            }
+            Input::ServerProgress(_, text) | Input::ServerLarge(_, text, _) => {
+                self.hears(at, text, number);
+            }
+            Input::Stderr(line) if self.table.taps.any() => {
+                let before = Some(Text::of(line.as_bytes()));
+                let kept = CapturedMessage { at, became: Became::Overheard, before, after: None };
+                self.keep(None, kept, |_, _| {});
+            }
+            Input::Failed => self.has_failed = true,
+            _ => {}
+        }
     }
 
     fn hears(&mut self, at: Instant, text: &Bytes, number: u64) {
@@ -314,34 +338,13 @@ fn request_in(text: &Bytes, id: &Bytes) -> Text {
 impl Observer for Conversation {
     fn see(&mut self, event: &Event) {
         match &event.kind {
-            EventKind::Client(_, text) => {
-                self.said = Some((event.at, text.clone()));
-                self.has_opened = false;
-                self.sent = None;
-            }
+            EventKind::Input(input, number) => self.input(event.at, input, *number),
             EventKind::ToServer(text) => self.sent = Some(text.clone()),
-            EventKind::Server(_, text, number) => self.hears(event.at, text, *number),
-            EventKind::Told(_, text) => {
+            EventKind::ToClient(_, text) => {
                 self.told = Some((event.at, text.clone()));
                 self.is_claimed = false;
             }
-            EventKind::Overheard(line) if self.table.taps.any() => {
-                let before = Some(Text::of(line.as_bytes()));
-                let kept = CapturedMessage {
-                    at: event.at,
-                    became: Became::Overheard,
-                    before,
-                    after: None,
-                };
-                self.keep(None, kept, |_, _| {});
-            }
-            EventKind::Command(command) if command == "failed" => self.has_failed = true,
-            EventKind::Command(_)
-            | EventKind::Overheard(_)
-            | EventKind::Noise(_)
-            | EventKind::Aside(..)
-            | EventKind::Refused(_)
-            | EventKind::TakesOver(_) => {}
+            EventKind::Noise(_) => {}
             EventKind::Decided(record) => self.decided(event.at, record),
         }
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::observe::events::EventEmitter;
+use crate::progress::input::Input;
 use crate::progress::{Origin, Pacing, StreamId, StreamKind};
 use crate::protocol::jsonrpc::Message;
 use crate::relay::filter_guard::FilterGuard;
@@ -77,7 +78,7 @@ impl Talk {
 
     fn drain(&mut self) {
         while self.filter.poll_transmit(self.now, WIRE).is_some() {
-            self.filter.written(self.now, WIRE);
+            self.filter.apply(self.now, Input::Written(WIRE));
         }
         while self.filter.poll_record().is_some() {}
     }
@@ -216,11 +217,9 @@ fn each_call_of_several_gets_what_is_its_own() {
 fn what_is_said_in_the_servers_place_belongs_to_the_call() {
     let mut talk = Talk::new(Mode::Full);
     talk.call(1, "a", "1");
-    talk.filter.overheard(talk.now, "50% done");
+    talk.filter.apply(talk.now, Input::Stderr("50% done".into()));
     talk.pass(Duration::from_secs(2));
-    talk.filter.happens(Some(talk.now), String::new, |filter| {
-        filter.server_gone(talk.now, "it has died");
-    });
+    talk.filter.apply(talk.now, Input::Gone("it has died".into()));
     talk.drain();
     let told = became(&talk.table, 1);
     assert_eq!(told[0], "request");
@@ -265,9 +264,8 @@ fn a_session_goes_on_with_the_call_of_a_stream_that_has_closed() {
     own.client_message(now, WIRE, &call);
     // As a shadow it is not told of twice.
     assert_eq!(calls(&table).len(), 1);
-    own.try_with(|own| session.try_with(|session| own.hand_over(session)));
-    session
-        .happens(Some(now), String::new, |session| session.close_stream(now, StreamId(1), false));
+    session.take_over(now, &mut own);
+    session.apply(now, Input::Closes(StreamId(1), false));
     drop(own);
     assert_eq!(calls(&table)[0]["outcome"], json!(null));
     assert_eq!(all(&table)["routes"][0]["open"], json!(1));
@@ -275,7 +273,7 @@ fn a_session_goes_on_with_the_call_of_a_stream_that_has_closed() {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         session.server_message(now, Origin::Stream(StreamId(2)), &message);
         while session.poll_transmit(now, StreamId(2)).is_some() {
-            session.written(now, StreamId(2));
+            session.apply(now, Input::Written(StreamId(2)));
         }
     };
     say(

@@ -14,13 +14,11 @@ use crate::observe::events::{APART, Event, EventKind};
 use crate::observe::redact::Masking;
 use crate::observe::transcript;
 use crate::observe::transcript::{SAME, escape, settings};
-use crate::progress::{FilterEvent, Policy, Reason, StreamId, Verdict};
+use crate::progress::input::{Input, MessageLine};
+use crate::progress::{FilterEvent, Policy, Reason, Verdict};
 
 /// Bytes of one recording. The recording ends there.
 pub const FILE_MAX: u64 = 64 << 20;
-
-/// The first number of the streams of servers; they are written from 1 on.
-const UPSTREAM_STREAMS: u64 = 1 << 63;
 
 /// Bytes held back before the first message of a recording. A client could open and close streams
 /// for ever without sending a message.
@@ -117,7 +115,7 @@ impl TranscriptFile {
     pub(super) fn leave(&mut self, part: u64, left_out: u64) -> bool {
         self.left_out(left_out);
         if let Some(part) = self.parts.remove(&part).filter(|_| !self.is_over) {
-            self.line(part.number, "! ends");
+            self.line(part.number, &format!("! {}", Input::Ends));
         }
         self.parts.is_empty()
     }
@@ -167,19 +165,17 @@ impl TranscriptFile {
         }
     }
 
-    /// Something has happened.
+    /// Writes an event.
     pub(super) fn happened(&mut self, part: u64, event: Event) {
         let start = *self.start.get_or_insert(event.at);
-        let taken_over = match event.kind {
-            EventKind::TakesOver(from) => self.parts.get(&from).map(|part| part.number),
-            _ => None,
-        };
         let Some(known) = self.parts.get_mut(&part) else { return };
         let number = known.number;
         if known.at.is_none()
-            && let EventKind::Command(command) = &event.kind
+            && let EventKind::Input(input, _) = &event.kind
+            && input.message_line().is_none()
+            && let Some(words) = input.words()
         {
-            return self.part_begins(part, start, command);
+            return self.part_begins(part, start, &words);
         }
         let at = known.at.get_or_insert(start);
         let passed = event.at.saturating_duration_since(*at);
@@ -188,44 +184,23 @@ impl TranscriptFile {
             *at += passed;
             self.line(number, &format!("+ {}", transcript::time(passed)));
         }
-        self.speaks |= !matches!(
-            event.kind,
-            EventKind::Command(_) | EventKind::Decided(_) | EventKind::TakesOver(_)
-        );
+        self.speaks |= match &event.kind {
+            EventKind::Input(input, _) => input.message_line().is_some(),
+            EventKind::Decided(_) => false,
+            _ => true,
+        };
         match event.kind {
-            EventKind::Command(command) => {
-                let command = self.masked_words(&command);
-                self.line(number, &format!("! {}", escape(command.as_bytes())));
-            }
-            EventKind::Aside(command, stream, text) => {
-                self.line(number, &format!("! {command}"));
-                self.said(number, '<', stream, &text);
-            }
-            EventKind::Refused(text) => {
-                self.line(number, "! refused");
-                self.said(number, '>', None, &text);
-            }
-            EventKind::TakesOver(_) => match taken_over {
-                Some(from) => self.line(number, &format!("! takes over from {from}")),
-                None => self.line(number, "# calls of another recording go on here"),
-            },
-            EventKind::Client(stream, text) => {
-                if let Some(masking) = &mut self.masking
-                    && !is_same(&self.last[0], &text)
-                {
-                    masking.meet(&text);
-                }
-                self.said(number, '>', Some(stream), &text);
-            }
+            EventKind::Input(input, _) => self.input(number, &input),
             EventKind::ToServer(text) if text.is_empty() => self.line(number, "^ nothing"),
-            EventKind::ToServer(text) => self.said(number, '^', None, &text),
-            EventKind::Server(stream, text, _) => self.said(number, '<', stream, &text),
-            EventKind::Overheard(line) => {
-                let line = self.masked_words(&line);
-                self.line(number, &format!("2 {}", escape(line.as_bytes())));
+            EventKind::ToServer(text) => {
+                self.said(number, &MessageLine { sign: '^', stream: None, text })
             }
-            EventKind::Told(stream, text) => self.said(number, '=', Some(stream), &text),
-            EventKind::Noise(text) => self.said(number, 'e', None, &text),
+            EventKind::ToClient(stream, text) => {
+                self.said(number, &MessageLine { sign: '=', stream: Some(stream), text });
+            }
+            EventKind::Noise(text) => {
+                self.said(number, &MessageLine { sign: 'e', stream: None, text })
+            }
             EventKind::Decided(FilterEvent::Message {
                 verdict: Verdict::Withheld(reason), ..
             }) if reason != Reason::Noise => {
@@ -241,6 +216,34 @@ impl TranscriptFile {
         }
     }
 
+    /// Writes the words of an input and its message.
+    fn input(&mut self, part: u64, input: &Input) {
+        if let Input::TakesOver(from) = input {
+            // The file has numbers of its own for its filters.
+            let number = self.parts.get(from).map(|part| part.number);
+            return match number.and_then(|number| Input::TakesOver(number).words()) {
+                Some(words) => self.line(part, &format!("! {words}")),
+                None => self.line(part, "# calls of another recording go on here"),
+            };
+        }
+        if let Some(words) = input.words() {
+            let words = self.masked_words(&words);
+            self.line(part, &format!("! {}", escape(words.as_bytes())));
+        }
+        let Some(said) = input.message_line() else { return };
+        if let Input::Stderr(line) = input {
+            let line = self.masked_words(line);
+            return self.line(part, &format!("2 {}", escape(line.as_bytes())));
+        }
+        if let Some(masking) = &mut self.masking
+            && matches!(input, Input::ClientMessage(..) | Input::ClientLarge(..))
+            && !is_same(&self.last[0], &said.text)
+        {
+            masking.meet(&said.text);
+        }
+        self.said(part, &said);
+    }
+
     /// Whether it is as long as one may be.
     pub(super) fn is_full(&self) -> bool {
         self.len > FILE_MAX
@@ -253,17 +256,9 @@ impl TranscriptFile {
         }
     }
 
-    fn said(&mut self, part: u64, sign: char, stream: Option<StreamId>, text: &Bytes) {
-        let stream = match stream {
-            None => String::new(),
-            Some(StreamId::NOWHERE) => "-".to_owned(),
-            Some(StreamId(upstream)) if upstream >= UPSTREAM_STREAMS => {
-                (upstream - UPSTREAM_STREAMS + 1).to_string()
-            }
-            Some(StreamId(client)) if sign == '<' => format!("@{client}"),
-            Some(StreamId(0)) => String::new(),
-            Some(StreamId(client)) => client.to_string(),
-        };
+    fn said(&mut self, part: u64, said: &MessageLine) {
+        let MessageLine { sign, text, .. } = said;
+        let stream = said.stream_words();
         let last = match sign {
             '>' => Some(0),
             '<' => Some(1),

@@ -1,13 +1,13 @@
 //! Client messages: which calls open, and which are cancelled.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
 use crate::progress::clients;
 use crate::progress::clients::Client;
-use crate::progress::correlate::call::Call;
+use crate::progress::correlate::call::{Call, SendHistory, ServerReports};
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::correlate::summary::{Opened, Outcome};
 use crate::progress::dialect::fields::Fields;
@@ -182,19 +182,8 @@ impl Filter {
             about_task: draft.about_task,
             meter: crate::progress::gate::meter::Meter::default(),
             pending: crate::progress::correlate::call::PendingQueue::default(),
-            sent_at: None,
-            first_sent: None,
-            silence: (Duration::ZERO, now),
-            last_sent: None,
-            last_heartbeat: None,
-            last_message: None,
-            joined: None,
-            server_spoke: false,
-            has_protocol_value: false,
-            text_counter: None,
-            figured: false,
-            last_of: None,
-            bare_results: false,
+            sent: SendHistory::new(now),
+            reports: ServerReports::default(),
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
             account: crate::progress::correlate::summary::CallStats::default(),
@@ -248,8 +237,8 @@ impl Filter {
         Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
     }
 
-    /// What the client says on a stream from now on belongs to this trace, but for requests that say
-    /// themselves to which they belong.
+    /// Assigns the following client messages on a stream to a trace, except requests that name a
+    /// trace themselves.
     pub fn traced(&mut self, stream: StreamId, trace: Option<TraceContext>) {
         if let Some(stream) = self.gate.streams.get_mut(&stream) {
             stream.trace = trace.map(Arc::new);

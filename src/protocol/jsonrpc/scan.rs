@@ -14,7 +14,7 @@ const TOKEN_MAX: usize = 1 << 10;
 ///
 /// It keeps the current key and the scalar values of `id` and `method`, and which of `result`,
 /// `error`, `params` were seen: a few hundred bytes, whatever the length of the text.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Scan {
     depth: usize,
     in_string: bool,
@@ -168,5 +168,20 @@ impl Scan {
     /// Whether the outermost object has closed.
     pub fn is_whole(&self) -> bool {
         self.closed
+    }
+
+    /// A small message with the same envelope; it names the `len` bytes that are left out.
+    pub fn stand_in(&self, len: u64) -> Bytes {
+        let mut members = vec![r#""jsonrpc":"2.0""#.to_owned()];
+        if let Some(id) = self.id() {
+            members.push(format!(r#""id":{}"#, String::from_utf8_lossy(&id.to_json())));
+        }
+        if let Some(method) = self.method() {
+            let method = json::quote(&method);
+            members.push(format!(r#""method":{}"#, String::from_utf8_lossy(&method)));
+        }
+        let body = if self.kind() == Kind::Response { "result" } else { "params" };
+        members.push(format!(r#""{body}":{{"bytes left out":{len}}}"#));
+        Bytes::from(format!("{{{}}}", members.join(",")))
     }
 }

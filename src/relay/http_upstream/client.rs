@@ -17,19 +17,20 @@ use super::listen_stream::ListenStream;
 use super::outgoing::{Outgoing, RequestKind};
 use super::pending::{PendingRequest, PendingRequests};
 use super::requests;
-use super::response_reader::ResponseItem;
 use super::send_queue::SendQueue;
 use super::session::{SessionPhase, UpstreamSession};
 use super::target::UpstreamTarget;
 use super::tool_headers::ToolHeaders;
 use super::tool_refresh::ToolRefresh;
+use crate::progress::input::UPSTREAM_STREAMS;
 use crate::progress::{Origin, StreamId};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer, own_error};
 use crate::protocol::mcp::{CANCELLED, DISCOVER};
-use crate::relay::legs::{ClientHeaders, FromServer, UPSTREAM_STREAMS};
+use crate::relay::legs::{ClientHeaders, FromServer};
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::UpstreamError;
+use crate::transport::mcp_http::response_reader::ResponseItem;
 
 /// Concurrent POSTs to one server. Each is a connection; further requests wait.
 const POSTS_MAX: usize = 128;

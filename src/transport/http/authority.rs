@@ -9,7 +9,7 @@ pub(crate) struct Authority {
     pub(crate) port: Option<u16>,
 }
 
-/// What stands before the port.
+/// The host, without the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Host {
     /// An address; one of IPv4 that is written as IPv6 is one of IPv4.

@@ -128,7 +128,7 @@ impl Batch {
         }
     }
 
-    /// What a filter gives out.
+    /// Adds the output of a filter.
     pub(crate) fn transmit(&mut self, transmit: &Transmit) {
         let Transmit { payload, part } = transmit;
         match (payload.form(), part) {
@@ -157,7 +157,7 @@ impl Batch {
         }
     }
 
-    /// What can be written next.
+    /// Takes the next bytes to write.
     pub(crate) fn take(&mut self) -> Option<Bytes> {
         if self.ready.is_empty() {
             self.close_tail();

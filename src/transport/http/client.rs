@@ -89,13 +89,13 @@ pub enum UpstreamError {
     /// The connection failed, or what came over it is no HTTP.
     #[error("the connection to the server failed")]
     Http(#[from] hyper::Error),
-    /// What it compressed cannot be read.
+    /// The compressed body cannot be read.
     #[error("what the server compressed cannot be read")]
     Compressed(#[source] io::Error),
     /// We ended it.
     #[error("{0}")]
     BrokenOff(&'static str),
-    /// It said nothing for too long.
+    /// The server sent nothing for too long.
     #[error("the server said nothing for {0:?}")]
     Idle(Duration),
 }
@@ -334,7 +334,7 @@ pub(crate) struct UpstreamBody {
     client: Option<Arc<Client>>,
 }
 
-/// Who speaks.
+/// The source of a body.
 enum Said {
     /// The server.
     Theirs(Incoming),

@@ -111,8 +111,8 @@ fn served<'a>(cors: &Cors, origin: Option<&'a HeaderValue>) -> Option<&'a Header
     cors.origins.iter().any(same).then_some(origin)
 }
 
-/// What a route's upstream has answered to origins, for responses that have to begin before it has
-/// answered. Bounded: the origin that was seen first is forgotten for a new one.
+/// The CORS answers of a route's upstream to origins, for responses that must begin before the
+/// upstream has answered. Bounded: the origin seen first is forgotten for a new one.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     origins: VecDeque<(HeaderValue, HeaderMap)>,

@@ -12,12 +12,12 @@ use crate::config::routes::{Route, Upstream};
 const DOCUMENTS: [&str; 3] =
     ["oauth-protected-resource", "oauth-authorization-server", "openid-configuration"];
 
-/// Where a request has arrived.
+/// The route and endpoint of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The number of the route, in the order of the file.
     pub route: usize,
-    /// What of the route.
+    /// The endpoint of the route.
     pub part: Part,
 }
 
@@ -59,7 +59,8 @@ impl Places {
         self.upstreams.push(upstream_path(&route.upstream).filter(|_| !late));
     }
 
-    /// Where a request with this path belongs, if anywhere. A slash may end the path of a part.
+    /// The route and endpoint of a path, if there is one. The path of an endpoint may end with a
+    /// slash.
     pub fn find(&self, path: &str) -> Option<Place> {
         let place = |(route, part)| Place { route, part };
         let plain = without_slash(path);

@@ -20,7 +20,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Those of a stream whose client has come back with an id.
+    /// The event ids of a stream that its client has resumed.
     pub(crate) fn resumed() -> Self {
         Self { id_passed: true, ..Self::default() }
     }
@@ -37,7 +37,8 @@ impl Marks {
         self.id_passed |= event.has_id();
     }
 
-    /// What became of a message; `out` gets what is left of a withheld one's event.
+    /// Handles the verdict on a message; `out` gets the remaining fields of a withheld message's
+    /// event.
     pub(crate) fn judged(
         &mut self,
         number: u64,

@@ -28,7 +28,7 @@ const ANSWER_MAX: usize = 4 << 20;
 /// Bytes of a server's error text that are repeated to a client.
 const WORDS_MAX: usize = 200;
 
-/// What is read at `tools`, for people.
+/// The name of the list at `tools`, for error messages.
 const LIST: &str = "the server's list of tools";
 
 /// The specification's code for a revision that is not known (26:basic §Error Codes).
@@ -37,7 +37,7 @@ const UNSUPPORTED_REVISION: i32 = -32022;
 /// The newest revision in which clients begin with `initialize`.
 const NEWEST: (Revision, &str) = (Revision::V2025_11_25, "2025-11-25");
 
-/// What clients are told of a server's version if nobody knows it.
+/// The version of a server in place of an unknown one.
 const NO_VERSION: &str = "0.0.0";
 
 /// Answers in the place of one endpoint.
@@ -47,15 +47,15 @@ pub(crate) struct Lifecycle {
     pub(crate) tools: Option<PathAndQuery>,
     pub(crate) initialize: Option<PathAndQuery>,
     pub(crate) server: Option<ServerInfo>,
-    /// What the server is called if nothing else is known.
+    /// The name of the server if no other name is known.
     pub(crate) address: String,
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 enum Reply {
     /// The server is asked.
     Server,
-    /// It is answered here, with this status and body.
+    /// The request is answered here, with this status and body.
     Own(StatusCode, Bytes),
     /// This response of the server, which was asked for something else.
     Theirs(Box<Response<UpstreamBody>>),

@@ -14,8 +14,8 @@ struct Commands(Arc<Mutex<Vec<String>>>);
 
 impl Observer for Commands {
     fn see(&mut self, event: &Event) {
-        if let EventKind::Command(command) = &event.kind {
-            self.0.lock().unwrap().push(command.clone());
+        if let EventKind::Input(input, _) = &event.kind {
+            self.0.lock().unwrap().extend(input.words());
         }
     }
 }

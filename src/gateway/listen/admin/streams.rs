@@ -32,10 +32,10 @@ const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
 const LINES: &str = "application/x-ndjson";
 
-/// What may stand in the query of `/tap`.
+/// The parameters of the query of `/tap`.
 const QUERY: &str = "route, tool, verdict and format=json are known";
 
-/// What those who look on without end have in common.
+/// The shared state of endless streams to observers.
 pub(super) struct Streams {
     room: Arc<Semaphore>,
     over: watch::Sender<bool>,
@@ -137,11 +137,11 @@ fn is_verdict(name: &str) -> bool {
 pub(crate) enum Body {
     /// All of it.
     Whole(Full<Bytes>),
-    /// What happens, as it happens.
+    /// Events as they happen.
     Endless(Endless),
 }
 
-/// What is shown without end. Nothing is made while its reader takes nothing.
+/// An endless stream to an observer. Nothing is produced while the observer does not read.
 pub(crate) struct Endless {
     source: Source,
     over: Pin<Box<dyn Future<Output = ()> + Send>>,

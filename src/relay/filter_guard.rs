@@ -1,8 +1,8 @@
-//! A filter that fails open: a panic in it turns its connection into plain forwarding with progress
-//! withheld, and harms no other. One whose server different clients share cannot do that: nobody would
-//! know whose a message is. Then nothing passes any more ([`FilterGuard::is_lost`]).
-
-mod connection;
+//! The filter guard lets a filter fail open: after a panic in the filter its connection is forwarded as it is,
+//! with progress withheld, and other connections go on. Where different clients share the server, nobody would
+//! know whose a message is: then nothing is forwarded any more ([`FilterGuard::is_lost`]).
+//!
+//! The guard also shows every input and every decision to the observers of the filter.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use crate::observe::events::{EventEmitter, FilterId};
 use crate::observe::transcript::settings;
-use crate::progress::dialect::TextSource;
+use crate::progress::input::{Input, Output};
 use crate::progress::{
     Disposition, Filter, FilterEvent, Fragment, Origin, Payload, Policy, QUEUE_MAX, Reason,
     StreamId, Transmit, Verdict,
@@ -44,14 +44,13 @@ struct Failed {
     withholding: bool,
 }
 
-/// Tells of something that was decided, and before that whom it is about.
-fn decided(emitter: &mut EventEmitter, filter: &Filter, record: &FilterEvent) {
-    if let FilterEvent::Opened(call) | FilterEvent::TakenOver(call) = record
-        && let Some(opened) = filter.opened(*call)
-    {
-        emitter.knows(&opened);
-    }
-    emitter.decided(record);
+/// Shows a decision to the observers, with the data of a call that opens or goes on here.
+fn show_decision(emitter: &mut EventEmitter, filter: &Filter, event: &FilterEvent) {
+    let call = match event {
+        FilterEvent::Opened(call) | FilterEvent::TakenOver(call) => filter.opened(*call),
+        _ => None,
+    };
+    emitter.decided(event, call.as_ref());
 }
 
 impl FilterGuard {
@@ -70,19 +69,34 @@ impl FilterGuard {
         self.emitter.as_ref().map(|emitter| emitter.filter_id())
     }
 
-    /// Asks the filter about something that happens to the connection, which those who look on know as `command`.
-    pub fn happens<T>(
-        &mut self,
-        now: Option<Instant>,
-        command: impl FnOnce() -> String,
-        question: impl FnOnce(&mut Filter) -> T,
-    ) -> Option<T> {
-        if let Some(emitter) = &mut self.emitter {
-            emitter.command(now, command());
-        }
-        let answer = self.try_with(question);
+    /// Applies an input. A failed filter has no output but the place where a message of the server goes.
+    pub fn apply(&mut self, now: Instant, input: Input) -> Output {
+        let failed_before = self.failed.is_some();
+        self.show(now, || input.clone());
+        let output = self.try_with(|filter| filter.handle(now, &input));
         self.note();
-        answer
+        output.unwrap_or_else(|| match &input {
+            Input::Here(Some((origin, message))) | Input::Moved(origin, message) => {
+                Output::Server(self.without_filter(*origin, message, failed_before))
+            }
+            _ => Output::Nothing,
+        })
+    }
+
+    /// Goes on with the calls of `own`, another filter of the conversation, whose stream is about to close.
+    pub fn take_over(&mut self, now: Instant, own: &mut Self) {
+        if let Some(from) = own.filter_id() {
+            self.show(now, || Input::TakesOver(from.filter));
+        }
+        own.try_with(|own| self.try_with(|session| own.hand_over(session)));
+        self.note();
+    }
+
+    /// Shows an input to the observers, if there are any.
+    fn show(&mut self, now: Instant, input: impl FnOnce() -> Input) {
+        if let Some(emitter) = &mut self.emitter {
+            emitter.input(now, input(), self.filter.messages() + 1);
+        }
     }
 
     /// [`Filter::policy`].
@@ -98,10 +112,10 @@ impl FilterGuard {
         });
         let Some(taken) = taken.filter(|taken| !Arc::ptr_eq(taken, &self.policy)) else { return };
         self.policy = taken;
+        // The wanted settings: which of them hold already follows from the conversation.
         if let Some(emitter) = &mut self.emitter {
-            // What is wanted: what of it holds yet follows from what has been said.
-            let settings = settings::write(policy).words;
-            emitter.command(None, format!("settings {settings}").trim_end());
+            let words = settings::write(policy).words;
+            emitter.sequel(Input::Settings(words.into(), None), self.filter.messages() + 1);
         }
     }
 
@@ -111,9 +125,9 @@ impl FilterGuard {
         if self.failed.is_some() {
             return;
         }
-        while let Some(record) = self.filter.poll_record() {
-            decided(emitter, &self.filter, &record);
-            self.recorded.push_back(record);
+        while let Some(event) = self.filter.poll_record() {
+            show_decision(emitter, &self.filter, &event);
+            self.recorded.push_back(event);
         }
         emitter.settled();
     }
@@ -144,7 +158,7 @@ impl FilterGuard {
              (please report the panic above)"
         );
         if let Some(mut emitter) = self.emitter.take() {
-            emitter.command(None, "failed");
+            emitter.sequel(Input::Failed, self.filter.messages() + 1);
         }
         let filter = &mut self.filter;
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
@@ -207,11 +221,9 @@ impl FilterGuard {
         }
     }
 
-    /// [`Filter::client_message`].
+    /// [`Filter::client_message`]. The message is borrowed: nothing is copied unless somebody observes.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
-        if let Some(emitter) = &mut self.emitter {
-            emitter.client(now, stream, message.raw());
-        }
+        self.show(now, || Input::ClientMessage(stream, message.clone()));
         let answer = self.try_with(|filter| filter.client_message(now, stream, message));
         if let (Some(emitter), Some(payload)) = (&mut self.emitter, &answer) {
             let sent = payload.to_bytes();
@@ -227,24 +239,6 @@ impl FilterGuard {
         }
     }
 
-    /// [`Filter::client_passed`].
-    pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
-        if let Some(emitter) = &mut self.emitter {
-            emitter.client_passed(now, stream, scan);
-        }
-        self.try_with(|filter| filter.client_passed(now, stream, scan));
-        self.note();
-    }
-
-    /// [`Filter::overheard`], of its standard error.
-    pub fn overheard(&mut self, now: Instant, line: &str) {
-        if let Some(emitter) = &mut self.emitter {
-            emitter.overheard(now, line);
-        }
-        self.try_with(|filter| filter.overheard(now, TextSource::Stderr, line));
-        self.note();
-    }
-
     /// [`Filter::poll_to_server`].
     pub fn poll_to_server(&mut self) -> Option<Payload> {
         let payload = self.try_with(Filter::poll_to_server).flatten()?;
@@ -254,70 +248,22 @@ impl FilterGuard {
         Some(payload)
     }
 
-    /// [`Filter::written`].
-    pub fn written(&mut self, now: Instant, stream: StreamId) {
-        if let Some(emitter) = &mut self.emitter {
-            emitter.written(now, stream);
-        }
-        self.try_with(|filter| filter.written(now, stream));
-        self.note();
-    }
-
-    /// [`Filter::server_message`].
+    /// [`Filter::server_message`]. The message is borrowed, as in [`FilterGuard::client_message`].
     pub fn server_message(
         &mut self,
         now: Instant,
         origin: Origin,
         message: &Message,
     ) -> Disposition {
-        if let Some(emitter) = &mut self.emitter {
-            emitter.server(now, origin, message.raw(), self.filter.messages() + 1);
-        }
-        let fate =
-            self.judge(origin, message, |filter| filter.server_message(now, origin, message));
-        if let (Some(emitter), Disposition::NotAMessage(text)) = (&mut self.emitter, &fate) {
+        let failed_before = self.failed.is_some();
+        self.show(now, || Input::ServerMessage(origin, message.clone()));
+        let place = self.try_with(|filter| filter.server_message(now, origin, message));
+        let place = place.unwrap_or_else(|| self.without_filter(origin, message, failed_before));
+        if let (Some(emitter), Disposition::NotAMessage(text)) = (&mut self.emitter, &place) {
             emitter.noise(text);
         }
         self.note();
-        fate
-    }
-
-    /// [`Filter::server_message_here`], of a message that was said to this filter before.
-    pub fn server_message_here(
-        &mut self,
-        now: Instant,
-        origin: Origin,
-        message: &Message,
-    ) -> Disposition {
-        self.here(now, origin, message, |emitter| emitter.command(Some(now), "here"))
-    }
-
-    /// [`Filter::server_message_here`], of a message that was said elsewhere.
-    pub fn server_message_from_elsewhere(
-        &mut self,
-        now: Instant,
-        origin: Origin,
-        message: &Message,
-    ) -> Disposition {
-        let number = self.filter.messages() + 1;
-        let tell = |emitter: &mut EventEmitter| emitter.moved(now, origin, message.raw(), number);
-        self.here(now, origin, message, tell)
-    }
-
-    fn here(
-        &mut self,
-        now: Instant,
-        origin: Origin,
-        message: &Message,
-        tell: impl FnOnce(&mut EventEmitter),
-    ) -> Disposition {
-        if let Some(emitter) = self.emitter.as_deref_mut() {
-            tell(emitter);
-        }
-        let fate =
-            self.judge(origin, message, |filter| filter.server_message_here(now, origin, message));
-        self.note();
-        fate
+        place
     }
 
     /// [`Filter::plain_progress`], of the text of a whole message.
@@ -326,28 +272,27 @@ impl FilterGuard {
         let plain = self.try_with(|filter| filter.plain_progress(now, stream, text));
         let is_plain = plain == Some(true);
         if let Some(emitter) = self.emitter.as_mut().filter(|_| is_plain) {
-            emitter.server(now, Origin::Stream(stream), text, number);
+            emitter.input(now, Input::ServerProgress(stream, text.clone()), number);
             let transmit = Transmit { payload: text.clone().into(), part: Fragment::Whole };
-            emitter.told(now, stream, &transmit);
+            emitter.to_client(now, stream, &transmit);
             self.note();
-            self.written(now, stream);
+            self.apply(now, Input::Written(stream));
         }
         is_plain
     }
 
-    fn judge(
+    /// Handles a message of the server after the filter has failed.
+    fn without_filter(
         &mut self,
         origin: Origin,
         message: &Message,
-        question: impl FnOnce(&mut Filter) -> Disposition,
+        failed_before: bool,
     ) -> Disposition {
-        let failed_before = self.failed.is_some();
-        match self.try_with(question) {
-            Some(fate) => fate,
-            // What the filter was at work on when it failed has been salvaged.
-            None if !failed_before => Disposition::Consumed,
-            None => self.forward(self.stream_of(origin), message),
+        // The message that the filter was at work on when it failed has been salvaged.
+        if !failed_before {
+            return Disposition::Consumed;
         }
+        self.forward(self.stream_of(origin), message)
     }
 
     /// [`Filter::server_passing`].
@@ -359,8 +304,7 @@ impl FilterGuard {
         text: Range<usize>,
     ) -> Disposition {
         if let (Some(emitter), Some(text)) = (&mut self.emitter, head.get(text.clone())) {
-            emitter.server_passing(origin, self.filter.messages() + 1);
-            emitter.server_piece(origin, text);
+            emitter.server_passing(origin, self.filter.messages() + 1, text);
         }
         let (piece, place) = (head.clone(), text.clone());
         if let Some(fate) = self.try_with(|filter| filter.server_passing(now, origin, piece, place))
@@ -398,23 +342,16 @@ impl FilterGuard {
         Disposition::Consumed
     }
 
-    /// [`Filter::server_passed`].
-    pub fn server_passed(&mut self, now: Instant, origin: Origin) {
+    /// [`Filter::server_passed`], or [`Filter::server_broke_off`] if the rest is missing because it is `broken`.
+    pub fn server_passed(&mut self, now: Instant, origin: Origin, broken: Option<&str>) {
         if let Some(emitter) = &mut self.emitter {
-            emitter.server_passed(now, origin, None);
+            emitter.server_passed(now, origin, broken);
         }
-        if self.try_with(|filter| filter.server_passed(now, origin)).is_none() {
-            self.push_piece(origin, Bytes::new(), Fragment::End);
-        }
-        self.note();
-    }
-
-    /// [`Filter::server_broke_off`].
-    pub fn server_broke_off(&mut self, now: Instant, origin: Origin, why: &str) {
-        if let Some(emitter) = &mut self.emitter {
-            emitter.server_passed(now, origin, Some(why));
-        }
-        if self.try_with(|filter| filter.server_broke_off(now, origin, why)).is_none() {
+        let end = |filter: &mut Filter| match broken {
+            Some(why) => filter.server_broke_off(now, origin, why),
+            None => filter.server_passed(now, origin),
+        };
+        if self.try_with(end).is_none() {
             self.push_piece(origin, Bytes::new(), Fragment::End);
         }
         self.note();
@@ -434,12 +371,14 @@ impl FilterGuard {
         if let Some(transmit) = self.try_with(|filter| filter.poll_transmit(now, stream)) {
             let first = self.emitter.as_ref().and_then(|_| self.filter.poll_record());
             match (&mut self.emitter, &transmit) {
-                (Some(emitter), Some(transmit)) => emitter.told(now, stream, transmit),
-                (Some(emitter), None) if looks || first.is_some() => emitter.looked(now, stream),
+                (Some(emitter), Some(transmit)) => emitter.to_client(now, stream, transmit),
+                (Some(emitter), None) if looks || first.is_some() => {
+                    emitter.input(now, Input::Looks(stream), self.filter.messages() + 1);
+                }
                 _ => {}
             }
             if let (Some(emitter), Some(record)) = (&mut self.emitter, first) {
-                decided(emitter, &self.filter, &record);
+                show_decision(emitter, &self.filter, &record);
                 self.recorded.push_back(record);
             }
             self.note();
