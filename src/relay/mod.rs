@@ -277,12 +277,12 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     }
 
     /// The next event, for the log.
-    pub fn poll_record(&mut self) -> Option<FilterEvent> {
-        self.filter.poll_record()
+    pub fn poll_event(&mut self) -> Option<FilterEvent> {
+        self.filter.poll_event()
     }
 
     /// No heartbeats from now on: the server is about to end.
-    pub fn stop_beating(&mut self) {
+    pub fn stop_heartbeats(&mut self) {
         self.filter.apply(now(), Input::Ending);
     }
 
