@@ -34,7 +34,8 @@ impl Observers {
         Connection::of(&self.counts)
     }
 
-    /// Tells those who look on at a filter, if anyone does: one of the same conversation as that of `beside`.
+    /// The emitter for the observers of a filter, if there are any, in the same conversation as
+    /// `beside`.
     pub(crate) fn emitter(
         &self,
         beside: Option<FilterId>,

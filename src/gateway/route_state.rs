@@ -21,7 +21,7 @@ use crate::transport::mcp_http::target::Target;
 pub(crate) struct RouteState {
     pub(crate) route: Arc<Route>,
     pub(crate) policy: Arc<Policy>,
-    /// The same policy for a server that clients share.
+    /// The policy of the route for a server that clients share.
     pub(crate) shared_policy: Arc<Policy>,
     /// The server's Streamable HTTP endpoint.
     pub(crate) endpoint: Option<Target>,

@@ -10,10 +10,10 @@ use crate::progress::clients::{Client, Situation};
 /// clients choose their own names, so names must not fill the memory.
 pub const CLIENTS_MAX: usize = 64;
 
-/// What the process has seen.
+/// The counts of this process.
 pub static UNTOKENED_CLIENTS: UntokenedClients = UntokenedClients::new();
 
-/// Calls that could not be told of, by client. `None` is a client that has not said who it is.
+/// Calls without a progress token, by client. `None` is a client without a name.
 #[derive(Debug, Default)]
 pub struct UntokenedClients {
     seen: Mutex<Situations>,

@@ -47,7 +47,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// What is learned from a call; nothing of one that became a task or lost its server.
+    /// The duration learned from a call; none from a call that became a task or lost its server.
     fn of(call: &Summary) -> Option<Self> {
         let took = call.ended.saturating_duration_since(call.opened).as_millis();
         let millis = u32::try_from(took).unwrap_or(u32::MAX);
@@ -60,8 +60,8 @@ impl Ended {
     }
 }
 
-/// What is remembered of the calls of one tool: how long the last [`REMEMBERED`] successful ones took,
-/// and how many others there were.
+/// The remembered calls of one tool: the durations of the last [`REMEMBERED`] successful calls, and
+/// the number of all others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durations {
     samples: VecDeque<Sample>,
@@ -127,7 +127,7 @@ impl Durations {
         sorted
     }
 
-    /// What a silent call can be measured by.
+    /// The usual duration, for a silent call.
     fn usual(&self) -> Option<Usual> {
         let enough = self.samples.len() >= ENOUGH && !self.are_figured();
         enough.then(|| Usual(self.sorted().into()))
@@ -141,7 +141,7 @@ pub(crate) struct Usual(Arc<[u32]>);
 /// The expectation for a call that goes on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Expected {
-    /// It will take about this long altogether, of which this part has passed.
+    /// The call will take about this long in total, of which this part has passed.
     About(Duration, f64),
     /// No call that is remembered took so long; the longest took this.
     Longer(Duration),
@@ -199,7 +199,7 @@ struct Tools {
 #[derive(Default)]
 struct Tool {
     durations: Durations,
-    /// What follows from them, once it was asked for.
+    /// The estimate from the durations, once requested.
     usual: Option<Option<Usual>>,
     used: u64,
 }
@@ -224,7 +224,7 @@ impl Learned {
         }
     }
 
-    /// What was known before.
+    /// Adds earlier durations.
     pub fn remember(&self, tool: &str, older: &Durations) {
         self.lock().with(&name_of(tool), true, |durations| durations.precede(older));
     }

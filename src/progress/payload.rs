@@ -120,7 +120,7 @@ pub struct Transmit {
     pub part: Fragment,
 }
 
-/// Where `part`, which was cut out of `raw`, stands in it; `None` if it was not.
+/// The position of `part` in `raw`; `None` if `part` is not a slice of `raw`.
 pub(crate) fn within(raw: &Bytes, part: &Bytes) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
     let end = start.checked_add(part.len()).filter(|end| *end <= raw.len())?;

@@ -38,7 +38,7 @@ pub enum Reason {
     Unknown,
     /// The message claims to be progress and cannot be read.
     Unreadable,
-    /// The client was told the very same less than a second ago.
+    /// The client received the same progress less than a second ago.
     Duplicate,
     /// The figure repeats or falls, and the route drops such figures.
     Fell,

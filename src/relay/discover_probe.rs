@@ -27,8 +27,8 @@ use crate::relay::legs::{ClientHeaders, FromServer, ServerLeg, delegate_to_serve
 /// and an answer that crosses their next request is an error to the Rust SDK.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Messages that a client may say behind the question and that are said again to a server that was
-/// started afresh. A client that says more has not waited for the answer.
+/// Client messages after `server/discover` that are sent again to a server that was started anew. A
+/// client with more messages has not waited for the answer.
 const RESENT_MAX: usize = 16;
 
 /// The known era of a server: whether the server answers `server/discover`.

@@ -33,7 +33,7 @@ const TOOLS: &str = concat!(
     r#"{"name":"quarterly_report","description":"Says nothing for a while, then answers","inputSchema":{"type":"object"}}]"#,
 );
 
-/// What `index_files` says: figure, then words.
+/// The progress of `index_files`: value and message.
 const INDEXING: [(&str, &str); 10] = [
     ("1", "Scanning src"),
     ("3", "Scanning src/parser"),

@@ -17,8 +17,8 @@ use crate::transport::mcp_http::request_body;
 /// Tells the server something that no client has said.
 pub(crate) type ControlSender = Box<dyn Fn(Payload) + Send>;
 
-/// How a server is told what no client has said, where that can happen: that nobody waits for a
-/// request any more, which log messages are wanted. Nobody gets what it answers to that.
+/// A sender for messages of the proxy's own to the server, where such messages can occur:
+/// cancellations, and `logging/setLevel`. The server's answers to them go to no client.
 pub(crate) fn control_sender(
     policy: &Policy,
     client: &ServerClient,

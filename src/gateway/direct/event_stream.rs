@@ -18,9 +18,9 @@ use crate::observe::error_chain::error_chain;
 use crate::progress::Disposition;
 use crate::protocol::sse;
 use crate::protocol::sse::{Event, Events, Frame, Piece};
-use crate::transport::http::body::{Batch, Source};
+use crate::transport::http::body::{Batch, BodyProducer};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 
 // The listener's connection reports slowness, because data in buffers is old before anyone asks for
 // more. While a client is blocked, nothing is read for it. Afterwards its progress is thinned until
@@ -38,7 +38,7 @@ pub(crate) const SLOW_FOR: Duration = Duration::from_secs(1);
 /// How long nothing is read for a client that takes nothing.
 pub(crate) const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
-/// What decides what becomes of events.
+/// The handler of a stream's events.
 pub(crate) trait EventHandler: Send {
     /// One event. What it comes to goes to `out` at once or in [`EventHandler::collect`].
     fn event(&mut self, event: &Event, out: &mut Batch);
@@ -47,7 +47,7 @@ pub(crate) trait EventHandler: Send {
     fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool;
     /// Another piece.
     fn piece(&mut self, piece: &Piece, out: &mut Batch);
-    /// That event is over.
+    /// The large event has ended.
     fn passed(&mut self, out: &mut Batch);
     /// Appends the bytes that are due now.
     fn collect(&mut self, out: &mut Batch);
@@ -93,7 +93,7 @@ pub(crate) fn passed_on<J: EventHandler>(
 
 /// The source of a stream's bytes.
 pub(crate) trait Chunks<J>: Send {
-    /// The next bytes of events; anything else is handled here, and told to `judge`.
+    /// The next bytes of events; every other input is handled here and reported to the handler.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -127,12 +127,12 @@ impl Silence {
 }
 
 /// An event that is too large to be held.
-enum Large {
+enum LargeEvent {
     /// There is none.
     No,
-    /// It passes through its judge.
+    /// The event goes through the handler.
     Judged,
-    /// It passes as it is, and nothing else is written before it is over.
+    /// The event is forwarded unchanged, and nothing else is written before its end.
     AsItIs,
 }
 
@@ -144,7 +144,7 @@ pub(crate) struct EventStream<J, U> {
     pub(crate) judge: J,
     upstream: U,
     events: Events,
-    large: Large,
+    large: LargeEvent,
     out: Batch,
     timer: Option<Pin<Box<Sleep>>>,
     silence: Silence,
@@ -152,24 +152,24 @@ pub(crate) struct EventStream<J, U> {
     heard: Instant,
     /// When the client was last given something, unless it has asked for more since in vain.
     given: Option<Instant>,
-    outlet: Outlet,
+    outlet: WriteState,
     slow_until: Option<Instant>,
     blocked_since: Option<Instant>,
     over: bool,
-    /// Why the server's stream broke off, until that is told.
+    /// The reason why the server's stream broke off, until a caller has taken it.
     failure: Option<(&'static str, String)>,
     /// The stream begins with a comment, so that the client has a first byte.
     greets: bool,
 }
 
 impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
-    pub(crate) fn new(judge: J, upstream: U, silence: Silence, outlet: Outlet) -> Self {
+    pub(crate) fn new(judge: J, upstream: U, silence: Silence, outlet: WriteState) -> Self {
         let now = Instant::now();
         Self {
             judge,
             upstream,
             events: Events::new(EVENT_HELD_MAX),
-            large: Large::No,
+            large: LargeEvent::No,
             out: Batch::default(),
             timer: None,
             silence,
@@ -192,7 +192,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
     }
 
     /// The stream has a client now.
-    pub(crate) fn speak_to(&mut self, outlet: Outlet) {
+    pub(crate) fn speak_to(&mut self, outlet: WriteState) {
         self.outlet = outlet;
     }
 
@@ -201,19 +201,19 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             Frame::Event(event) => self.judge.event(&event, &mut self.out),
             Frame::Start(piece) => {
                 let as_it_is = self.judge.passing(&piece, &mut self.out);
-                self.large = if as_it_is { Large::AsItIs } else { Large::Judged };
+                self.large = if as_it_is { LargeEvent::AsItIs } else { LargeEvent::Judged };
             }
             Frame::Piece(piece) => self.judge.piece(&piece, &mut self.out),
             Frame::End => {
-                self.large = Large::No;
+                self.large = LargeEvent::No;
                 self.judge.passed(&mut self.out);
             }
         }
     }
 
-    /// What is to be written now, if anything may be.
+    /// Collects the bytes that are due now, if anything may be written.
     fn collect(&mut self) {
-        if !matches!(self.large, Large::AsItIs) {
+        if !matches!(self.large, LargeEvent::AsItIs) {
             self.judge.collect(&mut self.out);
         }
         if !self.out.is_empty() {
@@ -225,13 +225,13 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
 
     /// Whether something of an event has been given out that is not over.
     fn is_within(&self) -> bool {
-        !matches!(self.large, Large::No)
+        !matches!(self.large, LargeEvent::No)
     }
 
     fn end(&mut self, error: Option<&UpstreamError>) {
         self.failure = error.and_then(|error| Some((error.kind()?, error_chain(error))));
         let within = self.is_within();
-        self.large = Large::No;
+        self.large = LargeEvent::No;
         let rest = self.events.finish();
         if !within {
             self.judge.collect(&mut self.out);
@@ -251,7 +251,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.over = true;
     }
 
-    /// Why the server's stream has broken off; told once.
+    /// Takes the reason why the server's stream has broken off.
     pub(crate) fn failure(&mut self) -> Option<(&'static str, String)> {
         self.failure.take()
     }
@@ -330,7 +330,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
 
     /// When something happens by itself next.
     fn next_due(&self) -> Option<Instant> {
-        let may_write = !matches!(self.large, Large::AsItIs);
+        let may_write = !matches!(self.large, LargeEvent::AsItIs);
         let judged = self.judge.timeout().filter(|_| may_write).map(Instant::from_std);
         let comment = self.silence.keep_alive.map(|after| self.written + after);
         let idle = self.silence.idle.map(|after| self.heard + after);
@@ -372,7 +372,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
     }
 }
 
-impl<J: EventHandler, U: Chunks<J>> Source for EventStream<J, U> {
+impl<J: EventHandler, U: Chunks<J>> BodyProducer for EventStream<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if std::mem::take(&mut self.greets) {
             self.out.raw(&Bytes::from_static(sse::COMMENT));

@@ -2,11 +2,12 @@
 //! JSON as one event, a status as an error.
 
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
-use crate::transport::mcp_http::content::{Content, on_one_line};
+use crate::transport::mcp_http::content::on_one_line;
+use crate::transport::mcp_http::response_body::{ErrorBody, ResponseBody};
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Response, StatusCode, header};
 
 use super::exchange::Exchange;
@@ -15,20 +16,17 @@ use crate::gateway::direct::event_stream::Chunks;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::http::inflate::PlainBody;
 
-/// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
-const ERROR_READ_MAX: usize = 64 << 10;
-
-/// What the server of a POST answers with, as far as is known.
-pub(crate) enum Answer {
+/// The server's answer to a POST, as far as known.
+pub(crate) enum UpstreamAnswer {
     /// Nothing yet.
     Head(Sending),
     Events(UpstreamBody),
-    /// The same, which may have been compressed.
+    /// The same body, which may have been compressed.
     Unpacked(PlainBody),
     /// JSON, which the client gets as an event.
     Json(JsonBody),
     /// A status that is no success, and the beginning of its body.
-    Failure(StatusCode, PlainBody, BytesMut),
+    Failure(StatusCode, ErrorBody),
     Over,
 }
 
@@ -46,8 +44,8 @@ impl JsonBody {
 }
 
 pub(crate) struct PostUpstream {
-    pub(crate) answer: Answer,
-    /// Who asked, while the server has not answered.
+    pub(crate) answer: UpstreamAnswer,
+    /// The POST, while the server has not answered.
     pub(crate) post: Option<Post>,
 }
 
@@ -60,21 +58,23 @@ impl PostUpstream {
                 post.begin(&parts.headers, exchange);
             }
         }
-        let Some(body) = PlainBody::new(body, &parts.headers) else {
-            tracing::warn!(
-                coding = ?parts.headers.get(header::CONTENT_ENCODING),
-                "the server compresses in a way that is not known; its answer cannot be read"
-            );
-            exchange.fail("the server compressed its answer although asked not to", None);
-            self.answer = Answer::Over;
-            return;
-        };
-        self.answer = match Content::unpacked(&parts.headers) {
-            Content::Events if parts.status == StatusCode::OK => Answer::Unpacked(body),
-            Content::Json if parts.status == StatusCode::OK => {
-                Answer::Json(JsonBody::new(body, Vec::new()))
+        let is_ok = parts.status == StatusCode::OK;
+        self.answer = match ResponseBody::new(body, &parts.headers) {
+            ResponseBody::Events(body) if is_ok => UpstreamAnswer::Unpacked(body),
+            ResponseBody::Json(body) if is_ok => {
+                UpstreamAnswer::Json(JsonBody::new(body, Vec::new()))
             }
-            _ => Answer::Failure(parts.status, body, BytesMut::new()),
+            ResponseBody::Events(body) | ResponseBody::Json(body) | ResponseBody::Other(body) => {
+                UpstreamAnswer::Failure(parts.status, ErrorBody::new(body))
+            }
+            ResponseBody::Unreadable => {
+                tracing::warn!(
+                    coding = ?parts.headers.get(header::CONTENT_ENCODING),
+                    "the server compresses in a way that is not known; its answer cannot be read"
+                );
+                exchange.fail("the server compressed its answer although asked not to", None);
+                UpstreamAnswer::Over
+            }
         };
     }
 }
@@ -87,17 +87,18 @@ impl Chunks<Exchange> for PostUpstream {
     ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         loop {
             match &mut self.answer {
-                Answer::Over => return Poll::Ready(None),
-                Answer::Events(body) => return body.poll_data(cx),
-                Answer::Unpacked(body) => return body.poll_data(cx),
-                Answer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
+                UpstreamAnswer::Over => return Poll::Ready(None),
+                UpstreamAnswer::Events(body) => return body.poll_data(cx),
+                UpstreamAnswer::Unpacked(body) => return body.poll_data(cx),
+                UpstreamAnswer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx))
+                {
                     Ok(response) => self.begin(response, exchange),
                     Err(error) => {
-                        self.answer = Answer::Over;
+                        self.answer = UpstreamAnswer::Over;
                         return Poll::Ready(Some(Err(error)));
                     }
                 },
-                Answer::Json(json) => {
+                UpstreamAnswer::Json(json) => {
                     if !std::mem::replace(&mut json.begun, true) {
                         return Poll::Ready(Some(Ok(Bytes::from_static(
                             b"event: message\ndata: ",
@@ -110,22 +111,17 @@ impl Chunks<Exchange> for PostUpstream {
                         Some(Ok(chunk)) => return Poll::Ready(Some(Ok(on_one_line(chunk)))),
                         Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                         None => {
-                            self.answer = Answer::Over;
+                            self.answer = UpstreamAnswer::Over;
                             return Poll::Ready(Some(Ok(Bytes::from_static(b"\n\n"))));
                         }
                     }
                 }
-                Answer::Failure(status, body, read) => {
-                    let next = std::task::ready!(body.poll_data(cx));
-                    if let Some(Ok(chunk)) = next
-                        && read.len() < ERROR_READ_MAX
-                    {
-                        read.extend_from_slice(&chunk);
+                UpstreamAnswer::Failure(status, body) => {
+                    if std::task::ready!(body.poll(cx)) {
                         continue;
                     }
-                    let (status, text) = (*status, read.split().freeze());
-                    self.answer = Answer::Over;
-                    let answer = Message::parse(on_one_line(text));
+                    let (status, answer) = (*status, Message::parse(body.take()));
+                    self.answer = UpstreamAnswer::Over;
                     if answer.kind() == Kind::Response && exchange.awaits(&answer) {
                         return Poll::Ready(Some(Ok(crate::protocol::sse::write(answer.raw()))));
                     }

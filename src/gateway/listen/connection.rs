@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use crate::observe::metrics::Traffic;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 
 /// How long a client may take for the head of a request, and for its choice between HTTP/1.1 and
 /// HTTP/2. A connection of HTTP/1.1 without a request lives as long.
@@ -29,10 +29,10 @@ pub(super) const HEAD: Duration = Duration::from_secs(10);
 /// a head are limited to 100 by hyper itself; a limit of our own would cost an allocation each.)
 const BUFFER: usize = 64 << 10;
 
-/// What a stream of HTTP/2 may bring before it is read.
+/// The flow-control window of an HTTP/2 stream, in bytes.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// What all streams of a connection of HTTP/2 may bring before they are read.
+/// The flow-control window of an HTTP/2 connection, in bytes.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// Concurrent HTTP/2 streams of one connection. The client waits with further requests.
@@ -41,15 +41,15 @@ const STREAMS_MAX: u32 = 100;
 /// How often a silent client of HTTP/2 is asked whether it is there, and how long it may take.
 const PING: Duration = Duration::from_secs(20);
 
-/// What a client of HTTP/2 says first.
+/// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Ended {
+pub(super) enum ConnectionEnd {
     /// As it should.
     Closed,
-    /// What came was not HTTP.
+    /// The bytes were not HTTP.
     Malformed,
     /// The head of a request was too large.
     HeadTooLarge,
@@ -63,7 +63,7 @@ pub(super) enum Ended {
     Broken,
 }
 
-impl Ended {
+impl ConnectionEnd {
     /// Its name in logs.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -128,10 +128,10 @@ impl Http {
     pub(super) async fn converse<I, A, F, B>(
         &self,
         io: I,
-        outlet: Outlet,
+        outlet: WriteState,
         answer: A,
         stop: impl Future<Output = ()>,
-    ) -> Ended
+    ) -> ConnectionEnd
     where
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         A: Fn(Request<Incoming>) -> F,
@@ -152,7 +152,7 @@ impl Http {
                 connection.await
             }
         };
-        ended.map_or_else(|error| Ended::of(&*error), |()| Ended::Closed)
+        ended.map_or_else(|error| ConnectionEnd::of(&*error), |()| ConnectionEnd::Closed)
     }
 }
 
@@ -162,11 +162,11 @@ struct Impatient<I> {
     io: I,
     /// The limit, and what of the preface of HTTP/2 has been read before it.
     undecided: Option<(Pin<Box<Sleep>>, usize)>,
-    outlet: Outlet,
+    outlet: WriteState,
 }
 
 impl<I> Impatient<I> {
-    fn new(io: I, outlet: Outlet) -> Self {
+    fn new(io: I, outlet: WriteState) -> Self {
         Self { io, undecided: Some((Box::pin(sleep(HEAD)), 0)), outlet }
     }
 }

@@ -16,12 +16,12 @@ use crate::gateway::refusals::no_route;
 use crate::observe::calls::Table;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::body::Body;
-use crate::transport::http::endpoints::Place;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::endpoints::RouteMatch;
+use crate::transport::http::write_state::WriteState;
 
-/// Who has connected, and where.
+/// The client of a connection, and its local address.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct Peer {
     /// The address that it came from.
     pub remote: SocketAddr,
     /// The address of ours that it connected to.
@@ -29,18 +29,18 @@ pub struct Client {
     /// Whether it speaks TLS.
     pub secure: bool,
     /// Whether it takes what is written.
-    pub outlet: Outlet,
+    pub outlet: WriteState,
 }
 
-/// What is known of a request that was let in.
+/// The facts about an admitted request.
 #[derive(Debug, Clone)]
 pub struct Admitted {
-    /// What it is for.
-    pub place: Place,
+    /// The route and endpoint of the request.
+    pub place: RouteMatch,
     /// The route as it was when the request came.
     pub served: Option<ServedRoute>,
-    /// Who sent it.
-    pub client: Client,
+    /// The client of the request.
+    pub client: Peer,
     /// Its `Authorization` was for this listener and goes no further.
     pub authorization_was_ours: bool,
 }
@@ -88,7 +88,7 @@ impl Handler for Routed {
 
 /// Answers requests that were let in.
 pub trait Handler: Send + Sync + 'static {
-    /// What it answers with.
+    /// The body of its responses.
     type Body: AnyBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
         + Send
         + Unpin
@@ -113,17 +113,17 @@ pub trait Handler: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// What has been counted, as Prometheus reads it; `None` if nothing is.
+    /// The metrics as Prometheus reads them; `None` if there are none.
     fn metrics(&self) -> Option<String> {
         None
     }
 
-    /// The calls as they happen; `None` if nobody looks on.
+    /// The table of calls; `None` if there are no observers.
     fn calls(&self) -> Option<&Arc<Table>> {
         None
     }
 
-    /// Where bytes between clients and us are counted.
+    /// The counters of bytes to and from clients.
     fn traffic(&self) -> Traffic {
         Traffic::default()
     }

@@ -19,19 +19,19 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 use url::Url;
 
-use super::admin::{self, Desk};
+use super::admin::{self, AdminApi};
 use super::handler::Handler;
-use super::listener::{Listener, Phase, Terms};
+use super::listener::{ConnectionTerms, ListenPhase, Listener};
 use super::tls::{self, TlsError};
 use crate::config::routes::{Admin, Route, Server, Upstream};
-use crate::gateway::listen::dispatcher::{Front, Standing};
+use crate::gateway::listen::dispatcher::{Dispatcher, ServingConfig};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::via::Via;
 
 /// How long streams may take to end as their protocol has it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long those who look on may take to hear that it is over.
+/// The time for observers to receive the end of their streams.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Why nothing can be served.
@@ -77,17 +77,17 @@ pub enum ServeError {
     Signals(#[source] io::Error),
 }
 
-/// What is listened on, and who answers.
-pub struct Site<H> {
+/// The listeners and their handler.
+pub struct Listeners<H> {
     clients: Listener,
     admin: Option<Listener>,
-    front: Arc<Front<H>>,
+    front: Arc<Dispatcher<H>>,
     handler: Arc<H>,
     tls: bool,
-    desk: Arc<Desk<H>>,
+    desk: Arc<AdminApi<H>>,
 }
 
-impl<H: Handler> Site<H> {
+impl<H: Handler> Listeners<H> {
     /// Binds the listeners. Clients that connect from now on wait until they are served.
     ///
     /// Sockets that systemd has passed take the place of addresses: the first that of `[server]`,
@@ -111,22 +111,22 @@ impl<H: Handler> Site<H> {
         let tls = server.tls.as_ref().map(tls::load).transpose()?;
         let socket = listen(socket, server.listen, "server").await?;
         let clients = Listener::new(socket, terms(server, tls, &*handler));
-        let desk = Desk::new(server, admin, via.clone(), Arc::clone(&handler));
+        let desk = AdminApi::new(server, admin, via.clone(), Arc::clone(&handler));
         let admin = match admin.listen {
             Some(address) => {
                 let socket = passed_socket(&mut passed, 1, "admin")?;
                 let socket = listen(socket, address, "admin").await?;
                 let limits = (admin::CONNECTIONS_MAX, admin::HEAD_BYTES_MAX);
-                Some(Listener::new(socket, Terms::new(None, limits, Traffic::default())))
+                Some(Listener::new(socket, ConnectionTerms::new(None, limits, Traffic::default())))
             }
             None => None,
         };
-        let front = Front::new(server.clone(), via, routes, Arc::clone(&handler));
+        let front = Dispatcher::new(server.clone(), via, routes, Arc::clone(&handler));
         let (front, desk, tls) = (Arc::new(front), Arc::new(desk), server.tls.is_some());
         Ok(Self { clients, admin, front, handler, tls, desk })
     }
 
-    /// What can be exchanged while it serves.
+    /// The settings that can be exchanged at run time.
     pub fn controls(&self) -> Controls<H> {
         let addresses = [self.address().ok(), self.admin_address().ok().flatten()];
         Controls {
@@ -160,12 +160,12 @@ impl<H: Handler> Site<H> {
     ///
     /// Answers with the exit code: 0, or 1 if a request had to be cut.
     pub async fn serve(self, mut stop: mpsc::Receiver<()>) -> u8 {
-        let (clients_phase, clients_follow) = watch::channel(Phase::Serving);
-        let (admin_phase, admin_follow) = watch::channel(Phase::Serving);
+        let (clients_phase, clients_follow) = watch::channel(ListenPhase::Serving);
+        let (admin_phase, admin_follow) = watch::channel(ListenPhase::Serving);
         let admin = self.admin.map(|listener| {
             let (desk, ready) = (Arc::clone(&self.desk), clients_phase.subscribe());
             let answer = move |client, request: Request<Incoming>| {
-                let (desk, ready) = (Arc::clone(&desk), *ready.borrow() == Phase::Serving);
+                let (desk, ready) = (Arc::clone(&desk), *ready.borrow() == ListenPhase::Serving);
                 async move { desk.answer(client, ready, request).await }
             };
             tokio::spawn(listener.serve(answer, admin_follow))
@@ -179,11 +179,11 @@ impl<H: Handler> Site<H> {
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
         let patience = self.front.drain();
         info!(open = self.front.open(), drain_s = patience.as_secs(), "stopping");
-        clients_phase.send_replace(Phase::Draining);
+        clients_phase.send_replace(ListenPhase::Draining);
         let mut code = 0;
         if !drain(&*self.handler, patience, &mut clients, &mut stop).await {
             let open = self.front.open();
-            clients_phase.send_replace(Phase::Over);
+            clients_phase.send_replace(ListenPhase::Over);
             let connections = clients.await.unwrap_or_default();
             // A connection without a request is nothing that anybody misses.
             if open > 0 {
@@ -192,11 +192,11 @@ impl<H: Handler> Site<H> {
             }
         }
         self.desk.end_streams();
-        admin_phase.send_replace(Phase::Draining);
+        admin_phase.send_replace(ListenPhase::Draining);
         if let Some(mut admin) = admin
             && timeout(FAREWELL, &mut admin).await.is_err()
         {
-            admin_phase.send_replace(Phase::Over);
+            admin_phase.send_replace(ListenPhase::Over);
             let _ = admin.await;
         }
         info!(code, "stopped");
@@ -218,46 +218,46 @@ impl<H: Handler> Site<H> {
     }
 }
 
-/// Who else could connect to an address has to know a name of it.
+/// Protects an address that other machines can reach: their requests must use a configured name.
 fn shelter(server: &Server, address: SocketAddr) -> Result<(), ServeError> {
     let named = server.insecure || !server.allowed_hosts.is_empty();
     let is_fine = named || address.ip().to_canonical().is_loopback();
     if is_fine { Ok(()) } else { Err(ServeError::Exposed { address }) }
 }
 
-fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> Terms {
-    Terms::new(tls, (server.max_connections, server.max_header_bytes), handler.traffic())
+fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> ConnectionTerms {
+    ConnectionTerms::new(tls, (server.max_connections, server.max_header_bytes), handler.traffic())
 }
 
-/// What of a site can be exchanged while it serves.
+/// The settings of the listeners that can be exchanged at run time.
 pub struct Controls<H> {
-    terms: Arc<ArcSwap<Terms>>,
-    front: Arc<Front<H>>,
-    desk: Arc<Desk<H>>,
+    terms: Arc<ArcSwap<ConnectionTerms>>,
+    front: Arc<Dispatcher<H>>,
+    desk: Arc<AdminApi<H>>,
     handler: Arc<H>,
-    /// Where it listens.
+    /// The addresses of the listeners.
     addresses: Vec<SocketAddr>,
 }
 
-/// What is needed to take other settings, and cannot fail any more.
-pub struct Ready(Terms);
+/// Prepared settings, whose application cannot fail.
+pub struct Readiness(ConnectionTerms);
 
 impl<H: Handler> Controls<H> {
-    /// What it takes to serve by other settings where it listens already.
+    /// Prepares other settings for the same addresses.
     ///
     /// # Errors
     /// If other machines could connect though no names are allowed and it is not `insecure`, or the
     /// certificate cannot be used.
-    pub fn prepare(&self, server: &Server) -> Result<Ready, ServeError> {
+    pub fn prepare(&self, server: &Server) -> Result<Readiness, ServeError> {
         self.addresses.iter().try_for_each(|address| shelter(server, *address))?;
         let tls = server.tls.as_ref().map(tls::load).transpose()?;
-        Ok(Ready(terms(server, tls, &*self.handler)))
+        Ok(Readiness(terms(server, tls, &*self.handler)))
     }
 
     /// Requests from now on, and connections from now on, go by these settings and by what the handler
     /// serves now.
-    pub fn take(&self, ready: Ready, server: &Server, admin: &Admin) {
-        self.front.take(Standing::of(server.clone(), self.handler.served()));
+    pub fn take(&self, ready: Readiness, server: &Server, admin: &Admin) {
+        self.front.take(ServingConfig::of(server.clone(), self.handler.served()));
         self.desk.take(server, admin);
         self.terms.store(Arc::new(ready.0));
     }
@@ -286,7 +286,7 @@ async fn drain<H: Handler>(
     }
 }
 
-/// Waits to be told to stop. Nobody is left to say so when the sender is gone.
+/// Waits for the signal to stop, or for the end of its sender.
 async fn said(stop: &mut mpsc::Receiver<()>) {
     if stop.recv().await.is_none() {
         future::pending().await
@@ -319,8 +319,8 @@ async fn listen(
     }
 }
 
-/// What stands behind a route: without arguments, which may hold secrets, as may all of a URL that
-/// is not its origin and path.
+/// The upstream of a route for the log: without arguments, which may contain secrets, and of a URL
+/// only origin and path.
 fn upstream(upstream: &Upstream) -> String {
     match upstream {
         Upstream::Demo => "the demo server".to_owned(),

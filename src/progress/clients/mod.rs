@@ -46,7 +46,7 @@ impl fmt::Display for Client {
     }
 }
 
-/// What may stand in a log of what a stranger calls himself.
+/// The part of a stranger's name that may appear in a log.
 fn fit(text: &str) -> Box<str> {
     let text = text.trim();
     let plain = |sign: char| if is_unprintable(sign) { char::REPLACEMENT_CHARACTER } else { sign };
@@ -70,11 +70,11 @@ pub fn is_unprintable(sign: char) -> bool {
 /// Whether a client does something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fact {
-    /// It does.
+    /// The client does so.
     Yes,
-    /// It does not.
+    /// The client does not do so.
     No,
-    /// It depends; on what, in words that complete "it does".
+    /// The client does so under a condition, in words that complete "it does".
     If(&'static str),
     /// Nobody has looked.
     Unknown,
@@ -91,13 +91,13 @@ impl fmt::Display for Fact {
     }
 }
 
-/// What is known of one client.
+/// The facts about one client.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// What people call it.
+    /// The usual name of the client.
     pub client: &'static str,
-    /// What it calls itself: `clientInfo.name`. None for libraries that say what their application
-    /// tells them to.
+    /// The client's own names: `clientInfo.name`. None for libraries whose application chooses the
+    /// name.
     pub names: &'static [&'static str],
     /// `clientInfo.version`, where the name alone says too little.
     pub version: Option<&'static str>,
@@ -107,12 +107,12 @@ pub struct Row {
     pub shows: Fact,
     /// Whether progress resets its timer.
     pub resets: Fact,
-    /// Its limits for one call, as they are unless told otherwise; empty if unknown.
+    /// The default limits for one call; empty if unknown.
     pub limits: &'static str,
     /// Whether it reads a notification and the answer behind it in the order in which they came, and
     /// so needs no pacing (rule G3). Measured by writing both at once, a few hundred times.
     pub orderly: bool,
-    /// What to set in it, as a sentence.
+    /// The settings of the client that help, as a sentence.
     pub set: &'static str,
     /// When this was so.
     pub as_of: &'static str,
@@ -155,13 +155,14 @@ fn words(name: &str) -> String {
 /// Why someone wants advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Situation {
-    /// A `tools/call` came without a progress token: nothing may be told of it.
+    /// A `tools/call` without a progress token: no progress may be sent.
     NoToken,
-    /// A call was given up although its client was told that it goes on.
+    /// A call that its client cancelled although it received progress.
     GivenUp,
 }
 
-/// What a client does and does not do, and what to set in it. Displayed as sentences on one line.
+/// Advice on a client: its behaviour, and the settings that help. Displayed as sentences on one
+/// line.
 #[derive(Debug, Clone, Copy)]
 pub struct Advice {
     row: Option<&'static Row>,
@@ -174,12 +175,12 @@ pub fn advice(name: &str, version: &str, situation: Situation) -> Advice {
 }
 
 impl Advice {
-    /// What is known of the client.
+    /// The facts about the client.
     pub fn row(&self) -> Option<&'static Row> {
         self.row
     }
 
-    /// Whether the client is known to wait for a fixed time, whatever progress it is told of.
+    /// Whether the client is known to wait for a fixed time, with or without progress.
     pub fn waits_a_fixed_time(&self) -> bool {
         self.row.is_some_and(|row| row.resets == Fact::No)
     }

@@ -7,7 +7,7 @@ use crate::progress::clients::Row;
 /// The application decides what is shown.
 const AS_IT_LIKES: super::Fact = If("as the application likes");
 
-/// What is known of clients, by what people call them.
+/// The facts about clients, by their usual names.
 pub const CLIENTS: &[Row] = &[
     Row {
         client: "AI SDK",

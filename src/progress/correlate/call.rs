@@ -148,6 +148,73 @@ pub(crate) struct Counter {
     pub(crate) heard: Instant,
 }
 
+/// The notifications of one call that its client has been sent.
+#[derive(Debug, Clone)]
+pub(crate) struct SendHistory {
+    /// When the last notification was sent.
+    pub(crate) at: Option<Instant>,
+    /// When the first notification was sent.
+    pub(crate) first: Option<Instant>,
+    /// The longest time between two notifications, or before the first, and when it began.
+    pub(crate) silence: (Duration, Instant),
+    pub(crate) last: Option<(LastSent, Instant)>,
+    /// The last heartbeat, to recognise the same one from another proxy.
+    pub(crate) last_heartbeat: Option<(LastSent, Instant)>,
+    /// The last words that the server found for this call, if they differ from the last ones sent.
+    pub(crate) last_message: Option<Bytes>,
+    /// The joined messages so far, where they are pieces of one text.
+    pub(crate) joined: Option<Bytes>,
+}
+
+impl SendHistory {
+    /// The history of a call that has just opened.
+    pub(crate) fn new(opened: Instant) -> Self {
+        Self {
+            at: None,
+            first: None,
+            silence: (Duration::ZERO, opened),
+            last: None,
+            last_heartbeat: None,
+            last_message: None,
+            joined: None,
+        }
+    }
+
+    /// Keeps the progress that was sent last. Older words stay when the new progress has none.
+    pub(crate) fn remember(&mut self, said: LastSent, now: Instant) {
+        let wordless = said.message.is_none();
+        let before = self.last.replace((said, now));
+        if !wordless {
+            self.last_message = None;
+        } else if let Some((LastSent { message: Some(words), .. }, _)) = before {
+            self.last_message = Some(words);
+        }
+    }
+
+    /// The last words that the server found for this call.
+    pub(crate) fn last_words(&self) -> Option<&Bytes> {
+        let said = self.last.as_ref().and_then(|(said, _)| said.message.as_ref());
+        self.last_message.as_ref().or(said)
+    }
+}
+
+/// The server's reports on one call.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ServerReports {
+    /// The server has reported something for this call.
+    pub(crate) began: bool,
+    /// The server has reported a figure.
+    pub(crate) has_figure: bool,
+    /// The server has reported figures as progress, and not only in text.
+    pub(crate) has_protocol_value: bool,
+    /// The counter that is followed in text.
+    pub(crate) text_counter: Option<Counter>,
+    /// The dialect in which the server has marked its last notification.
+    pub(crate) last_of: Option<Dialect>,
+    /// The server speaks a dialect of bare results.
+    pub(crate) bare_results: bool,
+}
+
 /// A request that has not been answered, or the task it has turned into.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -176,30 +243,8 @@ pub(crate) struct Call {
     pub(crate) about_task: Option<Key>,
     pub(crate) meter: Meter,
     pub(crate) pending: PendingQueue,
-    pub(crate) sent_at: Option<Instant>,
-    pub(crate) first_sent: Option<Instant>,
-    /// The longest time between two notifications, or before the first, and when it began.
-    pub(crate) silence: (Duration, Instant),
-    pub(crate) last_sent: Option<(LastSent, Instant)>,
-    /// The last heartbeat, to know it by when another proxy sends the same.
-    pub(crate) last_heartbeat: Option<(LastSent, Instant)>,
-    /// The last words that the server found for this call, if they are others than those that were
-    /// said last.
-    pub(crate) last_message: Option<Bytes>,
-    /// The joined messages so far, where they are pieces of one text.
-    pub(crate) joined: Option<Bytes>,
-    /// The server has said something for this call.
-    pub(crate) server_spoke: bool,
-    /// The server has reported a figure.
-    pub(crate) figured: bool,
-    /// The server has reported figures as progress, and not only in text.
-    pub(crate) has_protocol_value: bool,
-    /// The counter that is followed in text.
-    pub(crate) text_counter: Option<Counter>,
-    /// The dialect in which the server has marked its last notification.
-    pub(crate) last_of: Option<Dialect>,
-    /// The server speaks a dialect of bare results.
-    pub(crate) bare_results: bool,
+    pub(crate) sent: SendHistory,
+    pub(crate) reports: ServerReports,
     /// When this call is looked at again, and its place among others of the same moment.
     pub(crate) wake: Option<(Instant, u64)>,
     /// When it ends by itself: `call_timeout`, or a task's time to live.
@@ -220,9 +265,9 @@ impl Call {
 
     /// Notes that a notification goes to the client now.
     pub(crate) fn note_sent(&mut self, now: Instant) {
-        self.silence = self.silence_until(now);
-        self.first_sent.get_or_insert(now);
-        self.sent_at = Some(now);
+        self.sent.silence = self.silence_until(now);
+        self.sent.first.get_or_insert(now);
+        self.sent.at = Some(now);
         self.account.sent += 1;
     }
 
@@ -235,26 +280,9 @@ impl Call {
 
     /// The longest silence so far, and when it began.
     fn silence_until(&self, now: Instant) -> (Duration, Instant) {
-        let since = self.sent_at.unwrap_or(self.opened);
+        let since = self.sent.at.unwrap_or(self.opened);
         let silent = now.saturating_duration_since(since);
-        if silent > self.silence.0 { (silent, since) } else { self.silence }
-    }
-
-    /// Keeps the progress that was sent last. Older words stay when the new progress has none.
-    pub(crate) fn remember(&mut self, said: LastSent, now: Instant) {
-        let wordless = said.message.is_none();
-        let before = self.last_sent.replace((said, now));
-        if !wordless {
-            self.last_message = None;
-        } else if let Some((LastSent { message: Some(words), .. }, _)) = before {
-            self.last_message = Some(words);
-        }
-    }
-
-    /// The last words that the server found for this call.
-    pub(crate) fn last_words(&self) -> Option<&Bytes> {
-        let said = self.last_sent.as_ref().and_then(|(said, _)| said.message.as_ref());
-        self.last_message.as_ref().or(said)
+        if silent > self.sent.silence.0 { (silent, since) } else { self.sent.silence }
     }
 
     /// Thinned notifications of it come no closer than this.
@@ -284,10 +312,10 @@ impl Call {
             ended,
             outcome,
             error_code: self.error_code,
-            first_sent: self.first_sent,
+            first_sent: self.sent.first,
             silence,
             silent_from,
-            figured: self.figured,
+            figured: self.reports.has_figure,
             account: self.account,
         }
     }

@@ -84,8 +84,8 @@ pub(crate) struct Ledger {
     aliases: BTreeMap<CallId, VecDeque<Key>>,
     tombs: Tombstones,
     expiries: BTreeSet<(Instant, CallId)>,
-    /// A request may have been passed on without being entered: answers can no longer be told from
-    /// orphans.
+    /// Whether a request may have been forwarded without an entry: answers can no longer be
+    /// distinguished from orphans.
     pub(crate) overflowed: bool,
     /// The server knows requests by names of ours.
     mapped: bool,

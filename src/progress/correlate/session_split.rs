@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::progress::correlate::call::{SendHistory, ServerReports};
 use crate::progress::correlate::correlator::Attributed;
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::event::{FilterEvent, Origin};
@@ -34,7 +35,7 @@ impl Filter {
     }
 
     /// Sets the revision that was agreed on where this filter did not see the handshake.
-    pub fn agreed_on(&mut self, revision: Option<Revision>) {
+    pub fn set_revision(&mut self, revision: Option<Revision>) {
         self.revision = revision.or(self.revision);
     }
 
@@ -43,8 +44,9 @@ impl Filter {
         self.revision
     }
 
-    /// Notes that some requests of this session are unknown: answers cannot be told from orphans.
-    pub fn knows_not_all(&mut self) {
+    /// Notes that some requests of this session are unknown: answers cannot be distinguished from
+    /// orphans.
+    pub fn mark_incomplete(&mut self) {
         self.correlator.ledger.overflowed = true;
     }
 
@@ -228,17 +230,15 @@ impl Filter {
             heir.shadow = false;
             heir.opened = call.opened;
             heir.trace.clone_from(&call.trace);
-            heir.sent_at = call.sent_at;
-            heir.first_sent = call.first_sent;
-            heir.silence = call.silence;
-            heir.last_sent.clone_from(&call.last_sent);
-            heir.last_message.clone_from(&call.last_message);
-            heir.joined.clone_from(&call.joined);
-            heir.server_spoke = call.server_spoke;
-            heir.has_protocol_value = call.has_protocol_value;
-            heir.figured |= call.figured;
-            heir.text_counter = call.text_counter;
-            heir.last_of = call.last_of.clone();
+            heir.sent = SendHistory {
+                last_heartbeat: heir.sent.last_heartbeat.take(),
+                ..call.sent.clone()
+            };
+            heir.reports = ServerReports {
+                has_figure: heir.reports.has_figure || call.reports.has_figure,
+                bare_results: heir.reports.bare_results,
+                ..call.reports.clone()
+            };
             heir.account = call.account.clone();
             let told = heir.meter.emitted();
             heir.meter.clone_from(&call.meter);

@@ -122,7 +122,7 @@ pub struct Opened<'a> {
     pub opened: Instant,
 }
 
-/// One call as the operator is told of it when it ends.
+/// The summary of one call, for operators, at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// The call's name.
@@ -133,7 +133,7 @@ pub struct Summary {
     pub method: String,
     /// The tool, for `tools/call`.
     pub tool: Option<String>,
-    /// The client's token text, if it gave one and is told of it here.
+    /// The client's token text, if the client gave a token and receives progress here.
     pub token: Option<Bytes>,
     /// The call is a `tools/call` without a token: its client may get no progress.
     pub lacks_token: bool,
@@ -151,9 +151,9 @@ pub struct Summary {
     pub outcome: Outcome,
     /// The code of the server's error, if it ended with one.
     pub error_code: Option<i64>,
-    /// When the client was told of it first.
+    /// The time of the first progress to the client.
     pub first_sent: Option<Instant>,
-    /// The longest time for which the client was told nothing of it.
+    /// The longest time without progress to the client.
     pub silence: Duration,
     /// When that began.
     pub silent_from: Instant,

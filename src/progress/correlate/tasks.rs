@@ -83,7 +83,7 @@ impl Filter {
         self.correlator.ledger.iter().any(|(_, call)| call.stream == stream && call.task.is_some())
     }
 
-    /// Every task is over, as another filter of the session has heard.
+    /// Ends every task, because another filter of the session has received the end.
     pub fn end_tasks(&mut self, now: Instant) {
         let tasks = self.correlator.ledger.iter().filter(|(_, call)| call.task.is_some());
         let tasks: Vec<CallId> = tasks.map(|(id, _)| id).collect();

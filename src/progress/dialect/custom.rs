@@ -23,7 +23,7 @@ pub enum Count {
     Percent,
     /// Parts of one: `total` is 1.
     Unit,
-    /// What the message or the route says.
+    /// The value in the message or the route.
     #[default]
     Raw,
 }
@@ -120,7 +120,7 @@ fn as_words(text: Bytes) -> Bytes {
 pub struct Final {
     /// The place of the mark.
     pub pointer: Pointer,
-    /// What it is then, as JSON text: a string, a number, `true` or `false`.
+    /// The expected value, as JSON text: a string, a number, `true` or `false`.
     pub equals: Bytes,
 }
 

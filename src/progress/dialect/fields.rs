@@ -16,7 +16,7 @@ const MEMBERS_MAX: usize = 256;
 /// The members of one object. Of a repeated key the last one counts.
 #[derive(Debug, Default)]
 pub struct Fields {
-    /// What a key spells, without its quotes, and the raw value.
+    /// The decoded key, without its quotes, and the raw value.
     members: Vec<(Bytes, Bytes)>,
     repeated: bool,
 }

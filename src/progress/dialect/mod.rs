@@ -27,9 +27,9 @@ pub use report::{About, BuiltIn, Report, TextSource};
 /// One way of saying "progress".
 #[derive(Clone, PartialEq)]
 pub enum Dialect {
-    /// One that Milepost knows.
+    /// A built-in dialect.
     BuiltIn(&'static BuiltIn),
-    /// One that a route file describes.
+    /// A dialect of a route file.
     Custom(Arc<CustomDialect>),
     /// Text that was written for people (rule A5).
     Text(TextSource),

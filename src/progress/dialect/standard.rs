@@ -24,7 +24,7 @@ use crate::protocol::mcp::PROGRESS;
 pub(super) static DIALECT: BuiltIn =
     BuiltIn { name: "standard", methods: &[PROGRESS], default: true, bare_results: false, read };
 
-/// What stands where `progressToken` belongs, in the order in which it is believed.
+/// The members in place of `progressToken`, in the order of preference.
 const TOKENS: [&str; 4] = ["progressToken", "token", "progress_token", "progressId"];
 /// Members that name the request itself.
 const REQUESTS: [&str; 3] = ["requestId", "request_id", "id"];

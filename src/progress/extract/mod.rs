@@ -33,7 +33,7 @@ const TRIES_MAX: usize = 16;
 /// The word that stands for the patterns that are built in.
 pub const PRESETS: &str = "presets";
 
-/// What a pattern finds.
+/// The names of groups in a pattern.
 const NAMES: [&str; 3] = ["progress", "total", "percent"];
 
 /// A number in a template: thousands may be separated.
@@ -54,7 +54,7 @@ enum Meant {
     Presets,
     /// A regular expression as it is.
     Expression(Regex),
-    /// What a template stands for, and whether a number stands at its beginning and at its end.
+    /// A template, and whether it begins and ends with a number.
     Template {
         expression: Regex,
         opens: bool,
@@ -250,7 +250,7 @@ fn no_pattern(written: &str) -> String {
     )
 }
 
-/// What a template finds where no number is part of a longer word or number.
+/// The match of a template, where no number is part of a longer word or number.
 fn in_template(
     expression: &Regex,
     opens: bool,

@@ -37,7 +37,7 @@ pub(super) fn hundredths(value: Number) -> Option<ProgressValue> {
     figure(value, Some(Number { value: 100.0, text: Bytes::from_static(b"100") }))
 }
 
-/// What is left of a total.
+/// The rest of a total.
 pub(super) fn remainder(left: &Number, total: Number) -> Option<ProgressValue> {
     figure(rounded(total.value - left.value)?, Some(total))
 }

@@ -21,7 +21,7 @@ struct Candidate {
     figure: ProgressValue,
     /// Tenths, hundredths and so on that a percentage tells; `None` for a fraction.
     decimals: Option<i32>,
-    /// It is of something that is no work.
+    /// Whether the value measures something other than work.
     foreign: bool,
 }
 

@@ -10,7 +10,7 @@ type Words = LazyLock<BTreeSet<&'static str>>;
 /// Words before or behind a figure that are looked at.
 const NEAR: usize = 5;
 
-/// What a figure is.
+/// The meaning of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// Work done.
@@ -21,7 +21,7 @@ pub(super) enum Role {
     Other,
 }
 
-/// They tell nothing of what a figure is.
+/// Words that say nothing about the meaning of a number.
 static FILLERS: Words = LazyLock::new(|| {
     "a about an approx are around at currently in is it no now number of only reached so \
     stands the to total was with"
@@ -29,7 +29,7 @@ static FILLERS: Words = LazyLock::new(|| {
         .collect()
 });
 
-/// What a percentage may be of that is no work, wherever it is named near it.
+/// Words near a percentage that measures something other than work.
 static MEASURES: Words = LazyLock::new(|| {
     "acc accuracy accurate alpha auc availability available battery below better bigger \
     brightness busy by capacity certain chance charge charged cheaper ci compressed \
@@ -46,14 +46,15 @@ static MEASURES: Words = LazyLock::new(|| {
         .collect()
 });
 
-/// What a percentage may be of, unless something is done to it: "Writing to disk: 45%".
+/// Words for stores: a percentage near them is no progress, unless work is done on the store:
+/// "Writing to disk: 45%".
 static STORES: Words = LazyLock::new(|| {
     "branches cache disk functions lines mem memory ram space statements storage swap user"
         .split_whitespace()
         .collect()
 });
 
-/// What stands before two numbers that are no progress.
+/// Words before two numbers that are not progress.
 static PAIRS: Words = LazyLock::new(|| {
     "acc accuracy active aspect attempt attempts auc battery budget code confidence \
     connections core cores cpu cpus credits cron disk errors exit failed failures found get \
@@ -65,7 +66,7 @@ static PAIRS: Words = LazyLock::new(|| {
         .collect()
 });
 
-/// What stands behind two numbers that are no progress.
+/// Words after two numbers that are not progress.
 static OUTCOMES: Words = LazyLock::new(|| {
     "active attempts available bit bits broken busy chance core cores correct cpu cpus cup \
     cups deprecated error errors expired failed failing failure failures fps free full gpu \
@@ -77,7 +78,7 @@ static OUTCOMES: Words = LazyLock::new(|| {
         .collect()
 });
 
-/// What makes two small numbers a day.
+/// Words that make two small numbers a date.
 static DATES: Words = LazyLock::new(|| {
     "after before by date dated day deadline due expires fri friday from mon monday on sat \
     since sun thu tue until updated wed week"
@@ -99,7 +100,7 @@ static WORK: Words = LazyLock::new(|| {
         .collect()
 });
 
-/// What a percentage between these texts is.
+/// The meaning of a percentage between these texts.
 pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> Role {
     let nearest = if bracketed { 1 } else { NEAR };
     let behind = clause(before.trim_end_matches(['[', ' ']), false);
@@ -129,7 +130,7 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
     if ahead.iter().any(is_other) { Role::Other } else { Role::Done }
 }
 
-/// What a fraction between these texts is.
+/// The meaning of a fraction between these texts.
 pub(super) fn role_of_fraction(before: &str, after: &str) -> Role {
     let names: Vec<String> = words_backwards(clause(before, true)).take(NEAR).collect();
     let works = names.iter().any(|name| is_work(name));

@@ -52,8 +52,8 @@ pub(crate) fn words(
     }
 }
 
-/// What the heartbeat of a call says whose usual time is known: how much of it has passed, and after a
-/// minute without a word also that there is none.
+/// The heartbeat of a call with a known usual time: the elapsed part of that time, and after a
+/// minute of silence also a note on the silence.
 pub(crate) fn estimate(
     tool: &str,
     last_message: Option<&str>,

@@ -48,24 +48,24 @@ pub struct Meter {
     claimed: Option<f64>,
     /// The server's highest figure.
     highest: Option<f64>,
-    /// The server's last total, in the scale of what the client is told.
+    /// The server's last total, in the client's scale.
     total: Option<Number>,
     /// The sum of earlier phases.
     base: f64,
     /// A figure of 1 or more has been seen.
     past_one: bool,
-    /// The last figures that were told are estimates.
+    /// Whether the last values sent are estimates.
     estimated: bool,
 }
 
 impl Meter {
-    /// The last figure the client was told.
+    /// The last value sent to the client.
     pub fn emitted(&self) -> Option<f64> {
         self.emitted
     }
 
-    /// Takes over what another request with the same token has been told (rule T1: a client knows
-    /// progress by its token).
+    /// Raises the value to that of another request with the same token (rule T1: a client
+    /// identifies progress by its token).
     pub fn raise_to(&mut self, emitted: Option<f64>) {
         if emitted > self.emitted {
             self.emitted = emitted;
@@ -82,7 +82,7 @@ impl Meter {
         self.lifted().is_ok()
     }
 
-    /// Takes what the server claims and answers with what the client is told (rules N1, N2, N3).
+    /// Turns the server's values into the values for the client (rules N1, N2, N3).
     pub fn take(
         &mut self,
         figure: Option<&ProgressValue>,
@@ -151,8 +151,9 @@ impl Meter {
         Ok(self.tell(value.unwrap_or(lifted), Repair::Number))
     }
 
-    /// A sign of life that tells how much of the usual time has passed, as parts of one: `part`, or one
-    /// step where that is no more than what was told. Only for a call without figures of its server.
+    /// The value of a heartbeat with an estimate: the elapsed part of the usual time, `part`, or
+    /// one step if `part` is no more than the last value. Only for a call without values from its
+    /// server.
     pub fn estimate(&mut self, part: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
         self.total = Some(Number { value: 1.0, text: Bytes::from_static(b"1") });

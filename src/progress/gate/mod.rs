@@ -82,7 +82,7 @@ impl Filter {
         let Some(stream) = self.gate.streams.get_mut(&id) else { return };
         for call in std::mem::take(&mut stream.unwritten) {
             if let Some(call) = self.correlator.ledger.get_mut(call) {
-                call.sent_at = call.sent_at.max(Some(now));
+                call.sent.at = call.sent.at.max(Some(now));
             }
         }
         stream.written(now);
@@ -110,7 +110,7 @@ impl Filter {
         let min_interval = call.min_interval(is_slow);
         let first = call.pending.first().filter(|first| first.due <= now)?;
         if first.thin
-            && let Some(sent) = call.sent_at
+            && let Some(sent) = call.sent.at
             && now < sent + min_interval
         {
             call.pending.delay_first(sent + min_interval);
@@ -188,22 +188,24 @@ impl Filter {
         }
         let repeats =
             |(last, at): &(LastSent, Instant)| *last == said && now < *at + DUPLICATE_WITHIN;
-        if !appends && [&call.last_sent, &call.last_heartbeat].into_iter().flatten().any(repeats) {
+        if !appends
+            && [&call.sent.last, &call.sent.last_heartbeat].into_iter().flatten().any(repeats)
+        {
             return Err(Reason::Duplicate);
         }
         let emitted = call.meter.take(pending.report.figure.as_ref(), on_fall)?;
         let mut own = pending.report.message.clone();
-        if let (true, Some(first), Some(more)) = (appends, &call.joined, &own) {
+        if let (true, Some(first), Some(more)) = (appends, &call.sent.joined, &own) {
             own = Some(notification::join(first, more));
         }
-        call.remember(said, now);
+        call.sent.remember(said, now);
         if own.is_some() {
             // A copy of what may be said again, and no more of it.
             let kept = own.as_ref().map(notification::message);
-            call.last_message = kept.as_deref().map(Bytes::copy_from_slice);
+            call.sent.last_message = kept.as_deref().map(Bytes::copy_from_slice);
         }
         if appends {
-            call.joined.clone_from(&call.last_message);
+            call.sent.joined.clone_from(&call.sent.last_message);
         }
         let mut repairs = pending.report.repairs;
         if let Some(repair) = emitted.repair {
@@ -221,7 +223,7 @@ impl Filter {
         if message.is_none() && words_allowed {
             repairs.add(Repair::Message);
             let running = || json::quote(&format!("{}: running", call.label()));
-            let last = call.last_words().map(notification::message);
+            let last = call.sent.last_words().map(notification::message);
             message = Some(last.unwrap_or_else(running));
         }
         let emitted = emitted.within_total(&mut repairs);
@@ -230,7 +232,8 @@ impl Filter {
         Ok((payload, Verdict::Repaired(repairs)))
     }
 
-    /// A client knows progress by its token: every call with that token has been told as much.
+    /// Shares the value among all calls with one token, because a client identifies progress by its
+    /// token.
     fn share_value(&mut self, id: CallId) {
         let emitted = self.correlator.ledger.get(id).and_then(|call| call.meter.emitted());
         for holder in self.correlator.ledger.holders(id) {
@@ -256,7 +259,7 @@ impl Filter {
         let running = now.saturating_duration_since(call.opened);
         let policy = call.policy.of(call.tool.as_deref());
         let elapsed = policy.heartbeat.value == HeartbeatValue::Elapsed;
-        let estimates = policy.estimate && !call.figured;
+        let estimates = policy.estimate && !call.reports.has_figure;
         // Asked at each beat: what is known may have been read from a file meanwhile.
         let usual = call.tool.as_deref().filter(|_| estimates);
         let usual = usual.and_then(|tool| call.policy.learned.usual(tool));
@@ -267,7 +270,7 @@ impl Filter {
         };
         let emitted = emitted.ok()?;
         let heard = silent.map_or(call.opened, |heard| heard.max(call.opened));
-        let last = call.last_words().and_then(|text| json::decode_str(text));
+        let last = call.sent.last_words().and_then(|text| json::decode_str(text));
         let silence = now.saturating_duration_since(heard);
         let words = match expected {
             Some(expected) => {
@@ -280,7 +283,7 @@ impl Filter {
             write(call, &emitted, &token, message.as_ref(), &super::dialect::Report::default());
         let value = |text: &Bytes| json::number(text);
         let total = emitted.total.as_ref().and_then(value);
-        call.last_heartbeat =
+        call.sent.last_heartbeat =
             Some((LastSent { value: value(&emitted.progress), total, message }, now));
         call.note_heartbeat(now, expected.is_some());
         self.share_value(id);
@@ -299,13 +302,13 @@ impl Filter {
         let heartbeat = &call.policy.of(call.tool.as_deref()).heartbeat;
         wanted
             .then(|| {
-                heartbeat::next_heartbeat(heartbeat, call.opened, call.sent_at, call.server_spoke)
+                heartbeat::next_heartbeat(heartbeat, call.opened, call.sent.at, call.reports.began)
             })
             .flatten()
             .map(|at| {
                 let stream = self.gate.streams.get(&call.stream);
                 let first = stream.map_or(Duration::ZERO, |stream| stream.pacing.first_after);
-                let next = call.sent_at.map_or(at, |sent| sent + call.policy.min_interval);
+                let next = call.sent.at.map_or(at, |sent| sent + call.policy.min_interval);
                 at.max(call.opened + first).max(next)
             })
     }
@@ -347,7 +350,7 @@ impl Filter {
             .streams
             .get(&found.stream)
             .is_some_and(|stream| stream.unwritten.contains(&call));
-        Guard { last: found.sent_at, unwritten: unwritten.then_some(call) }
+        Guard { last: found.sent.at, unwritten: unwritten.then_some(call) }
     }
 
     /// A call is over: its names die, and what waited for it is dropped, or goes out before its

@@ -110,7 +110,7 @@ impl Filter {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
         };
         let switches = call.policy.answers;
-        let bare = (call.bare_results || call.policy.bare_results) && call.is_tool_call();
+        let bare = (call.reports.bare_results || call.policy.bare_results) && call.is_tool_call();
         let bare = bare && switches.bare_result;
         let stream = call.stream;
         let mut repairs = Repairs::default();

@@ -1,13 +1,13 @@
 //! Client messages: which calls open, and which are cancelled.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
 use crate::progress::clients;
 use crate::progress::clients::Client;
-use crate::progress::correlate::call::Call;
+use crate::progress::correlate::call::{Call, SendHistory, ServerReports};
 use crate::progress::correlate::ledger::Tomb;
 use crate::progress::correlate::summary::{Opened, Outcome};
 use crate::progress::dialect::fields::Fields;
@@ -69,7 +69,7 @@ impl Filter {
     /// A message of a client that was too large to be held has passed. It wants no progress that
     /// we could know of, but its answer is no orphan. Not where several clients share the server:
     /// there it cannot pass as it came.
-    pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
+    pub fn finish_large_client(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
         match scan.kind() {
             _ if self.topology.has_strangers() => return,
             Kind::Request => {}
@@ -182,19 +182,8 @@ impl Filter {
             about_task: draft.about_task,
             meter: crate::progress::gate::meter::Meter::default(),
             pending: crate::progress::correlate::call::PendingQueue::default(),
-            sent_at: None,
-            first_sent: None,
-            silence: (Duration::ZERO, now),
-            last_sent: None,
-            last_heartbeat: None,
-            last_message: None,
-            joined: None,
-            server_spoke: false,
-            has_protocol_value: false,
-            text_counter: None,
-            figured: false,
-            last_of: None,
-            bare_results: false,
+            sent: SendHistory::new(now),
+            reports: ServerReports::default(),
             wake: None,
             expires: expires.filter(|_| self.policy.mode == Mode::Full && !shadow),
             account: crate::progress::correlate::summary::CallStats::default(),
@@ -248,9 +237,9 @@ impl Filter {
         Some(known.cloned().unwrap_or_else(|| Arc::new(client)))
     }
 
-    /// What the client says on a stream from now on belongs to this trace, but for requests that say
-    /// themselves to which they belong.
-    pub fn traced(&mut self, stream: StreamId, trace: Option<TraceContext>) {
+    /// Assigns the following client messages on a stream to a trace, except requests that name a
+    /// trace themselves.
+    pub fn set_trace(&mut self, stream: StreamId, trace: Option<TraceContext>) {
         if let Some(stream) = self.gate.streams.get_mut(&stream) {
             stream.trace = trace.map(Arc::new);
         }
@@ -275,7 +264,7 @@ impl Filter {
     }
 
     /// Sets the client where this filter did not see `initialize`.
-    pub fn speaks_with(&mut self, client: Option<Arc<Client>>) {
+    pub fn set_client(&mut self, client: Option<Arc<Client>>) {
         self.client = client.or_else(|| self.client.take());
     }
 

@@ -29,7 +29,7 @@ struct Plain<'a> {
 impl Filter {
     /// Takes a message of the server that came on `stream`, if it is progress that may go on as it
     /// is, at once; false if it is anything else, and then nothing has happened.
-    pub fn plain_progress(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
+    pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
         if !self.goes_straight(stream) {
             return false;
         }
@@ -77,21 +77,21 @@ impl Filter {
 impl Call {
     /// Whether nothing of it waits, and its server has not said its last word.
     fn is_quiet(&self) -> bool {
-        self.pending.first().is_none() && self.last_of.is_none() && self.task.is_none()
+        self.pending.first().is_none() && self.reports.last_of.is_none() && self.task.is_none()
     }
 
     fn note_plain(&mut self, now: Instant, plain: &Plain<'_>) {
         self.account.received += 1;
-        self.server_spoke = true;
-        self.has_protocol_value = true;
-        self.figured = true;
+        self.reports.began = true;
+        self.reports.has_protocol_value = true;
+        self.reports.has_figure = true;
         self.note_sent(now);
         let said = LastSent {
             value: Some(plain.progress),
             total: plain.total.map(|(_, value)| value),
             message: plain.message.map(bytes::Bytes::copy_from_slice),
         };
-        self.remember(said, now);
+        self.sent.remember(said, now);
     }
 }
 

@@ -65,9 +65,9 @@ impl Claim<'_> {
     /// Counts the report, whether its client gets it or not.
     fn note_arrival(&self, call: &mut Call) {
         call.account.received += 1;
-        call.server_spoke = true;
-        call.figured |= self.report.figure.is_some();
-        call.bare_results |= self.dialect.has_bare_results();
+        call.reports.began = true;
+        call.reports.has_figure |= self.report.figure.is_some();
+        call.reports.bare_results |= self.dialect.has_bare_results();
     }
 
     /// Whether the client may get the report. Notes a token that needs another spelling.
@@ -77,7 +77,8 @@ impl Claim<'_> {
             return Err(Reason::NoToken);
         }
         // What needs no repair passes all the same: it is the server's right to go on.
-        let is_final = call.last_of.as_ref().is_some_and(|last| last.name() == self.dialect.name());
+        let is_final =
+            call.reports.last_of.as_ref().is_some_and(|last| last.name() == self.dialect.name());
         if is_final && (self.mended.is_some() || !self.report.repairs.is_empty()) {
             return Err(Reason::AfterFinal);
         }
@@ -97,7 +98,7 @@ impl Claim<'_> {
     fn complete(&mut self, call: &mut Call, message: &Message) {
         let report = &mut self.report;
         if report.last {
-            call.last_of = Some(self.dialect.clone());
+            call.reports.last_of = Some(self.dialect.clone());
         }
         let policy = call.policy.of(call.tool.as_deref());
         apply_scale(report, policy.scale);
@@ -108,8 +109,8 @@ impl Claim<'_> {
             report.figure =
                 texts.filter_map(|text| extract.figure(&json::decode_str(text)?)).next();
         }
-        call.figured |= report.figure.is_some();
-        call.has_protocol_value |= report.figure.is_some();
+        call.reports.has_figure |= report.figure.is_some();
+        call.reports.has_protocol_value |= report.figure.is_some();
     }
 }
 
@@ -338,7 +339,7 @@ impl Filter {
         let opened = call.opened + pacing.first_after;
         let mut due = (now + pacing.hold).max(opened);
         if thin {
-            due = due.max(call.sent_at.map_or(now, |sent| sent + min_interval));
+            due = due.max(call.sent.at.map_or(now, |sent| sent + min_interval));
         }
         let mut gone = Vec::new();
         // Before its first moment only the newest is kept; a pending repaired one is replaced.

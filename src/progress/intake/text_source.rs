@@ -56,7 +56,7 @@ impl Filter {
     // newest lines of one read are searched: newer progress would replace older lines before anyone
     // saw them.
     /// Takes a line that the server has written somewhere, as a terminal would show it.
-    pub fn overheard(&mut self, now: Instant, source: TextSource, line: &str) {
+    pub fn text_line(&mut self, now: Instant, source: TextSource, line: &str) {
         if self.policy.listens_to(source) {
             self.intake.received_at = Some(now);
             let meant = self.sole_candidate(now, Origin::Shared, None);
@@ -180,15 +180,16 @@ impl Filter {
         let Some(mut report) = read else { return call.account.withheld(Reason::Unreadable) };
         report.from_text = true;
         apply_scale(&mut report, policy.scale);
-        if call.has_protocol_value {
+        if call.reports.has_protocol_value {
             // Its own figures may count something else.
             report.figure = None;
         }
         if call.pending.last().is_some_and(|last| !last.report.from_text) {
             return call.account.withheld(Reason::Superseded);
         }
-        report.figure = report.figure.filter(|figure| follows(&mut call.text_counter, now, figure));
-        call.figured |= report.figure.is_some();
+        report.figure =
+            report.figure.filter(|figure| follows(&mut call.reports.text_counter, now, figure));
+        call.reports.has_figure |= report.figure.is_some();
         self.hold(now, id, Arrived::default(), report);
     }
 

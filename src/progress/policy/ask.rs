@@ -18,7 +18,7 @@ pub type Members = Map<String, Value>;
 /// The largest integer that a double keeps exactly: servers in JavaScript read no larger one.
 const INTEGER_MAX: i64 = (1 << 53) - 1;
 
-/// What a server is told in the place of an empty string, which many take for no token.
+/// The token in place of an empty string, which many servers treat as no token.
 const NO_EMPTY_TOKEN: &[u8] = b"milepost";
 
 /// Whether a member of `_meta` is a client's to say: its token, and what the specification has there,
@@ -72,7 +72,7 @@ impl LogLevel {
     }
 }
 
-/// What is put into requests, and may differ from tool to tool. Nothing by default.
+/// The members put into requests, which may differ from tool to tool. None by default.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ask {
     /// The token is also put into `params.arguments._meta.progressToken` of `tools/call`, as a string.
@@ -86,7 +86,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// What the server is to know a token by; `None`: the client's own.
+    /// The server's form of a token; `None`: the client's own.
     pub(crate) fn token(&self, token: &Key) -> Option<Key> {
         match (self.token_type, token) {
             (TokenType::Same, _) => None,

@@ -12,7 +12,7 @@ use regex::{Match, Regex, RegexBuilder};
 
 use crate::protocol::secret;
 
-/// What stands in the place of a secret.
+/// The text in place of a secret.
 pub const MASK: &str = "***";
 
 /// Patterns (`mask`) of a route besides the built-in patterns. Every pattern is tried on every
@@ -31,7 +31,7 @@ const GROUP: &str = "secret";
 /// A value of a name that means something else as well, such as `key`, is a secret from this length.
 const VALUE_MIN: usize = 16;
 
-/// What is masked.
+/// The patterns of secrets.
 #[derive(Clone, Default)]
 pub struct Masks {
     /// Patterns of a route, and how they are written.
@@ -51,8 +51,8 @@ impl fmt::Debug for Masks {
 }
 
 impl Masks {
-    /// What is built in, and what some regular expressions find: their group `secret`, or all of it. The
-    /// error says what would be right.
+    /// The built-in patterns, and further regular expressions: their group `secret`, or the whole
+    /// match. The error names the right form.
     pub fn read<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut own: Vec<(String, Regex)> = Vec::new();
         for written in patterns {
@@ -101,7 +101,7 @@ impl Masks {
         Cow::Owned(masked)
     }
 
-    /// Where secrets stand in the words, in order; none overlaps another.
+    /// The positions of secrets in a text, in order, without overlaps.
     pub fn secrets(&self, words: &str) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
         if HINT.0.iter().any(|hint| hint.is_match(words)) {
@@ -118,7 +118,7 @@ impl Masks {
     }
 }
 
-/// The same places, those that overlap as one.
+/// Joins overlapping positions.
 fn joined(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     found.sort_by_key(|range| (range.start, range.end));
     let mut all: Vec<Range<usize>> = Vec::with_capacity(found.len());
@@ -136,7 +136,7 @@ fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     builder.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).build()
 }
 
-/// What a pattern has found: its group, or all of it.
+/// The matches of a pattern: its group, or the whole match.
 fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
     let found = pattern.captures_iter(words);
     found
@@ -144,7 +144,7 @@ fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// What is in every line that holds a secret, in letters of any size. Most lines have none of it.
+/// Texts of which every line with a secret has one, in any case. Most lines have none.
 static HINT: LazyLock<Patterns> = LazyLock::new(|| {
     let hints = secret::WORDS.iter().chain(&secret::BEGINNINGS).copied();
     let hints: Vec<String> = hints.map(regex::escape).collect();
@@ -195,7 +195,7 @@ impl Patterns {
 /// Words of names that mean something else as often.
 const WEAK: [&str; 4] = ["auth", "key", "pass", "pat"];
 
-/// What makes a key a secret one.
+/// Words that make a key the key of a secret.
 const OF_KEYS: [&str; 10] = [
     "access",
     "account",
@@ -209,14 +209,14 @@ const OF_KEYS: [&str; 10] = [
     "signing",
 ];
 
-/// What a name ends in that tells of a secret and is none.
+/// Endings of names that describe a secret and are none.
 const ABOUT: [&str; 23] = [
     "bucket", "count", "counter", "dir", "endpoint", "expires", "expiry", "file", "id", "length",
     "limit", "name", "path", "policy", "prefix", "rate", "size", "stdin", "store", "ttl", "type",
     "url", "usage",
 ];
 
-/// What is said of a secret in its place.
+/// Words in place of a secret.
 const SAID: [&str; 34] = [
     "accepted",
     "are",

@@ -61,22 +61,23 @@ impl Pacing {
         Self { first_after: Duration::ZERO, hold: Duration::ZERO, guard: Duration::ZERO };
 }
 
-/// What becomes of a figure that repeats or falls (rule N2).
+/// The handling of a value that repeats or falls (rule N2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFall {
-    /// It is set just above the last one sent; a fall with a changed total begins a new phase.
+    /// The value is set just above the last one sent; a fall with a changed total begins a new
+    /// phase.
     #[default]
     Lift,
     /// Every fall begins a new phase on top of the last figure.
     Rebase,
-    /// It is withheld.
+    /// The report is withheld.
     Drop,
 }
 
 /// Which notifications are thinned to one per `min_interval` (rule G4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Coalesce {
-    /// Those that had to be repaired.
+    /// Repaired messages only.
     #[default]
     Repaired,
     /// All.
@@ -120,7 +121,7 @@ impl Default for Heartbeat {
     }
 }
 
-/// What a bare figure counts (rule N4).
+/// The meaning of a value without a total (rule N4).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
     /// Hundredths: `total` is 100.
@@ -137,11 +138,11 @@ pub enum Messages {
     /// Each stands for itself.
     #[default]
     Replace,
-    /// They are pieces of one text and are joined.
+    /// Messages are pieces of one text and are joined.
     Append,
 }
 
-/// What can differ from tool to tool.
+/// The settings that can differ from tool to tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallPolicy {
     /// The ways of saying progress that are understood.
@@ -150,12 +151,12 @@ pub struct CallPolicy {
     pub heartbeat: Heartbeat,
     /// Figures that repeat or fall.
     pub on_fall: OnFall,
-    /// What a bare figure counts.
+    /// The meaning of a value without a total.
     pub scale: Option<Scale>,
     /// How figures are found in words. `None`: in text that is overheard as [`Extract::presets`] say,
     /// in messages not at all.
     pub extract: Option<Extract>,
-    /// What is not shown of text that is overheard.
+    /// The secrets that are masked in text.
     pub masks: Masks,
     /// How messages follow each other.
     pub messages: Messages,
@@ -163,7 +164,7 @@ pub struct CallPolicy {
     pub call_timeout: Option<Duration>,
     /// Whether heartbeats of a silent call tell how much of its usual time has passed.
     pub estimate: bool,
-    /// What is put into requests.
+    /// The members put into requests.
     pub ask: Ask,
 }
 
@@ -241,7 +242,7 @@ pub enum TokenIs {
     RequestId,
 }
 
-/// Everything a filter is told by its route.
+/// All settings of a route for its filters.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// How much the filter does.
@@ -260,21 +261,21 @@ pub struct Policy {
     pub bare_results: bool,
     /// Forward a translated message as well, for clients written for it.
     pub keep_original: bool,
-    /// What this upstream puts where the token belongs; learned if not told.
+    /// The value that this upstream sends as token; learned if not set.
     pub token_is: Option<TokenIs>,
     /// Send the messages we word ourselves also to clients of 2024-11-05, whose progress has no
     /// `message` yet.
     pub words_in_2024: bool,
     /// Give every request an id and a token of our own towards the server: several clients share it.
     pub remap: bool,
-    /// What has been learned of this route's tools.
+    /// The learned durations of this route's tools.
     pub learned: Arc<Learned>,
     /// Put into the capabilities of clients: of `initialize`, and from 2026-07-28 on of each request.
     pub capabilities: Members,
     /// The log messages that a server is asked for where its client does not ask; never from 2026-07-28
     /// on.
     pub log_level: Option<LogLevel>,
-    /// What holds for tools without settings of their own.
+    /// The settings of tools without settings of their own.
     pub call: CallPolicy,
     /// Settings of single tools.
     pub tools: BTreeMap<String, CallPolicy>,
@@ -329,7 +330,7 @@ impl Policy {
         self.mode == Mode::Full && self.of(tool).listens_to(source)
     }
 
-    /// What holds for tools without settings of their own, then those of single tools.
+    /// The settings of tools without settings of their own, then the settings of single tools.
     pub(crate) fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
         std::iter::once(&self.call).chain(self.tools.values())
     }

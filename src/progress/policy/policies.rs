@@ -14,9 +14,9 @@ use crate::protocol::jsonrpc::Message;
 #[derive(Debug, Clone)]
 pub(crate) struct Policies {
     pub(crate) now: Arc<Policy>,
-    /// Those of calls that are open and began before; usually none.
+    /// Policies of open calls that began earlier; usually none.
     pub(crate) older: Vec<Arc<Policy>>,
-    /// What was asked for last. `now` differs from it in what a connection keeps.
+    /// The last requested policy. `now` differs in the settings that a connection keeps.
     pub(crate) wanted: Arc<Policy>,
 }
 
@@ -47,7 +47,7 @@ impl Policies {
         self.all().any(|policy| policy.claims(method))
     }
 
-    /// What a message claims in each dialect that can read it, each dialect once.
+    /// The reports of a message in each dialect that can read it, each dialect once.
     pub(crate) fn reports<'a>(
         &'a self,
         method: &'a str,
@@ -78,7 +78,7 @@ impl Policies {
         self.all().any(|policy| policy.listens_to(source))
     }
 
-    /// What holds for tools, in any of them.
+    /// The settings of tools in all policies.
     pub(crate) fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
         self.all().flat_map(Policy::everywhere)
     }

@@ -27,7 +27,7 @@ pub(crate) fn tool_of(method: &str, params: &Bytes) -> Option<String> {
 }
 
 impl Policy {
-    /// What is put into the requests for a tool; `None` if nothing is put into any.
+    /// The members put into requests for a tool; `None` if there are none for any tool.
     fn ask_of(&self, tool: Option<&str>) -> Option<&Ask> {
         let none = Ask::default();
         let asks = self.mode != Mode::Observe
@@ -58,7 +58,7 @@ impl Policy {
         self.ask_of(tool).and_then(|ask| ask.token(&token)).unwrap_or(token)
     }
 
-    /// What the server finds of the token in the arguments of a call; `None` if nothing is put there.
+    /// The copy of the token in the arguments of a call; `None` without a copy.
     pub(crate) fn copy_of(
         &self,
         method: &str,
@@ -97,7 +97,7 @@ impl Policy {
         (!splices.is_empty()).then(|| spliced(message, splices).to_bytes())
     }
 
-    /// What is put into an element of an array, by its places there.
+    /// The members put into an element of an array, by their positions.
     fn splices_within(&self, array: &Message, element: &Message) -> Vec<(Range<usize>, Bytes)> {
         let Some(Range { start, .. }) = within(array.raw(), element.raw()) else {
             return Vec::new();
@@ -124,7 +124,7 @@ impl Policy {
         splices
     }
 
-    /// What is put into a request besides its token.
+    /// The members put into a request besides its token.
     pub(crate) fn members_for(
         &self,
         request: &Message,

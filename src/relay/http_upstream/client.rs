@@ -17,7 +17,6 @@ use super::listen_stream::ListenStream;
 use super::outgoing::{Outgoing, RequestKind};
 use super::pending::{PendingRequest, PendingRequests};
 use super::requests;
-use super::response_reader::ResponseItem;
 use super::send_queue::SendQueue;
 use super::session::{SessionPhase, UpstreamSession};
 use super::target::UpstreamTarget;
@@ -31,6 +30,7 @@ use crate::protocol::mcp::{CANCELLED, DISCOVER};
 use crate::relay::legs::{ClientHeaders, FromServer};
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::UpstreamError;
+use crate::transport::mcp_http::response_reader::ResponseItem;
 
 /// Concurrent POSTs to one server. Each is a connection; further requests wait.
 const POSTS_MAX: usize = 128;

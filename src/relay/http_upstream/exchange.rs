@@ -5,19 +5,19 @@ use std::collections::btree_map::Values;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode, response};
 use tokio::time::Instant;
 
 use super::listen_stream::RETRY;
 use super::outgoing::{Outgoing, RequestKind};
-use super::response_reader::{ResponseItem, ResponseReader};
 use crate::progress::StreamId;
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
-use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::response_body::{self, ErrorBody, ResponseBody};
+use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
 /// How long the messages behind a notification or an answer of the client wait until the server has
 /// accepted it.
@@ -40,8 +40,8 @@ const RESUMES_MAX: u32 = 5;
 /// How long the leg waits for the body of an error.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
 
-/// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
-const ERROR_READ_MAX: usize = 64 << 10;
+/// Bytes of a response without meaning that are read before its connection is closed.
+const REST_READ_MAX: usize = 64 << 10;
 
 /// The state of an exchange.
 enum ExchangeState {
@@ -50,7 +50,7 @@ enum ExchangeState {
     /// The server answers.
     Reading(ResponseReader),
     /// The server answers with a status that is no success; the beginning of the body.
-    Failure(Box<response::Parts>, PlainBody, BytesMut),
+    Failure(Box<response::Parts>, ErrorBody),
     /// The rest of the body has no meaning and is thrown away.
     Rest(UpstreamBody, usize),
     /// The server has closed the stream. It is resumed at this time, behind this event.
@@ -174,15 +174,12 @@ impl PostExchange {
                     Err(error) => HeadEvent::ResumeFailed(id, error),
                 }
             }
-            ExchangeState::Failure(_, body, read) => match ready!(body.poll_data(cx)) {
-                Some(Ok(chunk)) if read.len() < ERROR_READ_MAX => {
-                    read.extend_from_slice(&chunk);
-                    HeadEvent::Progress
-                }
-                _ => HeadEvent::ErrorRead,
+            ExchangeState::Failure(_, body) => match ready!(body.poll(cx)) {
+                true => HeadEvent::Progress,
+                false => HeadEvent::ErrorRead,
             },
             ExchangeState::Rest(body, read) => match ready!(body.poll_data(cx)) {
-                Some(Ok(chunk)) if *read < ERROR_READ_MAX => {
+                Some(Ok(chunk)) if *read < REST_READ_MAX => {
                     *read += chunk.len();
                     HeadEvent::Progress
                 }
@@ -209,7 +206,7 @@ impl PostExchange {
                 return HeadOutcome::Refused(parts.status);
             };
             self.leaves_at = Some(Instant::now() + ERROR_WAIT);
-            self.state = ExchangeState::Failure(Box::new(parts), body, BytesMut::new());
+            self.state = ExchangeState::Failure(Box::new(parts), ErrorBody::new(body));
             return HeadOutcome::Reads;
         }
         if !self.out.has_requests() || http_sse {
@@ -221,14 +218,10 @@ impl PostExchange {
         if nothing && listens {
             return HeadOutcome::AnsweredElsewhere;
         }
-        let Some(body) = PlainBody::new(body, &parts.headers) else {
-            let why = "the server compressed its answer although asked not to";
-            return HeadOutcome::Unreadable(why.to_owned(), None);
-        };
-        self.state = ExchangeState::Reading(match Content::unpacked(&parts.headers) {
-            Content::Events => ResponseReader::events(body),
-            Content::Json => ResponseReader::json(body),
-            Content::Other => {
+        let reader = match ResponseBody::new(body, &parts.headers) {
+            ResponseBody::Events(body) => ResponseReader::events(body),
+            ResponseBody::Json(body) => ResponseReader::json(body),
+            ResponseBody::Other(_) => {
                 let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
                 let kind = kind.unwrap_or("no content type");
                 let why = format!(
@@ -237,14 +230,19 @@ impl PostExchange {
                 );
                 return HeadOutcome::Unreadable(why, Some(parts.status));
             }
-        });
+            ResponseBody::Unreadable => {
+                let why = "the server compressed its answer although asked not to";
+                return HeadOutcome::Unreadable(why.to_owned(), None);
+            }
+        };
+        self.state = ExchangeState::Reading(reader);
         HeadOutcome::Reads
     }
 
     /// The head and the beginning of the body of an error, with the message that it answers.
-    pub(crate) fn into_failure(self) -> Option<(Outgoing, Box<response::Parts>, BytesMut)> {
+    pub(crate) fn into_failure(self) -> Option<(Outgoing, Box<response::Parts>, Bytes)> {
         match self.state {
-            ExchangeState::Failure(parts, _, read) => Some((self.out, parts, read)),
+            ExchangeState::Failure(parts, mut body) => Some((self.out, parts, body.take())),
             _ => None,
         }
     }
@@ -303,17 +301,14 @@ impl PostExchange {
         response: Response<UpstreamBody>,
         id: HeaderValue,
     ) -> Result<(), (StatusCode, HeaderValue)> {
-        let (parts, body) = response.into_parts();
-        let events = Content::unpacked(&parts.headers) == Content::Events;
-        let plain = PlainBody::new(body, &parts.headers).filter(|_| events);
-        match (parts.status, plain) {
-            (StatusCode::OK, Some(body)) => {
+        match response_body::events(response) {
+            Ok(body) => {
                 let mut reader = ResponseReader::events(body);
                 reader.last_id = Some(id);
                 self.state = ExchangeState::Reading(reader);
                 Ok(())
             }
-            (status, _) => Err((status, id)),
+            Err(parts) => Err((parts.status, id)),
         }
     }
 }

@@ -10,12 +10,11 @@ use http::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::error_status;
-use super::response_reader::{ResponseItem, ResponseReader};
 use crate::observe::error_chain::error_chain;
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
-use crate::transport::http::inflate::PlainBody;
-use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::response_body;
+use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
 /// How long a server may take to name its endpoint.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(10);
@@ -140,18 +139,15 @@ impl HttpSseStream {
     /// # Errors
     /// Why the response is no stream of events.
     pub(crate) fn accept(&mut self, response: Response<UpstreamBody>) -> Result<(), String> {
-        let (parts, body) = response.into_parts();
-        let events = Content::unpacked(&parts.headers) == Content::Events;
-        let plain = PlainBody::new(body, &parts.headers).filter(|_| events);
-        match (parts.status, plain) {
-            (StatusCode::OK, Some(body)) => {
+        match response_body::events(response) {
+            Ok(body) => {
                 self.state = HttpSseState::Open(Box::new(ResponseReader::events(body)));
                 Ok(())
             }
-            (StatusCode::OK, None) => {
+            Err(parts) if parts.status == StatusCode::OK => {
                 Err("the server answered with no stream of events".to_owned())
             }
-            (status, _) => Err(error_status::explain(status, &parts.headers)),
+            Err(parts) => Err(error_status::explain(parts.status, &parts.headers)),
         }
     }
 

@@ -1,11 +1,11 @@
-//! What the server has sent and the relay has not taken yet.
+//! Messages of the server that the relay has not taken yet.
 
 use std::collections::VecDeque;
 
-use super::response_reader::ResponseItem;
 use crate::progress::{Origin, StreamId};
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::relay::legs::FromServer;
+use crate::transport::mcp_http::response_reader::ResponseItem;
 
 /// A stream of the server that messages come on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

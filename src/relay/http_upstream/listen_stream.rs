@@ -3,14 +3,13 @@
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response};
 use tokio::time::Instant;
 
-use super::response_reader::{ResponseItem, ResponseReader};
 use crate::transport::http::client::Sending;
 use crate::transport::http::client::UpstreamBody;
-use crate::transport::http::inflate::PlainBody;
-use crate::transport::mcp_http::content::Content;
+use crate::transport::mcp_http::response_body;
+use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
 /// Pause before a stream that has ended is opened again, unless the server asks for another.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
@@ -100,19 +99,16 @@ impl ListenStream {
     }
 
     fn accept(&mut self, response: Response<UpstreamBody>) {
-        let (parts, body) = response.into_parts();
-        let events = Content::unpacked(&parts.headers) == Content::Events;
-        let plain = PlainBody::new(body, &parts.headers).filter(|_| events);
-        match (parts.status, plain) {
-            (StatusCode::OK, Some(body)) => {
+        match response_body::events(response) {
+            Ok(body) => {
                 let mut reader = ResponseReader::events(body);
                 reader.last_id = self.last_id.take();
                 self.state = ListenState::Open(Box::new(reader));
             }
-            (status, _) if status.is_server_error() => self.pause(),
+            Err(parts) if parts.status.is_server_error() => self.pause(),
             // Servers need not have this stream.
-            (status, _) => {
-                tracing::debug!(%status, "the server has no stream of its own");
+            Err(parts) => {
+                tracing::debug!(status = %parts.status, "the server has no stream of its own");
                 self.state = ListenState::Off;
             }
         }

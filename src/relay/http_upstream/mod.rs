@@ -21,7 +21,6 @@ mod listen_stream;
 mod outgoing;
 mod pending;
 mod requests;
-mod response_reader;
 mod send_queue;
 mod session;
 mod target;

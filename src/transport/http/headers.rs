@@ -13,12 +13,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use super::via::Via;
 use crate::config::routes::HeaderRules;
 
-/// What happens to a message between its two sides.
+/// The changes of a message's headers between the two sides.
 #[derive(Debug, Clone, Copy)]
 pub struct Passage<'a> {
     /// Our name in `Via`.
     pub via: &'a Via,
-    /// What the route sets and removes.
+    /// The headers that the route sets and removes.
     pub rules: &'a HeaderRules,
     /// The version of the message as it came to us.
     pub received: Version,
@@ -26,7 +26,7 @@ pub struct Passage<'a> {
     pub body_changes: bool,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Onward<'a> {
     /// The upstream's authority, for `Host`; `None` towards HTTP/2, which has it elsewhere.

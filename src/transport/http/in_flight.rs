@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 pub(crate) struct InFlight {
     open: AtomicUsize,
     none: Notify,
-    /// Those among which these are.
+    /// The counter of all calls, which includes these.
     all: Option<Arc<Self>>,
 }
 

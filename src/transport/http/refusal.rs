@@ -11,9 +11,9 @@ use crate::protocol::jsonrpc::{INTERNAL_ERROR, INVALID_REQUEST};
 /// Why a request is answered by the proxy and goes no further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// It names no host.
+    /// The request names no host.
     NoHost,
-    /// It names two hosts.
+    /// The request names two hosts.
     TwoHosts,
     /// Its host is none that this listener answers to.
     Host,
@@ -27,19 +27,19 @@ pub enum Refusal {
     Method,
     /// Only reading is possible here.
     ReadOnly,
-    /// It wants another protocol.
+    /// The request wants another protocol.
     Upgrade,
     /// Its head is too large.
     HeadTooLarge,
-    /// It has been here before.
+    /// The request has passed through this proxy before.
     Loop,
-    /// It has passed too many proxies.
+    /// The request has passed through too many proxies.
     TooManyHops,
-    /// It does not present the token that the listener asks for.
+    /// The request does not have the listener's token.
     Unauthorized,
-    /// It comes from another machine, and operators have no token.
+    /// The request comes from another machine, and operators have no token.
     OperatorsOnly,
-    /// It would change something, and may come from a page of another origin.
+    /// The request would change something, and may come from a page of another origin.
     ForeignChange,
     /// No route is there.
     NoRoute,
@@ -120,7 +120,7 @@ impl Refusal {
         }
     }
 
-    /// What is wrong, and what would be right. Nothing of the request is repeated in it.
+    /// The fault, and the right form. The text repeats nothing of the request.
     pub fn text(self) -> String {
         let text = match self {
             Self::NoHost => "this request names no host; send a Host header",

@@ -11,8 +11,8 @@ use super::refusal::Refusal;
 /// chain has a few proxies, and a loop through proxies that hide their names has many.
 const HOPS_MAX: usize = 16;
 
-/// This process in `Via`: a random pseudonym, so that the header tells nothing of the machine and
-/// two proxies in a chain never take each other for themselves.
+/// The name of this process in `Via`: a random pseudonym, so that the header reveals nothing about
+/// the machine, and two proxies in a chain never have the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Via(String);
 

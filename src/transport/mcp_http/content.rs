@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, header};
 
-/// What a body is, as far as we can read it.
+/// The kind of a body, as far as it can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Events,
@@ -19,7 +19,7 @@ impl Content {
         if packed { Self::Other } else { Self::unpacked(headers) }
     }
 
-    /// What it is once it is unpacked.
+    /// The kind of the body after decompression.
     pub(crate) fn unpacked(headers: &HeaderMap) -> Self {
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();

@@ -12,22 +12,22 @@ const WAITING_MAX: usize = 256;
 
 /// The ids and times to retry of one stream.
 #[derive(Default)]
-pub(crate) struct Marks {
+pub(crate) struct EventIds {
     /// By the number of their message.
     waiting: VecDeque<(u64, Event)>,
     /// The client has been given an event id.
     id_passed: bool,
 }
 
-impl Marks {
-    /// Those of a stream whose client has come back with an id.
+impl EventIds {
+    /// The event ids of a stream that its client has resumed.
     pub(crate) fn resumed() -> Self {
         Self { id_passed: true, ..Self::default() }
     }
 
     /// An event whose message has this number and is to be judged.
     pub(crate) fn put(&mut self, number: u64, event: &Event) {
-        if matters(event) && self.waiting.len() < WAITING_MAX {
+        if has_id_or_retry(event) && self.waiting.len() < WAITING_MAX {
             self.waiting.push_back((number, event.clone()));
         }
     }
@@ -37,7 +37,8 @@ impl Marks {
         self.id_passed |= event.has_id();
     }
 
-    /// What became of a message; `out` gets what is left of a withheld one's event.
+    /// Handles the verdict on a message; `out` gets the remaining fields of a withheld message's
+    /// event.
     pub(crate) fn judged(
         &mut self,
         number: u64,
@@ -82,6 +83,6 @@ impl Marks {
 }
 
 /// Whether there is anything but a message to it.
-pub(crate) fn matters(event: &Event) -> bool {
+pub(crate) fn has_id_or_retry(event: &Event) -> bool {
     event.has_id() || event.retry().is_some()
 }

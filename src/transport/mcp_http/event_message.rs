@@ -4,7 +4,7 @@ use crate::protocol::jsonrpc::{Framing, Kind, Message};
 use crate::protocol::sse;
 use crate::protocol::sse::{Event, Piece};
 
-/// What an event says, if it is a message: in a frame under which clients look for messages.
+/// The message of an event, if the event has one.
 pub(crate) fn message_in(event: &Event) -> Option<Message> {
     let data = event.data().filter(|data| !data.is_empty())?;
     let message = Message::parse(data);
@@ -16,7 +16,7 @@ pub(crate) fn message_in(event: &Event) -> Option<Message> {
     Some(message.framed(Framing::Within(frame)))
 }
 
-/// Where in a piece of a large event its message is.
+/// The range of the message in a piece of a large event.
 pub(crate) fn text_of(piece: &Piece) -> std::ops::Range<usize> {
     piece.data.clone().unwrap_or(0..0)
 }

@@ -64,7 +64,7 @@ fn text(object: &Bytes, member: &str) -> Option<String> {
 
 const SENTINEL: (&[u8], &[u8]) = (b"=?base64?", b"?=");
 
-/// What stands between the marks of base64, if they are there.
+/// The text between the marks of base64, if they exist.
 fn marked(value: &[u8]) -> Option<&[u8]> {
     value.strip_prefix(SENTINEL.0)?.strip_suffix(SENTINEL.1)
 }

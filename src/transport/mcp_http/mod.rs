@@ -8,6 +8,8 @@ pub(crate) mod lifecycle;
 pub mod raw_client;
 pub(crate) mod request_body;
 pub(crate) mod request_head;
+pub(crate) mod response_body;
+pub(crate) mod response_reader;
 pub(crate) mod sse_endpoint;
 pub mod target;
 pub(crate) mod tool_list;

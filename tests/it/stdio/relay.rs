@@ -47,7 +47,7 @@ fn start(policy: Policy) -> Ends {
                     relay.server_gone(&why);
                 }
             }
-            while relay.poll_record().is_some() {}
+            while relay.poll_event().is_some() {}
         }
         relay.finish(Duration::from_secs(1)).await;
     });

@@ -27,10 +27,10 @@ static PAGE: LazyLock<(Bytes, Option<HeaderValue>)> = LazyLock::new(|| {
     (Bytes::from(text), policy)
 });
 
-/// Where what the names mean is put in.
+/// The place of the page where the meanings of names are inserted.
 const PLACE: &str = "const NAMES = {};";
 
-/// What the names mean, by kind.
+/// The meanings of the names, by kind.
 fn names() -> Value {
     let repaired: Map<_, _> = Repair::ALL
         .map(|repair| (repair.name().to_owned(), words::mended(repair).into()))
@@ -61,7 +61,7 @@ pub(super) fn text() -> Bytes {
     PAGE.0.clone()
 }
 
-/// What stands between two tags, as a policy names it.
+/// The source of a policy for the text between two tags.
 fn source(text: &str, from: &str, to: &str) -> Option<String> {
     let (_, rest) = text.split_once(from)?;
     let (inner, _) = rest.split_once(to)?;

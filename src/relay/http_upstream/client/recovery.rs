@@ -21,7 +21,6 @@ use crate::relay::http_upstream::requests;
 use crate::relay::http_upstream::session::SessionPhase;
 use crate::relay::http_upstream::tool_refresh::ToolRefresh;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
-use crate::transport::mcp_http::content::on_one_line;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::sse_endpoint::same_origin;
 
@@ -71,7 +70,7 @@ impl UpstreamClient {
         let failure = self.exchanges.remove(stream).and_then(|exchange| exchange.into_failure());
         let Some((out, parts, read)) = failure else { return };
         let status = parts.status;
-        let answer = Message::parse(on_one_line(read.freeze()));
+        let answer = Message::parse(read);
         let is_answer = answer.kind() == Kind::Response;
         let id = answer.id_key();
         if is_answer && id.as_ref().is_some_and(|id| self.pending.has_request(stream, id)) {

@@ -1,0 +1,74 @@
+//! The body of a response, by what can be read from it: events, JSON, or an error.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Response, StatusCode, response};
+
+use crate::transport::http::client::UpstreamBody;
+use crate::transport::http::inflate::PlainBody;
+use crate::transport::mcp_http::content::{Content, on_one_line};
+
+/// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
+const ERROR_READ_MAX: usize = 64 << 10;
+
+/// The body of a response.
+pub(crate) enum ResponseBody {
+    Events(PlainBody),
+    Json(PlainBody),
+    Other(PlainBody),
+    /// The body is compressed in a way that Milepost does not know.
+    Unreadable,
+}
+
+impl ResponseBody {
+    pub(crate) fn new(body: UpstreamBody, headers: &HeaderMap) -> Self {
+        match (PlainBody::new(body, headers), Content::unpacked(headers)) {
+            (None, _) => Self::Unreadable,
+            (Some(body), Content::Events) => Self::Events(body),
+            (Some(body), Content::Json) => Self::Json(body),
+            (Some(body), Content::Other) => Self::Other(body),
+        }
+    }
+}
+
+/// The stream of events in the response to a GET.
+///
+/// # Errors
+/// The head of a response that is no stream of events.
+pub(crate) fn events(response: Response<UpstreamBody>) -> Result<PlainBody, Box<response::Parts>> {
+    let (parts, body) = response.into_parts();
+    match ResponseBody::new(body, &parts.headers) {
+        ResponseBody::Events(body) if parts.status == StatusCode::OK => Ok(body),
+        _ => Err(Box::new(parts)),
+    }
+}
+
+/// The body of a status that is no success, as far as it is read: it may be a JSON-RPC answer.
+pub(crate) struct ErrorBody {
+    body: PlainBody,
+    read: BytesMut,
+}
+
+impl ErrorBody {
+    pub(crate) fn new(body: PlainBody) -> Self {
+        Self { body, read: BytesMut::new() }
+    }
+
+    /// Reads some of the body; `false` when nothing more is to be read.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let next = ready!(self.body.poll_data(cx));
+        Poll::Ready(match next {
+            Some(Ok(chunk)) if self.read.len() < ERROR_READ_MAX => {
+                self.read.extend_from_slice(&chunk);
+                true
+            }
+            _ => false,
+        })
+    }
+
+    /// The text that was read, on one line.
+    pub(crate) fn take(&mut self) -> Bytes {
+        on_one_line(self.read.split().freeze())
+    }
+}
