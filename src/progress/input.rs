@@ -640,6 +640,7 @@ mod tests {
     }
 
     /// Inputs of each variant, and their text.
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn samples() -> Vec<(Input, &'static str)> {
         const CALL: &str = r#"{"jsonrpc":"2.0","id":7,"method":"a"}"#;
         let call = || Message::parse(Bytes::from(CALL));
