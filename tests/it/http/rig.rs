@@ -377,8 +377,9 @@ pub(crate) struct Asked {
 struct Seen {
     /// When the proxy closed it.
     left: Mutex<Option<Duration>>,
-    /// Bytes of the answer that are on their way.
+    /// Bytes of the answer that the connection has taken, of those that it was given.
     written: AtomicUsize,
+    given: AtomicUsize,
 }
 
 enum Order {
@@ -444,6 +445,7 @@ impl Asked {
 
     /// Bytes as they are.
     pub(crate) fn raw(&self, bytes: impl AsRef<[u8]>) {
+        self.seen.given.fetch_add(bytes.as_ref().len(), Ordering::Relaxed);
         let _ = self.orders.send(Order::Write(bytes.as_ref().to_vec()));
     }
 
@@ -505,6 +507,11 @@ impl Asked {
     /// When the proxy closed the connection, if it has.
     pub(crate) fn left(&self) -> Option<Duration> {
         *self.seen.left.lock().unwrap()
+    }
+
+    /// Bytes that the connection was given.
+    pub(crate) fn given(&self) -> usize {
+        self.seen.given.load(Ordering::Relaxed)
     }
 
     /// Bytes of the answer that the connection has taken.
