@@ -99,12 +99,22 @@ pub struct Prepared {
 pub struct Retired(Vec<Arc<LiveRoute>>);
 
 impl Retired {
-    /// Retires the servers: no request comes for them any more. Their calls end, and then all that was
-    /// there for them.
+    /// Retires the servers: no new request comes for them. Sessions of ours end with their last call, and
+    /// streams on which clients only listen end with the route's last call.
     pub fn retire(self) {
         for live in self.0 {
-            Arc::clone(&live.state).retire();
+            let shared = Arc::clone(&live.state.shared);
+            shared.retire();
             live.bridge.sessions.look();
+            tokio::spawn(async move {
+                shared.calls.done().await;
+                shared.over.end();
+                let route = &live.state.route.path;
+                tracing::debug!(route, "the last call to the server before is over");
+                // The task holds the route until here: the route's newer value finds this one for the
+                // answers and cancellations that belong to calls that are open.
+                drop(live);
+            });
         }
     }
 }
