@@ -314,7 +314,9 @@ fn a_type_has_a_name_of_its_own() {
 /// the house.
 fn type_name(line: &str) -> Option<String> {
     let line = match line.strip_prefix("pub") {
-        Some(rest) => rest.strip_prefix("(crate)").or(rest.strip_prefix("(super)")).unwrap_or(rest),
+        Some(rest) => {
+            rest.strip_prefix("(crate)").or_else(|| rest.strip_prefix("(super)")).unwrap_or(rest)
+        }
         None => line,
     };
     let line = line.strip_prefix(' ').unwrap_or(line);

@@ -61,7 +61,7 @@ async fn endpoints_that_are_the_same_for_all_are_told_apart() {
     }
     pass(secs(1)).await;
     for (number, (_, server, _)) in clients.iter().enumerate() {
-        server.say(progress("1", &number.to_string()));
+        server.say(progress("1", number.to_string()));
     }
     pass(secs(1)).await;
     for (_, server, _) in &clients {
@@ -69,7 +69,7 @@ async fn endpoints_that_are_the_same_for_all_are_told_apart() {
     }
     pass(secs(1)).await;
     for (number, (stream, ..)) in clients.iter().enumerate() {
-        assert_eq!(stream.messages(), [progress("1", &number.to_string()), result("1")]);
+        assert_eq!(stream.messages(), [progress("1", number.to_string()), result("1")]);
     }
 }
 

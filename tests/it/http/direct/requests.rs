@@ -25,7 +25,7 @@ async fn ec_37_exchanges_without_a_session_may_have_the_same_names() {
         all.push(streamed(&mut rig, &[], &call("1", "1")).await);
     }
     for (number, (_, server)) in all.iter().enumerate() {
-        server.say(progress("1", &number.to_string()));
+        server.say(progress("1", number.to_string()));
         server.say(progress("\"invented\"", "10"));
     }
     for (_, server) in &all {
@@ -34,7 +34,7 @@ async fn ec_37_exchanges_without_a_session_may_have_the_same_names() {
     }
     settle().await;
     for (number, (answer, _)) in all.iter().enumerate() {
-        let own = progress("1", &number.to_string());
+        let own = progress("1", number.to_string());
         assert_eq!(answer.messages(), [own, report("1", "10", "work: running"), result("1")]);
         assert!(answer.is_over());
         check([answer]);
