@@ -58,7 +58,7 @@ impl Core {
             written += transmit.payload.len();
         }
         self.filter.written(self.now, WIRE);
-        while self.filter.poll_record().is_some() {}
+        while self.filter.poll_event().is_some() {}
         black_box(self.filter.poll_timeout());
         written
     }
@@ -217,7 +217,7 @@ fn watched(c: &mut Criterion) {
                     },
                     |raw| {
                         now += Duration::from_millis(101);
-                        if !filter.plain_progress(now, WIRE, &raw) {
+                        if !filter.fast_path(now, WIRE, &raw) {
                             let message = Message::parse(raw);
                             filter.server_message(now, Origin::Stream(WIRE), &message);
                             while let Some(transmit) = filter.poll_transmit(now, WIRE) {
@@ -225,7 +225,7 @@ fn watched(c: &mut Criterion) {
                             }
                         }
                         filter.apply(now, Input::Written(WIRE));
-                        while filter.poll_record().is_some() {}
+                        while filter.poll_event().is_some() {}
                     },
                     criterion::BatchSize::SmallInput,
                 );

@@ -9,7 +9,6 @@ mod sdk_page;
 mod sdk_remote;
 mod support;
 
-use std::env;
 use std::fs;
 use std::sync::{PoisonError, RwLock};
 use std::thread;
@@ -122,14 +121,6 @@ mod an_impatient_client {
     fn outlasts_a_silent_tool_with_heartbeats_and_not_without() {
         let options = ["--heartbeat-after", "1s", "--heartbeat-every", "1s"];
         aside(|| for_each(["ts1", "ts2", "rmcp"], |name| outlasts(name, "3", 12, &options)));
-    }
-
-    /// As it is out of the box, which takes most of a minute.
-    #[test]
-    fn outlasts_a_silent_tool_with_the_defaults() {
-        if env::var_os("MILEPOST_SLOW").is_some() {
-            aside(|| for_each(["ts1", "ts2", "rmcp"], |name| outlasts(name, "10", 40, &[])));
-        }
     }
 }
 

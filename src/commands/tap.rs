@@ -12,7 +12,7 @@ use tokio::signal::ctrl_c;
 use crate::commands::args::{Tap, WrapError};
 use crate::progress::clients::is_unprintable;
 use crate::transport::http::client::UpstreamError;
-use crate::transport::mcp_http::raw_client::{Reply, Visitor};
+use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
 use crate::transport::mcp_http::target::TargetError;
 
 /// The longest line, in bytes, that `tap` reads: longer than every line of the proxy.
@@ -73,7 +73,7 @@ pub async fn run(args: &Tap) -> Result<(), TapError> {
     let admin = url.origin().ascii_serialization();
     let shown = async {
         let stranger = |what: &str| TapError::Stranger(admin.clone(), what.to_owned());
-        let visitor = Visitor::new(&route)?.ok_or_else(|| stranger("nothing"))?;
+        let visitor = RawHttpClient::new(&route)?.ok_or_else(|| stranger("nothing"))?;
         let sent = visitor.send(Method::GET, [], Bytes::new()).await;
         let mut reply = sent.map_err(|error| TapError::Nobody(admin.clone(), error))?;
         let kind = if args.json { "application/x-ndjson" } else { "text/plain" };
@@ -108,7 +108,7 @@ pub async fn run(args: &Tap) -> Result<(), TapError> {
 }
 
 /// The text of a refusal.
-async fn refusal(reply: &mut Reply) -> String {
+async fn refusal(reply: &mut RawResponse) -> String {
     let mut said = Vec::new();
     while said.len() < REFUSAL_MAX
         && let Some(Ok(chunk)) = reply.chunk().await

@@ -29,17 +29,17 @@ use crate::observe::events::ObserverFactory;
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
 use crate::transport::http::client::InProcess;
-use crate::transport::http::endpoints::Part;
+use crate::transport::http::endpoints::EndpointKind;
 use crate::transport::http::in_flight::InFlight;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::mcp_http::header_names::SESSION_ID;
-use crate::transport::mcp_http::request_body::Posted;
+use crate::transport::mcp_http::request_body::PostedBody;
 use crate::transport::mcp_http::request_head::RequestHead;
 use crate::transport::mcp_http::target::TargetError;
 
 use crate::transport::http::body::Body;
 use crate::transport::http::via::Via;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 
 /// Every route while it is served.
 pub struct Proxy {
@@ -117,14 +117,14 @@ impl Proxy {
     pub async fn handle(
         self: Arc<Self>,
         served: ServedRoute,
-        part: Part,
+        part: EndpointKind,
         request: Request<Incoming>,
         ours: bool,
-        outlet: Outlet,
+        outlet: WriteState,
     ) -> Response<Body> {
         let ServedRoute { mut live, removed } = served;
         let (parts, body) = request.into_parts();
-        let mut body = Posted::Fresh(body);
+        let mut body = PostedBody::Fresh(body);
         if removed || !live.previous.is_empty() {
             let found = Box::pin(live.find_session(removed, &parts, &part, body));
             (live, body) = match found.await {
@@ -134,10 +134,12 @@ impl Proxy {
         }
         match part {
             // In boxes: what is rare must not make the way of a call larger.
-            Part::WellKnown(path) => Box::pin(live.direct.well_known(parts, &path, ours)).await,
-            Part::Sse => Box::pin(open_sse(&live, parts, body, ours, outlet)).await,
-            Part::Messages(_) => Box::pin(post_sse(&live, parts, body, ours)).await,
-            Part::Endpoint => self.endpoint(live, parts, body, ours, outlet).await,
+            EndpointKind::WellKnown(path) => {
+                Box::pin(live.direct.well_known(parts, &path, ours)).await
+            }
+            EndpointKind::Sse => Box::pin(open_sse(&live, parts, body, ours, outlet)).await,
+            EndpointKind::Messages(_) => Box::pin(post_sse(&live, parts, body, ours)).await,
+            EndpointKind::Endpoint => self.endpoint(live, parts, body, ours, outlet).await,
         }
     }
 
@@ -145,9 +147,9 @@ impl Proxy {
         &self,
         live: Arc<LiveRoute>,
         parts: Parts,
-        body: Posted,
+        body: PostedBody,
         ours: bool,
-        outlet: Outlet,
+        outlet: WriteState,
     ) -> Response<Body> {
         let (state, direct) = (&live.state, &live.direct);
         let Some(target) = &state.endpoint else {
@@ -187,9 +189,9 @@ impl Proxy {
         &self,
         mut live: Arc<LiveRoute>,
         parts: Parts,
-        body: Posted,
+        body: PostedBody,
         ours: bool,
-        outlet: Outlet,
+        outlet: WriteState,
     ) -> Response<Body> {
         match parts.method {
             Method::POST => {
@@ -220,9 +222,9 @@ impl Proxy {
 async fn open_sse(
     live: &LiveRoute,
     parts: Parts,
-    body: Posted,
+    body: PostedBody,
     ours: bool,
-    outlet: Outlet,
+    outlet: WriteState,
 ) -> Response<Body> {
     match &live.state.sse {
         Some(target) => live.direct.open_stream(target, parts, body, ours, outlet).await,
@@ -231,7 +233,7 @@ async fn open_sse(
 }
 
 /// A client of HTTP+SSE posts for its stream.
-async fn post_sse(live: &LiveRoute, parts: Parts, body: Posted, ours: bool) -> Response<Body> {
+async fn post_sse(live: &LiveRoute, parts: Parts, body: PostedBody, ours: bool) -> Response<Body> {
     match &live.state.sse {
         Some(target) => live.direct.post_to_stream(target, parts, body, ours).await,
         None => live.bridge.post_to_stream(parts, body).await,

@@ -3,16 +3,13 @@
 use crate::gateway::bridge::Bridge;
 use crate::gateway::bridge::http_sse::key_in;
 use crate::gateway::direct::Direct;
+use crate::gateway::file_contents::files_of;
 use crate::gateway::observers::Observers;
 use crate::transport::http::forwarder::Forwarder;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::hash::{BuildHasher, RandomState};
-use std::io::Read as _;
-use std::path::Path;
-use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use http::request::Parts;
 use http::{Method, Response};
@@ -29,17 +26,14 @@ use crate::progress::Policy;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::body::Body;
-use crate::transport::http::endpoints::Part;
+use crate::transport::http::endpoints::EndpointKind;
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::{Posted, Read, asks};
+use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
 
 /// Previous servers of a route that are remembered while calls to them are open. Clients can no
 /// longer answer requests of older servers.
 const PREVIOUS_MAX: usize = 8;
-
-/// Bytes of a watched file that are compared to find out whether the file has changed.
-const COMPARED_MAX: u64 = 16 << 20;
 
 /// A route with all that serves it: its state, and the two ways of a request through it.
 pub(crate) struct LiveRoute {
@@ -105,12 +99,22 @@ pub struct Prepared {
 pub struct Retired(Vec<Arc<LiveRoute>>);
 
 impl Retired {
-    /// Retires the servers: no request comes for them any more. Their calls end, and then all that was
-    /// there for them.
+    /// Retires the servers: no new request comes for them. Sessions of ours end with their last call, and
+    /// streams on which clients only listen end with the route's last call.
     pub fn retire(self) {
         for live in self.0 {
-            Arc::clone(&live.state).retire();
+            let shared = Arc::clone(&live.state.shared);
+            shared.retire();
             live.bridge.sessions.look();
+            tokio::spawn(async move {
+                shared.calls.done().await;
+                shared.over.end();
+                let route = &live.state.route.path;
+                tracing::debug!(route, "the last call to the server before is over");
+                // The task holds the route until here: the route's newer value finds this one for the
+                // answers and cancellations that belong to calls that are open.
+                drop(live);
+            });
         }
     }
 }
@@ -394,27 +398,6 @@ impl RouteState {
     }
 }
 
-/// Stands for what is in the files that an upstream names.
-fn files_of(upstream: &Upstream) -> u64 {
-    let Upstream::Http(http) = upstream else { return 0 };
-    let own = http.client_certificate.iter().flat_map(|own| [&own.certificate, &own.key]);
-    contents(http.ca_file.iter().chain(own).map(AsRef::as_ref))
-}
-
-/// Stands for what is in files: equal for the same, as long as the process lives.
-pub fn contents<'a>(files: impl IntoIterator<Item = &'a Path>) -> u64 {
-    static HASHER: OnceLock<RandomState> = OnceLock::new();
-    let read = |file: &Path| {
-        let mut bytes = Vec::new();
-        let read =
-            File::open(file).and_then(|file| file.take(COMPARED_MAX).read_to_end(&mut bytes));
-        read.is_ok().then_some(bytes)
-    };
-    let all: Vec<(&Path, Option<Vec<u8>>)> =
-        files.into_iter().map(|file| (file, read(file))).collect();
-    HASHER.get_or_init(Default::default).hash_one(all)
-}
-
 impl LiveRoute {
     /// Makes these the settings for calls that begin now.
     fn publish(&self) {
@@ -441,24 +424,24 @@ impl LiveRoute {
         self: &Arc<Self>,
         removed: bool,
         parts: &Parts,
-        part: &Part,
-        body: Posted,
-    ) -> Result<(Arc<Self>, Posted), Box<Response<Body>>> {
+        part: &EndpointKind,
+        body: PostedBody,
+    ) -> Result<(Arc<Self>, PostedBody), Box<Response<Body>>> {
         let Some(previous) = self.find_previous(parts, part, removed) else {
             return if removed { Err(Box::new(no_route())) } else { Ok((Arc::clone(self), body)) };
         };
         let comes_back = parts.headers.contains_key(LAST_EVENT_ID);
         let (is_for_previous, body) = match parts.method {
-            Method::POST if *part == Part::Endpoint => {
+            Method::POST if *part == EndpointKind::Endpoint => {
                 let max = self.state.route.max_request_bytes;
                 let read = request_body::read(body, &parts.headers, max, INSPECT_MAX).await;
                 let read =
                     read.map_err(|unread| Box::new(refuse(&self.state, &unread, parts.version)))?;
                 let asks = match &read {
-                    Read::Whole(bytes) => asks(Some(&Message::parse(bytes.clone()))),
-                    Read::Large(_) => true,
+                    ReadBody::Whole(bytes) => asks(Some(&Message::parse(bytes.clone()))),
+                    ReadBody::Large(_) => true,
                 };
-                (!asks, Posted::Read(read))
+                (!asks, PostedBody::Read(read))
             }
             Method::GET => (previous.state.endpoint.is_none() || comes_back, body),
             _ => (true, body),
@@ -474,27 +457,27 @@ impl LiveRoute {
     fn find_previous(
         self: &Arc<Self>,
         parts: &Parts,
-        part: &Part,
+        part: &EndpointKind,
         removed: bool,
     ) -> Option<Arc<Self>> {
         let own = removed.then(|| Arc::clone(self)).into_iter();
         let mut all = own.chain(self.previous.iter().rev().filter_map(Weak::upgrade));
         match part {
-            Part::Endpoint => {
+            EndpointKind::Endpoint => {
                 let id = parts.headers.get(SESSION_ID)?.as_bytes();
                 if !removed && self.has_session(id) {
                     return None;
                 }
                 all.find(|previous| previous.has_session(id))
             }
-            Part::Messages(_) => {
+            EndpointKind::Messages(_) => {
                 let query = parts.uri.query()?;
                 if !removed && self.has_sse_stream(query) {
                     return None;
                 }
                 all.find(|previous| previous.has_sse_stream(query))
             }
-            Part::Sse | Part::WellKnown(_) => None,
+            EndpointKind::Sse | EndpointKind::WellKnown(_) => None,
         }
     }
 

@@ -3,6 +3,7 @@ pub(crate) mod bridge;
 pub mod demo_upstream;
 pub(crate) mod direct;
 pub mod dispatch;
+pub(crate) mod file_contents;
 pub mod listen;
 pub mod live_routes;
 pub(crate) mod observers;

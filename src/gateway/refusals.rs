@@ -5,7 +5,7 @@ use crate::observe::error_chain::error_chain;
 use crate::protocol::jsonrpc::own_error;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamError;
-use crate::transport::mcp_http::request_body::Unread;
+use crate::transport::mcp_http::request_body::BodyError;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, Version, header};
 
@@ -28,7 +28,7 @@ pub(crate) fn unavailable(why: &str) -> Response<Body> {
     text(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
-pub(crate) fn refuse(state: &RouteState, unread: &Unread, version: Version) -> Response<Body> {
+pub(crate) fn refuse(state: &RouteState, unread: &BodyError, version: Version) -> Response<Body> {
     tracing::info!(route = state.route.path, why = unread.why, "refused");
     let mut response = text(unread.status, &unread.why);
     // What is left of its body is not read.

@@ -84,6 +84,11 @@ impl RouteShared {
         self.retired.load(Ordering::Acquire)
     }
 
+    /// Marks the server as replaced.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
     /// Open streams of clients.
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
@@ -142,16 +147,6 @@ impl RouteState {
             return None;
         }
         self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
-    }
-
-    /// Marks the server as replaced. Streams on which clients only listen end with the last call to it.
-    pub(crate) fn retire(self: Arc<Self>) {
-        self.shared.retired.store(true, Ordering::Release);
-        tokio::spawn(async move {
-            self.shared.calls.done().await;
-            self.shared.over.end();
-            tracing::debug!(route = self.route.path, "the last call to the server before is over");
-        });
     }
 
     /// Counts one more stream; `None` if there are too many.

@@ -233,9 +233,9 @@ impl EventEmitter {
     }
 
     /// The server begins a large message, which has this number.
-    pub fn server_passing(&mut self, origin: Origin, number: u64, piece: &[u8]) {
+    pub fn begin_large(&mut self, origin: Origin, number: u64, piece: &[u8]) {
         self.large.insert(stream_of(origin), (Large::default(), number));
-        self.server_piece(origin, piece);
+        self.large_piece(origin, piece);
     }
 
     /// The large message is none.
@@ -249,19 +249,19 @@ impl EventEmitter {
     fn break_off(&mut self, at: Instant, why: &str) {
         while let Some((stream, _)) = self.large.first_key_value() {
             let origin = stream.map_or(Origin::Shared, Origin::Stream);
-            self.server_passed(at, origin, Some(why));
+            self.finish_large(at, origin, Some(why));
         }
     }
 
     /// The server sends a piece of a large message.
-    pub fn server_piece(&mut self, origin: Origin, piece: &[u8]) {
+    pub fn large_piece(&mut self, origin: Origin, piece: &[u8]) {
         if let Some((large, _)) = self.large.get_mut(&stream_of(origin)) {
             large.feed(piece);
         }
     }
 
     /// A large message is over; `broken`: why the rest of it is missing.
-    pub fn server_passed(&mut self, at: Instant, origin: Origin, broken: Option<&str>) {
+    pub fn finish_large(&mut self, at: Instant, origin: Origin, broken: Option<&str>) {
         let stream = stream_of(origin);
         let Some((large, number)) = self.large.remove(&stream) else { return };
         let text = large.stand_in();

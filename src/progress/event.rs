@@ -15,19 +15,19 @@ pub enum Origin {
     /// message belongs to.
     Shared,
     /// The upstream stream that pairs with this client stream, or that was said to pair with requests
-    /// ([`Filter::pair`]).
+    /// ([`Filter::pair`](crate::progress::Filter::pair)).
     Stream(StreamId),
 }
 
 /// The filter's decision on a server message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disposition {
-    /// The filter has it; what the client gets of it comes out of [`Filter::poll_transmit`].
+    /// The filter has it; what the client gets of it comes out of [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit).
     Consumed,
     /// The text is no message: it belongs on standard error.
     NotAMessage(Bytes),
     /// The message is about no call of this filter, but another filter of the session may know the call.
-    /// The message is not handled yet ([`Filter::server_message_here`]).
+    /// The message is not handled yet ([`Filter::server_message_here`](crate::progress::Filter::server_message_here)).
     NotMine,
 }
 

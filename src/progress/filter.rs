@@ -107,14 +107,14 @@ impl Filter {
     }
 
     /// No heartbeats from now on: the upstream is about to end.
-    pub fn stop_beating(&mut self) {
+    pub fn stop_heartbeats(&mut self) {
         self.gate.alive = false;
     }
 
     /// The clients say nothing more and are about to leave. They get what the server still says, but
     /// nothing of ours: the Python SDK fails on what it reads while it closes.
     pub fn client_left(&mut self) {
-        self.stop_beating();
+        self.stop_heartbeats();
         self.gate.client_left = true;
     }
 
@@ -174,7 +174,7 @@ impl Filter {
     }
 
     /// The next event, oldest first.
-    pub fn poll_record(&mut self) -> Option<FilterEvent> {
+    pub fn poll_event(&mut self) -> Option<FilterEvent> {
         self.events.pop_front()
     }
 

@@ -61,7 +61,7 @@ pub enum Input {
     /// The server sends a message.
     ServerMessage(Origin, Message),
     /// The server sends compliant progress on the stream of its request. The envelope is not read
-    /// ([`Filter::plain_progress`]).
+    /// ([`Filter::fast_path`]).
     ServerProgress(StreamId, Bytes),
     /// The message that came last is judged by this filter after all. A recording does not repeat the message.
     Here(Option<(Origin, Message)>),
@@ -169,7 +169,7 @@ impl Filter {
                 return Output::Server(self.server_message(now, *origin, message));
             }
             Input::ServerProgress(stream, text) => {
-                if !self.plain_progress(now, *stream, text) {
+                if !self.fast_path(now, *stream, text) {
                     let message = Message::parse(text.clone());
                     let origin = Origin::Stream(*stream);
                     return Output::Server(self.server_message(now, origin, &message));
@@ -181,26 +181,26 @@ impl Filter {
             Input::Whose(origin, message) => {
                 return Output::Stream(self.stream_meant(*origin, message, false));
             }
-            Input::Apart(id) => return Output::Apart(self.answered_apart(now, id)),
-            Input::ClientLarge(stream, scan) => self.client_passed(now, *stream, scan),
+            Input::Apart(id) => return Output::Apart(self.answer_spooled(now, id)),
+            Input::ClientLarge(stream, scan) => self.finish_large_client(now, *stream, scan),
             Input::Refused(message) => self.withdrawn(now, message),
             Input::ServerLarge(origin, text, broken) => {
-                self.server_passing(now, *origin, text.clone(), 0..text.len());
+                self.begin_large(now, *origin, text.clone(), 0..text.len());
                 match broken {
                     Some(why) => self.server_broke_off(now, *origin, why),
-                    None => self.server_passed(now, *origin),
+                    None => self.finish_large(now, *origin),
                 }
             }
             Input::Settled(message) => self.settled(now, message),
             Input::Learns(origin, message) => self.learn_from(*origin, message),
-            Input::Stderr(line) => self.overheard(now, TextSource::Stderr, line),
+            Input::Stderr(line) => self.text_line(now, TextSource::Stderr, line),
             Input::Pairs(Some((client, message)), upstream) => {
                 self.pair(*client, message, *upstream);
             }
-            Input::Settings(_, Some(policy)) => self.take(policy),
+            Input::Settings(_, Some(policy)) => self.set_policy(policy),
             Input::OutOfPlace(reason) => self.out_of_place(*reason),
-            Input::KnowsNotAll => self.knows_not_all(),
-            Input::Client(client) => self.speaks_with(client.clone()),
+            Input::KnowsNotAll => self.mark_incomplete(),
+            Input::Client(client) => self.set_client(client.clone()),
             Input::Leaves(tokens) => self.leave_to_others(tokens),
             Input::TasksOver => self.end_tasks(now),
             _ => self.handle_connection(now, input),
@@ -213,7 +213,7 @@ impl Filter {
         match input {
             Input::Begins(Beginning::Exchange(revision) | Beginning::Request(revision)) => {
                 self.open_stream(ONLY, StreamKind::Exchange, Pacing::IMMEDIATE);
-                self.agreed_on(*revision);
+                self.set_revision(*revision);
             }
             Input::Opens(stream, kind, pacing) => self.open_stream(*stream, *kind, *pacing),
             Input::Replays(stream) => self.open_replay(*stream),
@@ -224,7 +224,7 @@ impl Filter {
             Input::Left => self.client_left(),
             Input::Gone(why) => self.server_gone(now, why),
             Input::Fails(status, why) => self.fail_calls(now, why, *status),
-            Input::Ending => self.stop_beating(),
+            Input::Ending => self.stop_heartbeats(),
             Input::Flush => self.flush(),
             // Recordings say these so that a replay finds the same way; a filter learns nothing from them.
             _ => {}
@@ -640,6 +640,7 @@ mod tests {
     }
 
     /// Inputs of each variant, and their text.
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn samples() -> Vec<(Input, &'static str)> {
         const CALL: &str = r#"{"jsonrpc":"2.0","id":7,"method":"a"}"#;
         let call = || Message::parse(Bytes::from(CALL));

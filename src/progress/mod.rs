@@ -1,6 +1,6 @@
 //! The progress for the clients of one upstream connection.
 //!
-//! A [`Filter`] is fed everything that passes, in both directions, and says what is to be written:
+//! A [`Filter`] receives every message, in both directions, and returns the bytes to write:
 //!
 //! ```text
 //! client ─> client_message ─────────────────────────────────────────────> payload for the server
@@ -8,16 +8,17 @@
 //!             [ledger] <─ correlate ─ Report <─ dialect ─┐
 //!                │ pending, due at …                     │
 //! client <─ poll_transmit <── stream queue <─ answer <── server_message <─ server
-//!              gate: token, figure, words decided here
+//!              gate: token, value, text decided here
 //! ```
 //!
 //! The contract: time never goes backwards; after every call, and when [`Filter::poll_timeout`]
 //! passes, drain [`Filter::poll_transmit`] for each stream that can take bytes, then
-//! [`Filter::poll_to_server`] and [`Filter::poll_record`]; when what was drained is written, say so
+//! [`Filter::poll_to_server`] and [`Filter::poll_event`]; when what was drained is written, say so
 //! with [`Filter::written`].
 //!
-//! No clock, no I/O, no tasks, no logs, no randomness, no unordered iteration in here; no input
-//! makes it panic, and nothing but progress is ever withheld when a table is full.
+//! The core has no clock, no I/O, no tasks, no logs, no randomness, no unordered iteration; no
+//! input makes it panic, and a full table withholds nothing but progress. Time is an argument, so
+//! that a test of half a minute takes no time and cannot flake.
 
 pub mod clients;
 mod correlate;

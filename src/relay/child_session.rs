@@ -161,7 +161,7 @@ impl<C: ClientLeg> ChildSession<C> {
                     if signal == child::Signal::SIGTERM && !matches!(self.stop, Some(Stop::Kill(_))) {
                         let grace = if self.client_done { LAST_GRACE } else { TERM_GRACE };
                         self.stop = Some(Stop::Kill(Instant::now() + grace));
-                        self.relay.stop_beating();
+                        self.relay.stop_heartbeats();
                     }
                 }
                 () = due(stop) => self.stop_harder().await,
@@ -202,7 +202,7 @@ impl<C: ClientLeg> ChildSession<C> {
     }
 
     fn note(&mut self) {
-        while let Some(record) = self.relay.poll_record() {
+        while let Some(record) = self.relay.poll_event() {
             self.log.note(&record);
         }
     }
@@ -247,7 +247,7 @@ impl<C: ClientLeg> ChildSession<C> {
     /// The server has ended: what it left is passed on, open calls are answered, nothing of it
     /// stays behind.
     async fn end(&mut self, exit: Exit) {
-        self.relay.stop_beating();
+        self.relay.stop_heartbeats();
         let open = self.relay.open_calls();
         self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
         self.relay.finish(LAST_WORDS).await;

@@ -104,10 +104,10 @@ impl FilterGuard {
         &self.policy
     }
 
-    /// [`Filter::take`].
+    /// [`Filter::set_policy`].
     pub fn take(&mut self, policy: &Arc<Policy>) {
         let taken = self.try_with(|filter| {
-            filter.take(policy);
+            filter.set_policy(policy);
             Arc::clone(filter.policy())
         });
         let Some(taken) = taken.filter(|taken| !Arc::ptr_eq(taken, &self.policy)) else { return };
@@ -125,7 +125,7 @@ impl FilterGuard {
         if self.failed.is_some() {
             return;
         }
-        while let Some(event) = self.filter.poll_record() {
+        while let Some(event) = self.filter.poll_event() {
             show_decision(emitter, &self.filter, &event);
             self.recorded.push_back(event);
         }
@@ -266,10 +266,10 @@ impl FilterGuard {
         place
     }
 
-    /// [`Filter::plain_progress`], of the text of a whole message.
-    pub fn plain_progress(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
+    /// [`Filter::fast_path`], of the text of a whole message.
+    pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
         let number = self.filter.messages() + 1;
-        let plain = self.try_with(|filter| filter.plain_progress(now, stream, text));
+        let plain = self.try_with(|filter| filter.fast_path(now, stream, text));
         let is_plain = plain == Some(true);
         if let Some(emitter) = self.emitter.as_mut().filter(|_| is_plain) {
             emitter.input(now, Input::ServerProgress(stream, text.clone()), number);
@@ -295,8 +295,8 @@ impl FilterGuard {
         self.forward(self.stream_of(origin), message)
     }
 
-    /// [`Filter::server_passing`].
-    pub fn server_passing(
+    /// [`Filter::begin_large`].
+    pub fn begin_large(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -304,11 +304,10 @@ impl FilterGuard {
         text: Range<usize>,
     ) -> Disposition {
         if let (Some(emitter), Some(text)) = (&mut self.emitter, head.get(text.clone())) {
-            emitter.server_passing(origin, self.filter.messages() + 1, text);
+            emitter.begin_large(origin, self.filter.messages() + 1, text);
         }
         let (piece, place) = (head.clone(), text.clone());
-        if let Some(fate) = self.try_with(|filter| filter.server_passing(now, origin, piece, place))
-        {
+        if let Some(fate) = self.try_with(|filter| filter.begin_large(now, origin, piece, place)) {
             if let (Some(emitter), Disposition::NotAMessage(_)) = (&mut self.emitter, &fate) {
                 emitter.server_passing_noise(origin);
             }
@@ -320,11 +319,11 @@ impl FilterGuard {
         if let Some(failed) = &mut self.failed {
             failed.withholding = claimed || self.policy.remap;
         }
-        self.server_piece(now, origin, head, text)
+        self.large_piece(now, origin, head, text)
     }
 
-    /// [`Filter::server_piece`].
-    pub fn server_piece(
+    /// [`Filter::large_piece`].
+    pub fn large_piece(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -332,24 +331,24 @@ impl FilterGuard {
         text: Range<usize>,
     ) -> Disposition {
         if let (Some(emitter), Some(text)) = (&mut self.emitter, piece.get(text.clone())) {
-            emitter.server_piece(origin, text);
+            emitter.large_piece(origin, text);
         }
         let copy = piece.clone();
-        if let Some(fate) = self.try_with(|filter| filter.server_piece(now, origin, copy, text)) {
+        if let Some(fate) = self.try_with(|filter| filter.large_piece(now, origin, copy, text)) {
             return fate;
         }
         self.push_piece(origin, piece, Fragment::Piece);
         Disposition::Consumed
     }
 
-    /// [`Filter::server_passed`], or [`Filter::server_broke_off`] if the rest is missing because it is `broken`.
-    pub fn server_passed(&mut self, now: Instant, origin: Origin, broken: Option<&str>) {
+    /// [`Filter::finish_large`], or [`Filter::server_broke_off`] if the rest is missing because it is `broken`.
+    pub fn finish_large(&mut self, now: Instant, origin: Origin, broken: Option<&str>) {
         if let Some(emitter) = &mut self.emitter {
-            emitter.server_passed(now, origin, broken);
+            emitter.finish_large(now, origin, broken);
         }
         let end = |filter: &mut Filter| match broken {
             Some(why) => filter.server_broke_off(now, origin, why),
-            None => filter.server_passed(now, origin),
+            None => filter.finish_large(now, origin),
         };
         if self.try_with(end).is_none() {
             self.push_piece(origin, Bytes::new(), Fragment::End);
@@ -369,7 +368,7 @@ impl FilterGuard {
         let looks = self.emitter.is_some()
             && self.poll_stream_timeout(stream).is_some_and(|due| due <= now);
         if let Some(transmit) = self.try_with(|filter| filter.poll_transmit(now, stream)) {
-            let first = self.emitter.as_ref().and_then(|_| self.filter.poll_record());
+            let first = self.emitter.as_ref().and_then(|_| self.filter.poll_event());
             match (&mut self.emitter, &transmit) {
                 (Some(emitter), Some(transmit)) => emitter.to_client(now, stream, transmit),
                 (Some(emitter), None) if looks || first.is_some() => {
@@ -399,15 +398,15 @@ impl FilterGuard {
         if self.failed.is_some() { None } else { self.filter.poll_stream_timeout(stream) }
     }
 
-    /// [`Filter::poll_record`]. Who polls it learns from the calls that end how long they take: whatever
+    /// [`Filter::poll_event`]. Who polls it learns from the calls that end how long they take: whatever
     /// carries messages asks here.
-    pub fn poll_record(&mut self) -> Option<FilterEvent> {
+    pub fn poll_event(&mut self) -> Option<FilterEvent> {
         self.note();
         let recorded = self.recorded.pop_front();
         if let Some(failed) = &mut self.failed {
             return recorded.or_else(|| failed.records.pop_front());
         }
-        let record = recorded.or_else(|| self.filter.poll_record());
+        let record = recorded.or_else(|| self.filter.poll_event());
         if let Some(FilterEvent::Call(call)) = &record {
             self.policy.learned.learn(call);
         }

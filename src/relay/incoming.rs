@@ -37,7 +37,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 FromClient::Start(stream, piece, headers) => {
                     if let Some(headers) = &headers {
-                        self.filter.try_with(|filter| filter.traced(stream, trace_of(headers)));
+                        self.filter.try_with(|filter| filter.set_trace(stream, trace_of(headers)));
                     }
                     let mut scan = Scan::default();
                     scan.feed(&piece);
@@ -69,7 +69,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.read_stderr_lines();
         }
         if let Some(headers) = headers {
-            self.filter.try_with(|filter| filter.traced(stream, trace_of(headers)));
+            self.filter.try_with(|filter| filter.set_trace(stream, trace_of(headers)));
         }
         let payload = self.filter.client_message(now(), stream, message);
         if payload.is_empty() {
@@ -102,11 +102,11 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 FromServer::Start(origin, piece) => {
                     let text = 0..piece.len();
-                    self.filter.server_passing(now, origin, piece, text)
+                    self.filter.begin_large(now, origin, piece, text)
                 }
                 FromServer::Piece(origin, piece) => {
                     let text = 0..piece.len();
-                    self.filter.server_piece(now, origin, piece, text)
+                    self.filter.large_piece(now, origin, piece, text)
                 }
                 FromServer::End(origin, whole) => self.finish_large(now, origin, whole),
                 FromServer::Spooled(response) => self.deliver_spooled(now, *response),
@@ -123,10 +123,10 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn finish_large(&mut self, now: Instant, origin: Origin, whole: bool) -> Disposition {
         if whole {
-            self.filter.server_passed(now, origin, None);
+            self.filter.finish_large(now, origin, None);
         } else {
             let why = "the server's message broke off before its end";
-            self.filter.server_passed(now, origin, Some(why));
+            self.filter.finish_large(now, origin, Some(why));
         }
         Disposition::Consumed
     }

@@ -51,7 +51,7 @@ pub enum FromClient {
     Message(StreamId, Message, ClientHeaders),
     /// The first piece of a message that is too large to be held; more follow, and an end.
     Start(StreamId, Bytes, ClientHeaders),
-    /// More of it.
+    /// The next piece of a large message.
     Piece(Bytes),
     /// The side has ended.
     End,
@@ -71,7 +71,7 @@ pub enum FromServer {
     Message(Origin, Message),
     /// The first piece of a message that is too large to be held; more follow, and an end.
     Start(Origin, Bytes),
-    /// More of it.
+    /// The next piece of a large message.
     Piece(Origin, Bytes),
     /// The stream has ended; `false`: it was broken off.
     End(Origin, bool),
@@ -217,7 +217,7 @@ pub trait ServerLeg: Send {
     /// The first piece of a message that is too large to be held.
     fn send_start(&mut self, piece: Bytes, headers: &ClientHeaders);
 
-    /// More of it.
+    /// The next piece of a large message.
     fn send_piece(&mut self, piece: Bytes);
 
     /// The side has ended.

@@ -94,7 +94,7 @@ pub struct Relay<C, S> {
     client_is_slow: bool,
     /// Whether the server's input has been closed, or needs no closing.
     server_closed: bool,
-    /// Whom to look at first: the sides take turns.
+    /// Whether the server is polled before the clients: the sides take turns.
     server_first: bool,
     timer: Pin<Box<Sleep>>,
     ready_streams: Vec<StreamId>,
@@ -277,12 +277,12 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     }
 
     /// The next event, for the log.
-    pub fn poll_record(&mut self) -> Option<FilterEvent> {
-        self.filter.poll_record()
+    pub fn poll_event(&mut self) -> Option<FilterEvent> {
+        self.filter.poll_event()
     }
 
     /// No heartbeats from now on: the server is about to end.
-    pub fn stop_beating(&mut self) {
+    pub fn stop_heartbeats(&mut self) {
         self.filter.apply(now(), Input::Ending);
     }
 

@@ -31,7 +31,7 @@ pub struct Pipe {
     writer: ByteWriter,
     buffer: BytesMut,
     lines: Lines,
-    /// There may be more to read.
+    /// Whether the reader has not come to its end.
     open: bool,
     /// The other side is written to no more.
     gone: bool,

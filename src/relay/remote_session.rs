@@ -35,18 +35,18 @@ pub async fn run<C: ClientLeg, S: ServerLeg>(
             () = &mut ended => break "milepost is shutting down",
             () = due(patient_until) => break "the client has said its last word",
         }
-        while let Some(record) = relay.poll_record() {
+        while let Some(record) = relay.poll_event() {
             log.note(&record);
         }
         if patient_until.is_some() && relay.open_calls() == 0 && !relay.is_sending() {
             break "the client has said its last word";
         }
     };
-    relay.stop_beating();
+    relay.stop_heartbeats();
     relay.server_gone(why);
     relay.close_server_input().await;
     relay.finish(LAST_WORDS).await;
-    while let Some(record) = relay.poll_record() {
+    while let Some(record) = relay.poll_event() {
         log.note(&record);
     }
     log.finish();

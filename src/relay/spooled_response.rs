@@ -31,7 +31,7 @@ impl SpooledResponse {
         self.scan.id()
     }
 
-    /// Its bytes, with the client's id in the place of the one it came with, to be given to a stream.
+    /// Reads the response for a client stream, with the client's own id in place of ours.
     pub(crate) fn into_reader_for(self, stream: StreamId, id: Bytes) -> SpoolReader {
         let replace = self.scan.id_place().map(|place| (place, id));
         let left = self.spill.into_reader(replace).boxed();

@@ -24,7 +24,7 @@ pub enum SpillError {
         /// Bytes that it may have.
         max: u64,
     },
-    /// There is no room on the disk, or no temporary folder.
+    /// The disk is full, or there is no temporary folder.
     #[error("the message could not be kept in a temporary file")]
     Io(#[from] io::Error),
 }

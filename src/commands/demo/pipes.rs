@@ -107,7 +107,7 @@ async fn pump(
 async fn relay(mut relay: Relay<Pipe, Pipe>, mut note: impl FnMut(FilterEvent)) {
     loop {
         let step = relay.step().await;
-        while let Some(record) = relay.poll_record() {
+        while let Some(record) = relay.poll_event() {
             note(record);
         }
         match step {
@@ -118,7 +118,7 @@ async fn relay(mut relay: Relay<Pipe, Pipe>, mut note: impl FnMut(FilterEvent)) 
     }
     relay.server_gone("the demonstration is over");
     relay.finish(Duration::from_secs(1)).await;
-    while let Some(record) = relay.poll_record() {
+    while let Some(record) = relay.poll_event() {
         note(record);
     }
 }

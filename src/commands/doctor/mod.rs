@@ -30,7 +30,7 @@ use crate::gateway::listen::StartError;
 use crate::observe::error_chain::error_chain;
 use crate::relay::child_session::Signals;
 use crate::transport::child::{self, Program, SpawnError};
-use crate::transport::mcp_http::raw_client::Visitor;
+use crate::transport::mcp_http::raw_client::RawHttpClient;
 use crate::transport::mcp_http::target::TargetError;
 use client::{Client, Trouble, Wanted};
 use cure::{Behind, Cure};
@@ -358,7 +358,7 @@ impl Doctor {
 }
 
 fn web_link(route: &Route, is_sse: bool) -> Result<Link, DoctorError> {
-    match Visitor::new(route)? {
+    match RawHttpClient::new(route)? {
         Some(visitor) => Ok(Link::over_http(Web::new(visitor, is_sse))),
         None => Err(DoctorError::Server("it has no address".to_owned())),
     }

@@ -12,7 +12,7 @@ use url::Url;
 use super::cure::PATH;
 use crate::config::routes::{Admin, Route, Routes, Server};
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::listen::{Routed, Site, StartError};
+use crate::gateway::listen::{Listeners, Routed, StartError};
 use crate::observe::durations::DurationStore;
 use crate::transport::http::via::Via;
 
@@ -40,8 +40,9 @@ impl Served {
             drain: Duration::ZERO,
             ..Server::default()
         };
-        let site = Site::bind(&server, &Admin { listen: None, bearer: None }, listed, via, handler)
-            .await?;
+        let site =
+            Listeners::bind(&server, &Admin { listen: None, bearer: None }, listed, via, handler)
+                .await?;
         let address = site.address().unwrap_or(server.listen);
         let (stop, stopped) = mpsc::channel(2);
         let running = tokio::spawn(site.serve(stopped));

@@ -16,7 +16,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::sse::{Events, Frame};
 use crate::transport::http::client::UpstreamError;
-use crate::transport::mcp_http::raw_client::{Reply, Visitor};
+use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -47,9 +47,9 @@ const FETCH_MAX: Duration = Duration::from_secs(5);
 /// A server over HTTP.
 #[derive(Clone)]
 pub(super) struct Web {
-    visitor: Visitor,
+    visitor: RawHttpClient,
     /// The message endpoint of HTTP+SSE, once the server has sent it.
-    endpoint: Option<Visitor>,
+    endpoint: Option<RawHttpClient>,
     /// Everything comes on the GET stream.
     pub(super) is_sse: bool,
     pub(super) session: Option<HeaderValue>,
@@ -59,7 +59,7 @@ pub(super) struct Web {
 }
 
 impl Web {
-    pub(super) fn new(visitor: Visitor, is_sse: bool) -> Self {
+    pub(super) fn new(visitor: RawHttpClient, is_sse: bool) -> Self {
         let (endpoint, session, revision) = (None, None, None);
         Self { visitor, endpoint, is_sse, session, revision, is_modern: false }
     }
@@ -187,7 +187,7 @@ fn mirrored(message: &Message) -> Vec<(HeaderName, HeaderValue)> {
 }
 
 /// All of a body, up to `max` bytes.
-async fn whole(reply: &mut Reply, max: usize) -> Result<Bytes, UpstreamError> {
+async fn whole(reply: &mut RawResponse, max: usize) -> Result<Bytes, UpstreamError> {
     let mut body = BytesMut::new();
     while body.len() < max {
         match reply.chunk().await {
@@ -207,7 +207,7 @@ struct Left {
 }
 
 /// Tells of what a response says, to its end.
-async fn receive(mut reply: Reply, stream: Stream, reporter: &Reporter) -> Option<Left> {
+async fn receive(mut reply: RawResponse, stream: Stream, reporter: &Reporter) -> Option<Left> {
     let (status, kind) = (reply.status.as_u16(), reply.content_type());
     let session = reply.headers.get(SESSION).cloned();
     reporter.tell(Instant::now(), Arrival::Head(stream, session)).await;
@@ -256,7 +256,11 @@ fn refused(status: u16, kind: &str, body: &[u8]) -> String {
     }
 }
 
-async fn receive_events(mut reply: Reply, stream: Stream, reporter: &Reporter) -> Option<Left> {
+async fn receive_events(
+    mut reply: RawResponse,
+    stream: Stream,
+    reporter: &Reporter,
+) -> Option<Left> {
     let mut events = Events::new(HELD_MAX);
     let (mut last, mut retry, mut answered) = (None, RETRY, false);
     while let Some(chunk) = reply.chunk().await {

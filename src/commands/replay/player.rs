@@ -353,7 +353,7 @@ impl Player {
     }
 
     fn records(&mut self) {
-        while let Some(record) = self.filter.poll_record() {
+        while let Some(record) = self.filter.poll_event() {
             match record {
                 FilterEvent::Message { number, verdict, .. } => {
                     self.verdicts.insert(number, verdict);

@@ -16,9 +16,9 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::large::Large;
-use super::session::{Command, ENDED, Session, SessionKind, Sessions, requests};
-use crate::gateway::bridge::replay_buffer::Store;
+use super::large::LargeToClient;
+use super::session::{BridgeSession, BridgeSessions, ENDED, SessionCommand, SessionKind, requests};
+use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::gateway::route_state::RouteWatch;
 use crate::progress::{Fragment, Pacing, StreamId, StreamKind, Transmit};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
@@ -37,19 +37,19 @@ const STUCK: Duration = Duration::from_secs(60);
 const UNTAKEN_MAX: usize = 32 << 20;
 
 /// The clients of one session.
-pub(crate) struct Streams {
-    pub(crate) session: Arc<Session>,
-    sessions: Arc<Sessions>,
-    commands: mpsc::Receiver<Command>,
+pub(crate) struct SessionLeg {
+    pub(crate) session: Arc<BridgeSession>,
+    sessions: Arc<BridgeSessions>,
+    commands: mpsc::Receiver<SessionCommand>,
     /// Client messages that the relay has not received yet.
     heard: VecDeque<FromClient>,
-    pub(crate) open: BTreeMap<StreamId, Arc<Store>>,
+    pub(crate) open: BTreeMap<StreamId, Arc<ReplayBuffer>>,
     /// Streams that have ended for the filter, and whose requests have no answer here.
     unanswered: BTreeSet<StreamId>,
     /// Streams whose client has something to take, and since when.
     writing: BTreeMap<StreamId, Instant>,
     stuck: Pin<Box<Sleep>>,
-    pub(crate) large: BTreeMap<StreamId, Large>,
+    pub(crate) large: BTreeMap<StreamId, LargeToClient>,
     /// Requests without an answer.
     pub(crate) waiting: usize,
     call: Option<InFlightGuard>,
@@ -63,13 +63,13 @@ pub(crate) struct Streams {
     stopped: bool,
 }
 
-impl Streams {
+impl SessionLeg {
     /// The leg of a session whose clients say `commands`. `pacing`: of the stream that belongs to no
     /// request.
     pub(crate) fn new(
-        session: Arc<Session>,
-        sessions: Arc<Sessions>,
-        commands: mpsc::Receiver<Command>,
+        session: Arc<BridgeSession>,
+        sessions: Arc<BridgeSessions>,
+        commands: mpsc::Receiver<SessionCommand>,
         pacing: Pacing,
         era: Option<Arc<Era>>,
         watch: RouteWatch,
@@ -104,19 +104,19 @@ impl Streams {
     }
 
     /// The client event of a command; `None` if there is none.
-    fn take(&mut self, command: Command) -> Option<FromClient> {
+    fn take(&mut self, command: SessionCommand) -> Option<FromClient> {
         match command {
-            Command::Ask(store, ..) if store.is_given_up() => return None,
-            Command::Ask(store, message, headers) => {
+            SessionCommand::Ask(store, ..) if store.is_given_up() => return None,
+            SessionCommand::Ask(store, message, headers) => {
                 let stream = self.opened(store, &message);
                 self.heard.push_back(FromClient::Message(stream, message, headers));
             }
-            Command::Tell(message, headers) => return Some(self.told(message, headers)),
-            Command::Start(store, piece, headers) => {
+            SessionCommand::Tell(message, headers) => return Some(self.told(message, headers)),
+            SessionCommand::Start(store, piece, headers) => {
                 return Some(FromClient::Start(store.id, piece, headers));
             }
-            Command::Piece(piece) => return Some(FromClient::Piece(piece)),
-            Command::End(store, scan) => {
+            SessionCommand::Piece(piece) => return Some(FromClient::Piece(piece)),
+            SessionCommand::End(store, scan) => {
                 let request = scan.id().filter(|_| scan.kind() == Kind::Request);
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
@@ -150,13 +150,13 @@ impl Streams {
         FromClient::Message(SOLE_STREAM, message, headers)
     }
 
-    fn opened(&mut self, store: Arc<Store>, message: &Message) -> StreamId {
+    fn opened(&mut self, store: Arc<ReplayBuffer>, message: &Message) -> StreamId {
         let stream = store.id;
         self.enter(store, requests(message));
         stream
     }
 
-    fn enter(&mut self, store: Arc<Store>, requests: Vec<(Key, Bytes)>) {
+    fn enter(&mut self, store: Arc<ReplayBuffer>, requests: Vec<(Key, Bytes)>) {
         let stream = store.id;
         self.wait_for(requests.len());
         store.expect(requests);
@@ -305,7 +305,7 @@ fn shutting_down() -> Broken {
     Broken { status: StatusCode::SERVICE_UNAVAILABLE, why: SHUTTING_DOWN }
 }
 
-impl ClientLeg for Streams {
+impl ClientLeg for SessionLeg {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromClient> {
         if let Some(heard) = self.heard.pop_front() {
             return Poll::Ready(heard);
@@ -428,7 +428,7 @@ impl ClientLeg for Streams {
         self.heard.clear();
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {
-            if let Command::Ask(store, ..) | Command::End(store, _) = command {
+            if let SessionCommand::Ask(store, ..) | SessionCommand::End(store, _) = command {
                 store.break_off(&ENDED);
             }
         }
@@ -454,7 +454,7 @@ impl ClientLeg for Streams {
 }
 
 /// Ends every open stream, even if the relay panicked, so that no response hangs.
-impl Drop for Streams {
+impl Drop for SessionLeg {
     fn drop(&mut self) {
         self.stop_reading();
         self.end_all(&Broken { status: StatusCode::BAD_GATEWAY, why: "the session broke off" });

@@ -10,16 +10,16 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::Bridge;
-use super::session::{ENDED, Session};
-use crate::gateway::bridge::replay_buffer::Store;
-use crate::gateway::bridge::response_body::{Form, Reader};
+use super::session::{BridgeSession, ENDED};
+use crate::gateway::bridge::replay_buffer::ReplayBuffer;
+use crate::gateway::bridge::response_body::{ResponseBody, ResponseForm};
 use crate::protocol::sse;
 use crate::transport::http::body::Body;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 
 impl Bridge {
     /// A client listens, or comes back for what it has missed.
-    pub(crate) fn get(&self, parts: &Parts, outlet: Outlet) -> Response<Body> {
+    pub(crate) fn get(&self, parts: &Parts, outlet: WriteState) -> Response<Body> {
         if !parts.headers.contains_key(SESSION_ID) {
             return no_method();
         }
@@ -39,7 +39,8 @@ impl Bridge {
         session.touch();
         let greeting = Bytes::from_static(sse::COMMENT);
         let means = (self.state.route.keep_alive, outlet, permit);
-        let reader = Reader::new(store.attach(from), &session, Form::Events, &greeting, means);
+        let reader =
+            ResponseBody::new(store.attach(from), &session, ResponseForm::Events, &greeting, means);
         self.route_response(StatusCode::OK, events_head(), Body::Stream(Box::new(reader)))
     }
 
@@ -57,7 +58,7 @@ impl Bridge {
 }
 
 /// The stream that a GET asks for, and behind which of its messages.
-fn wanted(session: &Session, headers: &HeaderMap) -> (Arc<Store>, Option<u64>) {
+fn wanted(session: &BridgeSession, headers: &HeaderMap) -> (Arc<ReplayBuffer>, Option<u64>) {
     let id = headers.get(LAST_EVENT_ID).and_then(|id| frame::read_id(id.as_bytes()));
     let found = id.and_then(|(stream, number)| Some((session.find(stream)?, Some(number))));
     found.unwrap_or_else(|| (Arc::clone(&session.home), None))

@@ -8,14 +8,14 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::Bridge;
-use super::launch::Wanted;
-use super::post::{Said, broken_off, read};
-use super::session::{Command, SessionKind};
+use super::launch::SessionRequest;
+use super::post::{PostedMessage, broken_off, read};
+use super::session::{SessionCommand, SessionKind};
 use super::upload::Upload;
-use crate::gateway::bridge::response_body::{Form, Reader};
+use crate::gateway::bridge::response_body::{ResponseBody, ResponseForm};
 use crate::transport::http::body::Body;
-use crate::transport::http::write_state::Outlet;
-use crate::transport::mcp_http::request_body::{Posted, asks};
+use crate::transport::http::write_state::WriteState;
+use crate::transport::mcp_http::request_body::{PostedBody, asks};
 
 /// The parameter with the session's id in the endpoint of its stream.
 const KEY: &str = "sessionId";
@@ -28,7 +28,12 @@ pub(crate) fn key_in(query: &str) -> Option<&[u8]> {
 
 impl Bridge {
     /// A client opens its stream, which is its session.
-    pub(crate) fn open_stream(&self, parts: &Parts, ours: bool, outlet: Outlet) -> Response<Body> {
+    pub(crate) fn open_stream(
+        &self,
+        parts: &Parts,
+        ours: bool,
+        outlet: WriteState,
+    ) -> Response<Body> {
         if parts.method != Method::GET {
             let why = "clients of HTTP+SSE open their stream with a GET";
             return refusal(StatusCode::METHOD_NOT_ALLOWED, why, None);
@@ -37,23 +42,27 @@ impl Bridge {
             let why = "too many streams are open on this route";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, why, None);
         };
-        let session =
-            match self.begin_session(&Wanted { whose: SessionKind::HttpSse, id: None, ours }) {
-                Ok(session) => session,
-                Err(refusal) => return *refusal,
-            };
+        let session = match self.begin_session(&SessionRequest {
+            whose: SessionKind::HttpSse,
+            id: None,
+            ours,
+        }) {
+            Ok(session) => session,
+            Err(refusal) => return *refusal,
+        };
         let path = self.state.route.path.trim_end_matches('/');
         let id = &session.id;
         let first = format!("event: endpoint\ndata: {path}/messages?{KEY}={id}\n\n");
         let means = (self.state.route.keep_alive, outlet, permit);
         let attached = session.home.attach(None);
-        let reader = Reader::new(attached, &session, Form::Plain, &Bytes::from(first), means);
+        let reader =
+            ResponseBody::new(attached, &session, ResponseForm::Plain, &Bytes::from(first), means);
         let body = Body::Stream(Box::new(reader.ends_session()));
         self.route_response(StatusCode::OK, events_head(), body)
     }
 
     /// A client posts for its stream.
-    pub(crate) async fn post_to_stream(&self, parts: Parts, body: Posted) -> Response<Body> {
+    pub(crate) async fn post_to_stream(&self, parts: Parts, body: PostedBody) -> Response<Body> {
         let id = key_in(parts.uri.query().unwrap_or_default());
         let Some(session) = id.and_then(|id| self.sessions.find(id, SessionKind::HttpSse)) else {
             let why = "there is no such stream; open one with a GET";
@@ -69,14 +78,16 @@ impl Bridge {
         }
         let headers = self.headers_for_server(parts.headers);
         let heard = match said {
-            Said::Whole(message) => {
+            PostedMessage::Whole(message) => {
                 let _order = session.speaking.lock().await;
-                session.say(Command::Tell(message, headers)).await
+                session.say(SessionCommand::Tell(message, headers)).await
             }
-            Said::Large(body) => match session.say_in_pieces(body, &session.home, headers).await {
-                Upload::BrokenOff => return broken_off(),
-                heard => heard == Upload::Said,
-            },
+            PostedMessage::Large(body) => {
+                match session.say_in_pieces(body, &session.home, headers).await {
+                    Upload::BrokenOff => return broken_off(),
+                    heard => heard == Upload::Said,
+                }
+            }
         };
         if !heard {
             return refusal(StatusCode::NOT_FOUND, "the session has ended", None);

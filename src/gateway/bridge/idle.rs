@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use super::session::SessionKind;
 use crate::config::routes::Upstream;
-use crate::gateway::bridge::client_leg::Streams;
+use crate::gateway::bridge::client_leg::SessionLeg;
 use crate::gateway::route_state::RouteState;
 use crate::relay::FromClient;
 
 /// Without use for so long a session ends that has no server of its own.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
-impl Streams {
+impl SessionLeg {
     /// Whether the server has turned out to be too old to be shared.
     pub(crate) fn is_of_no_use(&self) -> bool {
         self.waiting == 0 && self.era.as_ref().is_some_and(|era| era.is_old())

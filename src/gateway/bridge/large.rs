@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::gateway::bridge::client_leg::Streams;
-use crate::gateway::bridge::replay_buffer::Store;
+use crate::gateway::bridge::client_leg::SessionLeg;
+use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::relay::SOLE_STREAM;
 
 /// A large message that is given in pieces.
-pub(crate) struct Large {
+pub(crate) struct LargeToClient {
     to: StreamId,
     scan: Scan,
 }
 
-impl Streams {
+impl SessionLeg {
     pub(crate) fn piece(&mut self, stream: StreamId, piece: &Bytes, last: bool) {
         if let Some(large) = self.large.get_mut(&stream) {
             let known = large.scan.kind() == Kind::Response && large.scan.id().is_some();
@@ -33,7 +33,7 @@ impl Streams {
             let (kind, id) = (scan.kind(), scan.id());
             let meant = id.as_ref().filter(|_| kind == Kind::Response && stream == SOLE_STREAM);
             let to = meant.and_then(|id| self.awaiting(id)).unwrap_or(stream);
-            let takes = |store: &Arc<Store>| kind == Kind::Response || !store.only_answers;
+            let takes = |store: &Arc<ReplayBuffer>| kind == Kind::Response || !store.only_answers;
             let to = if self.open.get(&to).is_some_and(takes) { to } else { SOLE_STREAM };
             if to != stream {
                 self.given(stream, false);
@@ -47,7 +47,7 @@ impl Streams {
                 attached
             });
             self.given(to, attached);
-            self.large.insert(stream, Large { to, scan });
+            self.large.insert(stream, LargeToClient { to, scan });
         }
         if last
             && let Some(large) = self.large.remove(&stream)

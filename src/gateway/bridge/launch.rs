@@ -9,11 +9,11 @@ use tracing::Instrument;
 
 use super::Bridge;
 use super::responses::refusal;
-use super::session::{Running, Session, SessionKind};
+use super::session::{BridgeSession, ServerPermit, SessionKind};
 use crate::config::routes::{StdioUpstream, Upstream};
-use crate::gateway::bridge::client_leg::Streams;
-use crate::gateway::bridge::server_log::Said;
-use crate::gateway::bridge::shared_servers::Ends;
+use crate::gateway::bridge::client_leg::SessionLeg;
+use crate::gateway::bridge::server_log::ServerLog;
+use crate::gateway::bridge::shared_servers::EndNotice;
 use crate::gateway::route_state::{RouteState, RouteWatch};
 use crate::observe::error_chain::error_chain;
 use crate::observe::events::Scope;
@@ -26,7 +26,7 @@ use crate::transport::child::Program;
 use crate::transport::http::body::Body;
 
 /// A request for a session.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct SessionRequest<'a> {
     /// SessionKind it will be.
     pub(crate) whose: SessionKind,
     /// The id of the request that asks for it.
@@ -39,8 +39,8 @@ impl Bridge {
     /// Starts a session of its own with a server of its own; what the client is told if that cannot be.
     pub(crate) fn begin_session(
         &self,
-        wanted: &Wanted<'_>,
-    ) -> Result<Arc<Session>, Box<Response<Body>>> {
+        wanted: &SessionRequest<'_>,
+    ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let refuse = |status, why: &str| {
             tracing::warn!(route = self.state.route.path, why, "no session");
             Err(Box::new(refusal(status, why, wanted.id)))
@@ -68,7 +68,7 @@ impl Bridge {
             SessionKind::Own | SessionKind::Shared => Pacing::IMMEDIATE,
         };
         let is_shared = wanted.whose == SessionKind::Shared;
-        let streams = Streams::new(
+        let streams = SessionLeg::new(
             Arc::clone(&session),
             Arc::clone(sessions),
             commands,
@@ -106,7 +106,7 @@ impl Bridge {
         &self,
         headers: &HeaderMap,
         id: Option<&[u8]>,
-    ) -> Result<Arc<Session>, Box<Response<Body>>> {
+    ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let restarts = match &self.state.route.upstream {
             Upstream::Command(stdio) => stdio.restart,
             _ => true,
@@ -119,7 +119,7 @@ impl Bridge {
             if again {
                 self.state.shared.counts.child_restarted();
             }
-            self.begin_session(&Wanted { whose: SessionKind::Shared, id, ours: false })
+            self.begin_session(&SessionRequest { whose: SessionKind::Shared, id, ours: false })
         };
         self.shared.session_of(headers, restarts, dead, start).await
     }
@@ -128,9 +128,9 @@ impl Bridge {
     fn start(
         &self,
         stdio: &StdioUpstream,
-        session: &Arc<Session>,
-        streams: Streams,
-        running: Running,
+        session: &Arc<BridgeSession>,
+        streams: SessionLeg,
+        running: ServerPermit,
     ) -> Result<(), String> {
         let policy = match session.whose {
             SessionKind::Own | SessionKind::HttpSse => Arc::clone(&self.state.policy),
@@ -138,7 +138,7 @@ impl Bridge {
         };
         let emitter = self.state.shared.observers.emitter(None, Scope::Whole, &policy);
         let shared = Arc::clone(&self.state.shared);
-        let ends = Ends { servers: Arc::clone(&self.shared), session: Arc::clone(session) };
+        let ends = EndNotice { servers: Arc::clone(&self.shared), session: Arc::clone(session) };
         let limits = SpoolLimits { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
         let era = Arc::clone(&self.era);
         if let Some(connect) = shared.in_process.clone() {
@@ -159,7 +159,7 @@ impl Bridge {
             env: stdio.env.clone(),
             cwd: stdio.cwd.clone(),
         };
-        let noise = Box::new(Said::default());
+        let noise = Box::new(ServerLog::default());
         let relay = |server, diagnostics| {
             let mut relay = Relay::new(policy, streams, server, diagnostics);
             relay.observed_by(emitter);
@@ -183,11 +183,11 @@ impl Bridge {
 }
 
 fn no_noise() -> DiagnosticsSink {
-    DiagnosticsSink::new(Box::new(Said::default()), None)
+    DiagnosticsSink::new(Box::new(ServerLog::default()), None)
 }
 
 /// Carries what clients and a server say that is no child, until either has said its last word.
-async fn carry<S: ServerLeg>(relay: Relay<Streams, S>, log: Connection, _running: Running) {
+async fn carry<S: ServerLeg>(relay: Relay<SessionLeg, S>, log: Connection, _running: ServerPermit) {
     // Whoever ends a session has no interest in calls that are open.
     remote_session::run(relay, Duration::ZERO, log, std::future::pending()).await;
 }

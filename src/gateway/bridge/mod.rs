@@ -1,9 +1,9 @@
 //! Clients of HTTP before a server of another transport: sessions, streams and event ids are ours here.
 //!
 //! ```text
-//! client ──> post ──> Session ──> Streams ┐                 ┌ Pipe ──> child
-//!               │ opens                   ├─ Relay (Host) ──┤
-//! client <── Reader <── Store <── give ───┘                 └─────────
+//! client ──> post ──> BridgeSession ──> SessionLeg ┐         ┌ Pipe ──> child
+//!               │ opens                      ├─ Relay ─┤
+//! client <── ResponseBody <── ReplayBuffer <────── ┘         └──────────
 //! ```
 //!
 //! Each session has one task, which runs the relay. What a stream is told is kept in its store; who
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Response, StatusCode, Version};
 
 use self::responses::refusal;
-use self::session::{Session, SessionKind, Sessions};
+use self::session::{BridgeSession, BridgeSessions, SessionKind};
 use self::shared_servers::SharedServers;
 use crate::config::routes::Upstream;
 use crate::gateway::route_state::RouteState;
@@ -52,7 +52,7 @@ const NO_SESSION: &str = "there is no such session; initialize a new one";
 /// shares the tables of this one, if the server is the same.
 pub(crate) struct Bridge {
     pub(crate) state: Arc<RouteState>,
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) sessions: Arc<BridgeSessions>,
     /// Servers that clients of 2026-07-28 share.
     pub(crate) shared: Arc<SharedServers>,
     /// The revisions that the server, a child, has turned out to speak.
@@ -80,7 +80,7 @@ impl Bridge {
     pub(crate) fn session_named(
         &self,
         headers: &HeaderMap,
-    ) -> Result<Arc<Session>, Box<Response<Body>>> {
+    ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let Some(id) = headers.get(SESSION_ID) else {
             let why = "this request names no session; send Mcp-Session-Id, or initialize first";
             return Err(Box::new(refusal(StatusCode::BAD_REQUEST, why, None)));

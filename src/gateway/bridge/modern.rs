@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::Bridge;
-use super::post::Said;
+use super::post::PostedMessage;
 use crate::config::routes::Upstream;
 use crate::gateway::route_state::RouteState;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Kind, METHOD_NOT_FOUND, Message, error_answer};
@@ -19,7 +19,7 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 use crate::relay::discover_probe;
 use crate::transport::http::body::Body;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::header_mirror;
 use crate::transport::mcp_http::header_names::REVISION;
 
@@ -53,11 +53,11 @@ impl Bridge {
     pub(crate) async fn post_modern(
         self: &Arc<Self>,
         parts: &Parts,
-        said: Said,
+        said: PostedMessage,
         date: &str,
-        outlet: Outlet,
+        outlet: WriteState,
     ) -> Response<Body> {
-        let Said::Whole(message) = said else {
+        let PostedMessage::Whole(message) = said else {
             let why = "the body of this request is too large to be read";
             return refusal(StatusCode::PAYLOAD_TOO_LARGE, why, None);
         };

@@ -13,12 +13,12 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tokio::time::{sleep, timeout};
 
 use super::Bridge;
-use super::launch::{self, Wanted};
-use super::session::{Command, ENDED, Session, SessionKind, requests};
+use super::launch::{self, SessionRequest};
+use super::session::{BridgeSession, ENDED, SessionCommand, SessionKind, requests};
 use super::upload::Upload;
-use crate::gateway::bridge::replay_buffer::Look;
-use crate::gateway::bridge::response_body::{Form, Reader};
-use crate::gateway::bridge::subscription::Attached;
+use crate::gateway::bridge::replay_buffer::FirstResponse;
+use crate::gateway::bridge::response_body::{ResponseBody, ResponseForm};
+use crate::gateway::bridge::subscription::Subscription;
 use crate::gateway::refusals::refuse;
 use crate::gateway::route_state::{RouteState, StreamPermit};
 use crate::protocol::jsonrpc::{Kind, Message};
@@ -28,25 +28,25 @@ use crate::protocol::{json, mcp, sse};
 use crate::relay::ClientHeaders;
 use crate::transport::http::body::Body;
 use crate::transport::http::request_body::RequestBody;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::on_one_line;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::{Posted, asks};
+use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::request_head::RequestHead;
 
 /// After how long a client comes back whose stream has broken off, in milliseconds.
 const RETRY_MS: u64 = 1000;
 
 /// What a client has posted.
-pub(crate) enum Said {
+pub(crate) enum PostedMessage {
     /// A message on one line.
     Whole(Message),
     /// One too large to be held.
     Large(RequestBody),
 }
 
-impl Said {
+impl PostedMessage {
     pub(crate) fn message(&self) -> Option<&Message> {
         match self {
             Self::Whole(message) => Some(message),
@@ -59,19 +59,19 @@ impl Said {
 pub(crate) async fn read(
     state: &RouteState,
     parts: &Parts,
-    body: Posted,
-) -> Result<Said, Box<Response<Body>>> {
+    body: PostedBody,
+) -> Result<PostedMessage, Box<Response<Body>>> {
     let max = state.route.max_request_bytes;
     // A shared server is told other ids: all of a message has to be there.
     let held_max = if modern::date_of(&parts.headers, None).is_some() { max } else { INSPECT_MAX };
     let read = request_body::read(body, &parts.headers, max, held_max).await;
     match read.map_err(|unread| Box::new(refuse(state, &unread, parts.version)))? {
-        request_body::Read::Large(body) => Ok(Said::Large(body)),
-        request_body::Read::Whole(bytes) => {
+        request_body::ReadBody::Large(body) => Ok(PostedMessage::Large(body)),
+        request_body::ReadBody::Whole(bytes) => {
             let line = bytes.slice_ref(bytes.trim_ascii());
             let message = Message::parse(on_one_line(line));
             if message.kind() != Kind::Noise {
-                return Ok(Said::Whole(message));
+                return Ok(PostedMessage::Whole(message));
             }
             let why = "the body of this request is no JSON-RPC message";
             Err(Box::new(refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)))
@@ -80,9 +80,9 @@ pub(crate) async fn read(
 }
 
 /// One POST that asks something.
-struct Asking {
+struct PendingPost {
     bridge: Arc<Bridge>,
-    session: Arc<Session>,
+    session: Arc<BridgeSession>,
     /// How its client reads.
     reads_events: bool,
     reads_json: bool,
@@ -92,7 +92,7 @@ struct Asking {
     headers: ClientHeaders,
     /// The ids of its requests.
     ids: Vec<Bytes>,
-    outlet: Outlet,
+    outlet: WriteState,
     permit: StreamPermit,
 }
 
@@ -100,9 +100,9 @@ impl Bridge {
     pub(crate) async fn post(
         self: &Arc<Self>,
         parts: Parts,
-        said: Said,
+        said: PostedMessage,
         ours: bool,
-        outlet: Outlet,
+        outlet: WriteState,
     ) -> Response<Body> {
         if let Some(date) = modern::date_of(&parts.headers, said.message()) {
             let answer = self.post_modern(&parts, said, &date, outlet);
@@ -115,13 +115,16 @@ impl Bridge {
             Err(refusal) => return *refusal,
         };
         let (session, message) = match (session, said) {
-            (Some(session), Said::Whole(message)) if !asks(Some(&message)) => (session, message),
+            (Some(session), PostedMessage::Whole(message)) if !asks(Some(&message)) => {
+                (session, message)
+            }
             (session, said) => {
                 return Box::pin(self.post_requests(&parts, said, session, ours, outlet)).await;
             }
         };
         let _order = session.speaking.lock().await;
-        if !session.say(Command::Tell(message, self.headers_for_server(parts.headers))).await {
+        if !session.say(SessionCommand::Tell(message, self.headers_for_server(parts.headers))).await
+        {
             return gone(None);
         }
         self.route_response(StatusCode::ACCEPTED, HeaderMap::new(), Body::empty())
@@ -130,10 +133,10 @@ impl Bridge {
     async fn post_requests(
         self: &Arc<Self>,
         parts: &Parts,
-        said: Said,
-        session: Option<Arc<Session>>,
+        said: PostedMessage,
+        session: Option<Arc<BridgeSession>>,
         ours: bool,
-        outlet: Outlet,
+        outlet: WriteState,
     ) -> Response<Body> {
         let Some(permit) = self.state.permit() else {
             let why = "too many streams are open on this route";
@@ -146,7 +149,7 @@ impl Bridge {
             Some(session) => session,
             None => {
                 let id = ids.first().map(|id| &id[..]);
-                match self.begin_session(&Wanted { whose: SessionKind::Own, id, ours }) {
+                match self.begin_session(&SessionRequest { whose: SessionKind::Own, id, ours }) {
                     Ok(session) => session,
                     Err(refusal) => return *refusal,
                 }
@@ -154,7 +157,7 @@ impl Bridge {
         };
         let asking = self.asking(parts, session, ids, (outlet, permit));
         if new {
-            let unborn = Unborn(Some(Arc::clone(&asking.session)));
+            let unborn = PendingSession(Some(Arc::clone(&asking.session)));
             asking.begin(said, unborn).await
         } else {
             asking.ask(said).await
@@ -166,12 +169,12 @@ impl Bridge {
     fn asking(
         self: &Arc<Self>,
         parts: &Parts,
-        session: Arc<Session>,
+        session: Arc<BridgeSession>,
         ids: Vec<Bytes>,
-        (outlet, permit): (Outlet, StreamPermit),
-    ) -> Asking {
+        (outlet, permit): (WriteState, StreamPermit),
+    ) -> PendingPost {
         let asked = RequestHead::of(self.state.caller(&parts.headers), parts);
-        Asking {
+        PendingPost {
             bridge: Arc::clone(self),
             reads_events: asked.reads_events,
             reads_json: !asked.reads_events || asked.reads_json,
@@ -190,8 +193,8 @@ impl Bridge {
         self: &Arc<Self>,
         parts: &Parts,
         message: Message,
-        session: Arc<Session>,
-        outlet: Outlet,
+        session: Arc<BridgeSession>,
+        outlet: WriteState,
     ) -> Response<Body> {
         let Some(permit) = self.state.permit() else {
             let why = "too many streams are open on this route";
@@ -200,14 +203,14 @@ impl Bridge {
         let ids = message.id().into_iter().collect();
         let mut asking = self.asking(parts, session, ids, (outlet, permit));
         asking.needs_status = message.method().as_deref() == Some(mcp::DISCOVER);
-        asking.ask(Said::Whole(message)).await
+        asking.ask(PostedMessage::Whole(message)).await
     }
 }
 
 /// A session that its client does not know yet: it ends with the request that should begin it.
-struct Unborn(Option<Arc<Session>>);
+struct PendingSession(Option<Arc<BridgeSession>>);
 
-impl Drop for Unborn {
+impl Drop for PendingSession {
     fn drop(&mut self) {
         if let Some(session) = &self.0 {
             session.end(ENDED);
@@ -232,18 +235,18 @@ pub(crate) fn broken_off() -> Response<Body> {
     refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)
 }
 
-impl Asking {
+impl PendingPost {
     /// Says it to the server; what the client is told if that cannot be.
-    async fn say(&self, said: Said) -> Result<Attached, Box<Response<Body>>> {
+    async fn say(&self, said: PostedMessage) -> Result<Subscription, Box<Response<Body>>> {
         let store = self.session.open(!self.reads_events);
         // Whoever leaves from now on has left this stream.
         let attached = store.attach(None);
         let heard = match said {
-            Said::Whole(message) => {
+            PostedMessage::Whole(message) => {
                 let _order = self.session.speaking.lock().await;
-                self.session.say(Command::Ask(store, message, self.headers.clone())).await
+                self.session.say(SessionCommand::Ask(store, message, self.headers.clone())).await
             }
-            Said::Large(body) => {
+            PostedMessage::Large(body) => {
                 match self.session.say_in_pieces(body, &store, self.headers.clone()).await {
                     Upload::BrokenOff => return Err(Box::new(broken_off())),
                     heard => heard == Upload::Said,
@@ -254,7 +257,7 @@ impl Asking {
     }
 
     /// `initialize`: nothing can be answered before it is known whether there is a session.
-    async fn begin(self, said: Said, mut unborn: Unborn) -> Response<Body> {
+    async fn begin(self, said: PostedMessage, mut unborn: PendingSession) -> Response<Body> {
         let attached = match self.say(said).await {
             Ok(attached) => attached,
             Err(refusal) => return *refusal,
@@ -286,7 +289,7 @@ impl Asking {
             }
             unborn.0 = None;
         }
-        if self.reads_events && (look == Look::Events || !self.reads_json) {
+        if self.reads_events && (look == FirstResponse::Events || !self.reads_json) {
             return self.events(attached, headers);
         }
         attached.answers();
@@ -294,7 +297,7 @@ impl Asking {
         self.json(attached, answers, status, headers)
     }
 
-    async fn ask(self, said: Said) -> Response<Body> {
+    async fn ask(self, said: PostedMessage) -> Response<Body> {
         let attached = match self.say(said).await {
             Ok(attached) => attached,
             Err(refusal) => return *refusal,
@@ -309,14 +312,16 @@ impl Asking {
             tokio::select! {
                 biased;
                 look = poll_fn(|cx| attached.poll_look(cx)) => look,
-                () = upgrade => Look::Events,
+                () = upgrade => FirstResponse::Events,
             }
         } else {
-            Look::Events
+            FirstResponse::Events
         };
         match look {
-            Look::Large => self.read(attached, Form::Json, &Bytes::new(), json_head()),
-            Look::Answers => {
+            FirstResponse::Large => {
+                self.read(attached, ResponseForm::Json, &Bytes::new(), json_head())
+            }
+            FirstResponse::Answers => {
                 let (answers, broken) = attached.answers();
                 let status = broken.map_or(StatusCode::OK, |broken| broken.status);
                 self.json(attached, answers, status, HeaderMap::new())
@@ -352,7 +357,7 @@ impl Asking {
     /// One answer, or several in an array. If there is none, the request was cancelled.
     fn json(
         self,
-        attached: Attached,
+        attached: Subscription,
         mut answers: Vec<Bytes>,
         status: StatusCode,
         mut headers: HeaderMap,
@@ -378,7 +383,7 @@ impl Asking {
         self.bridge.route_response(status, headers, Body::from(body))
     }
 
-    fn events(self, attached: Attached, mut headers: HeaderMap) -> Response<Body> {
+    fn events(self, attached: Subscription, mut headers: HeaderMap) -> Response<Body> {
         headers.extend(events_head());
         let resumes = self.session.agreed().revision >= Some(Revision::V2025_11_25);
         // Clients of earlier revisions take an event without data for a broken message.
@@ -387,20 +392,23 @@ impl Asking {
             false => Bytes::from_static(sse::COMMENT),
         };
         // Who shares a server cannot come back for what is missed (rule R-10).
-        let form =
-            if self.session.whose == SessionKind::Shared { Form::Plain } else { Form::Events };
+        let form = if self.session.whose == SessionKind::Shared {
+            ResponseForm::Plain
+        } else {
+            ResponseForm::Events
+        };
         self.read(attached, form, &first, headers)
     }
 
     fn read(
         self,
-        attached: Attached,
-        form: Form,
+        attached: Subscription,
+        form: ResponseForm,
         first: &Bytes,
         headers: HeaderMap,
     ) -> Response<Body> {
         let means = (self.bridge.state.route.keep_alive, self.outlet, self.permit);
-        let reader = Reader::new(attached, &self.session, form, first, means);
+        let reader = ResponseBody::new(attached, &self.session, form, first, means);
         self.bridge.route_response(StatusCode::OK, headers, Body::Stream(Box::new(reader)))
     }
 }

@@ -4,14 +4,14 @@
 //! The relay adds messages and a response takes them, in either order. A stream without a client
 //! stays open: a lost connection does not cancel its requests.
 
-use crate::gateway::bridge::signals::{Bell, Broken};
+use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 
-use crate::gateway::bridge::subscription::Attached;
+use crate::gateway::bridge::subscription::Subscription;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Kind, Message, Scan, own_error};
 use crate::transport::http::body::BATCH_BYTES;
@@ -33,7 +33,7 @@ const COPY_MAX: usize = 4 << 10;
 
 /// What a message is to those who keep it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum MessageClass {
     /// An answer: of the only request, of one of several, or of several.
     Answer,
     /// A request of the server.
@@ -43,10 +43,10 @@ pub(crate) enum What {
 }
 
 /// One message.
-pub(crate) struct Kept {
+pub(crate) struct BufferedMessage {
     /// It is the so-manieth of its stream.
     pub(crate) number: u64,
-    pub(crate) what: What,
+    pub(crate) what: MessageClass,
     /// The request that the message answers, if there is one.
     pub(crate) id: Option<Bytes>,
     pub(crate) pieces: VecDeque<Bytes>,
@@ -59,19 +59,19 @@ pub(crate) struct Kept {
 
 /// How far a client has got: all up to a message, and pieces of the next.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Place {
+pub(crate) struct ReadPosition {
     pub(crate) number: u64,
     pub(crate) pieces: usize,
 }
 
 #[derive(Default)]
-pub(crate) struct State {
-    pub(crate) kept: VecDeque<Kept>,
+pub(crate) struct BufferState {
+    pub(crate) kept: VecDeque<BufferedMessage>,
     pub(crate) bytes: usize,
     /// The number of the last message.
     pub(crate) last: u64,
     /// Up to where the client was given it.
-    pub(crate) given: Place,
+    pub(crate) given: ReadPosition,
     /// Up to where it has taken it.
     pub(crate) taken: u64,
     /// Bytes that it has not taken.
@@ -92,20 +92,20 @@ pub(crate) struct State {
 }
 
 /// The kept messages of one client stream.
-pub(crate) struct Store {
+pub(crate) struct ReplayBuffer {
     pub(crate) id: StreamId,
     /// Its client takes nothing but answers.
     pub(crate) only_answers: bool,
     /// A client that leaves gives up its requests (2026-07-28).
     pub(crate) cancels: bool,
-    state: Mutex<State>,
+    state: Mutex<BufferState>,
     pub(crate) client: AtomicWaker,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) bell: Arc<SessionSignals>,
 }
 
 /// What an answer to a POST begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum FirstResponse {
     /// There is nothing yet that decides it.
     Wait,
     /// Answers, and nothing else came.
@@ -116,33 +116,33 @@ pub(crate) enum Look {
     Events,
 }
 
-impl Store {
+impl ReplayBuffer {
     pub(crate) fn new(
         id: StreamId,
         only_answers: bool,
         cancels: bool,
-        bell: Arc<Bell>,
+        bell: Arc<SessionSignals>,
     ) -> Arc<Self> {
         let (state, client) = (Mutex::default(), AtomicWaker::new());
         Arc::new(Self { id, only_answers, cancels, state, client, bell })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BufferState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A client reads from here on: from behind the message of this number, or from where the last one
     /// stopped, which reads no more.
-    pub(crate) fn attach(self: &Arc<Self>, from: Option<u64>) -> Attached {
+    pub(crate) fn attach(self: &Arc<Self>, from: Option<u64>) -> Subscription {
         let mut state = self.lock();
         state.reader += 1;
         state.attached = true;
         state.taken = from.unwrap_or(state.taken).min(state.last);
-        state.given = Place { number: state.taken, pieces: 0 };
+        state.given = ReadPosition { number: state.taken, pieces: 0 };
         let reader = state.reader;
         drop(state);
         self.client.wake();
-        Attached::new(self, reader)
+        Subscription::new(self, reader)
     }
 
     // ---- the relay's side ----
@@ -155,7 +155,7 @@ impl Store {
             length => message.raw().slice(..length),
         };
         let what = what(message.kind(), || message.elements().all(|one| is_answer(&one)));
-        let id = message.id().filter(|_| what == What::Answer);
+        let id = message.id().filter(|_| what == MessageClass::Answer);
         self.push(what, id, text, true)
     }
 
@@ -174,7 +174,7 @@ impl Store {
         if let Some(scan) = last {
             large.whole = true;
             if scan.kind() == Kind::Response {
-                large.what = What::Answer;
+                large.what = MessageClass::Answer;
                 large.id = scan.id().map(|id| id.to_json()).or_else(|| large.id.take());
             }
         }
@@ -187,18 +187,18 @@ impl Store {
         attached
     }
 
-    fn push(&self, what: What, id: Option<Bytes>, text: Bytes, whole: bool) -> bool {
+    fn push(&self, what: MessageClass, id: Option<Bytes>, text: Bytes, whole: bool) -> bool {
         let mut state = self.lock();
         state.last += 1;
         let (number, bytes, attached) = (state.last, text.len(), state.attached);
         let pieces = VecDeque::from([text]);
-        state.kept.push_back(Kept { number, what, id, pieces, lost: 0, bytes, whole });
+        state.kept.push_back(BufferedMessage { number, what, id, pieces, lost: 0, bytes, whole });
         state.bytes += bytes;
         self.pushed(state, bytes);
         attached
     }
 
-    fn pushed(&self, mut state: MutexGuard<'_, State>, bytes: usize) {
+    fn pushed(&self, mut state: MutexGuard<'_, BufferState>, bytes: usize) {
         state.awaited = state.attached;
         state.untaken += bytes;
         state.make_room();
@@ -309,19 +309,19 @@ fn is_answer(message: &Message) -> bool {
     message.kind() == Kind::Response
 }
 
-fn what(kind: Kind, all_answers: impl FnOnce() -> bool) -> What {
+fn what(kind: Kind, all_answers: impl FnOnce() -> bool) -> MessageClass {
     match kind {
-        Kind::Response => What::Answer,
-        Kind::Batch if all_answers() => What::Answer,
-        Kind::Request => What::Request,
-        _ => What::Other,
+        Kind::Response => MessageClass::Answer,
+        Kind::Batch if all_answers() => MessageClass::Answer,
+        Kind::Request => MessageClass::Request,
+        _ => MessageClass::Other,
     }
 }
 
-impl State {
+impl BufferState {
     pub(crate) fn detach(&mut self) {
         self.attached = false;
-        self.given = Place { number: self.taken, pieces: 0 };
+        self.given = ReadPosition { number: self.taken, pieces: 0 };
         self.untaken = 0;
         self.make_room();
     }
@@ -330,7 +330,7 @@ impl State {
     /// where nobody comes back goes at once.
     pub(crate) fn make_room(&mut self) {
         let taken = self.taken;
-        let is_done = |one: &Kept| one.whole && one.number <= taken;
+        let is_done = |one: &BufferedMessage| one.whole && one.number <= taken;
         while self.kept.front().is_some_and(is_done)
             && (!self.resumable || self.kept.len() > EVENTS_MAX)
             && let Some(gone) = self.kept.pop_front()
@@ -339,7 +339,7 @@ impl State {
         }
         while self.kept.len() > EVENTS_MAX || self.bytes > BYTES_MAX {
             let (taken, attached) = (self.taken, self.attached);
-            let goes = |one: &Kept| one.what == What::Other && one.whole;
+            let goes = |one: &BufferedMessage| one.what == MessageClass::Other && one.whole;
             let place =
                 self.kept.iter().position(|one| goes(one) && (one.number <= taken || !attached));
             let Some(gone) = place.and_then(|place| self.kept.remove(place)) else { break };
@@ -368,29 +368,29 @@ impl State {
     }
 
     /// The next message that the client was not given all of.
-    pub(crate) fn next(&self) -> Option<&Kept> {
+    pub(crate) fn next(&self) -> Option<&BufferedMessage> {
         let place = self.kept.partition_point(|one| one.number <= self.given.number);
         self.kept.get(place)
     }
 }
 
-impl State {
+impl BufferState {
     /// `only_answers`: the client takes nothing else, and waits for all of them.
-    pub(crate) fn look(&self, only_answers: bool) -> Look {
+    pub(crate) fn look(&self, only_answers: bool) -> FirstResponse {
         let large = self.kept.front().is_some_and(|first| {
-            first.what == What::Answer && !first.whole && self.kept.len() == 1
+            first.what == MessageClass::Answer && !first.whole && self.kept.len() == 1
         });
-        let answers = || self.kept.iter().all(|one| one.what == What::Answer && one.whole);
+        let answers = || self.kept.iter().all(|one| one.what == MessageClass::Answer && one.whole);
         match (large, self.over) {
-            (true, _) if self.open.len() <= 1 => Look::Large,
-            _ if !only_answers && !answers() => Look::Events,
-            (_, true) => Look::Answers,
-            (_, false) => Look::Wait,
+            (true, _) if self.open.len() <= 1 => FirstResponse::Large,
+            _ if !only_answers && !answers() => FirstResponse::Events,
+            (_, true) => FirstResponse::Answers,
+            (_, false) => FirstResponse::Wait,
         }
     }
 }
 
-impl Kept {
+impl BufferedMessage {
     /// The message, or what stands for one that was too large to be kept.
     pub(crate) fn text(&self, broken: &Option<Broken>) -> Bytes {
         if self.lost == 0 && self.whole {
@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn what_was_taken_where_nobody_comes_back_is_not_kept() {
         let read = |ids: bool, rounds: u64| {
-            let store = Store::new(StreamId(1), false, false, Arc::default());
+            let store = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
             let client = store.attach(None);
             for number in 0..rounds {
                 let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);

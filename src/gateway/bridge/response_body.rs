@@ -10,18 +10,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::session::{ENDED, Session};
-use crate::gateway::bridge::subscription::{Attached, Goes};
+use super::session::{BridgeSession, ENDED};
+use crate::gateway::bridge::subscription::{ReadStatus, Subscription};
 use crate::gateway::direct::event_stream::{BLOCKED_FOR, SLOW_AFTER, SLOW_FOR};
 use crate::gateway::route_state::StreamPermit;
 use crate::protocol::sse;
-use crate::transport::http::body::{Batch, Source};
+use crate::transport::http::body::{Batch, BodyProducer};
 use crate::transport::http::client::UpstreamError;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 
 /// As what a stream is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ResponseForm {
     /// As events with ids of ours.
     Events,
     /// As events without ids: nobody comes back for them.
@@ -31,12 +31,12 @@ pub(crate) enum Form {
 }
 
 /// Reads a stream for one response.
-pub(crate) struct Reader {
-    attached: Attached,
-    session: Arc<Session>,
-    form: Form,
+pub(crate) struct ResponseBody {
+    attached: Subscription,
+    session: Arc<BridgeSession>,
+    form: ResponseForm,
     out: Batch,
-    outlet: Outlet,
+    outlet: WriteState,
     keep_alive: Option<Duration>,
     /// When something was written last.
     written: Instant,
@@ -51,14 +51,14 @@ pub(crate) struct Reader {
     _counted: StreamPermit,
 }
 
-impl Reader {
+impl ResponseBody {
     /// `first`: what stands ahead of all that is said.
     pub(crate) fn new(
-        attached: Attached,
-        session: &Arc<Session>,
-        form: Form,
+        attached: Subscription,
+        session: &Arc<BridgeSession>,
+        form: ResponseForm,
         first: &Bytes,
-        (keep_alive, outlet, counted): (Option<Duration>, Outlet, StreamPermit),
+        (keep_alive, outlet, counted): (Option<Duration>, WriteState, StreamPermit),
     ) -> Self {
         let mut out = Batch::default();
         out.raw(first);
@@ -123,11 +123,11 @@ impl Reader {
         Poll::Ready(())
     }
 
-    fn collect(&mut self) -> Goes {
+    fn collect(&mut self) -> ReadStatus {
         match self.form {
-            Form::Events => self.attached.events(true, &mut self.out),
-            Form::Plain => self.attached.events(false, &mut self.out),
-            Form::Json => self.attached.pieces(&mut self.out),
+            ResponseForm::Events => self.attached.events(true, &mut self.out),
+            ResponseForm::Plain => self.attached.events(false, &mut self.out),
+            ResponseForm::Json => self.attached.pieces(&mut self.out),
         }
     }
 
@@ -141,7 +141,7 @@ impl Reader {
     }
 }
 
-impl Source for Reader {
+impl BodyProducer for ResponseBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         self.attached.register(cx);
         loop {
@@ -153,13 +153,13 @@ impl Source for Reader {
                 continue;
             }
             match goes {
-                Goes::On => {}
-                Goes::Elsewhere if self.form == Form::Json => {
+                ReadStatus::On => {}
+                ReadStatus::Elsewhere if self.form == ResponseForm::Json => {
                     let why = "the answer was not given to its end";
                     return Poll::Ready(Some(Err(UpstreamError::BrokenOff(why))));
                 }
-                Goes::Elsewhere => return Poll::Ready(None),
-                Goes::Over => {
+                ReadStatus::Elsewhere => return Poll::Ready(None),
+                ReadStatus::Over => {
                     self.attached.taken();
                     return Poll::Ready(None);
                 }
@@ -168,7 +168,7 @@ impl Source for Reader {
             if self.given.is_some() {
                 continue;
             }
-            let Some(after) = self.keep_alive.filter(|_| self.form != Form::Json) else {
+            let Some(after) = self.keep_alive.filter(|_| self.form != ResponseForm::Json) else {
                 return Poll::Pending;
             };
             let due = self.written + after;
@@ -187,7 +187,7 @@ impl Source for Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
         if self.slow_until.is_some() {
             self.session.bell.slow(false);

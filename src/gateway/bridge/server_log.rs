@@ -11,13 +11,13 @@ const LINE_MAX: usize = 4 << 10;
 
 /// Logs the lines that are written to it.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct ServerLog {
     line: Vec<u8>,
     /// The line goes on beyond what is kept.
     cut: bool,
 }
 
-impl Said {
+impl ServerLog {
     fn take(&mut self, text: &[u8]) {
         let mut lines = text.split(|byte| *byte == b'\n');
         if let Some(first) = lines.next() {
@@ -53,7 +53,7 @@ fn readable(line: &[u8], cut: bool) -> String {
     shown
 }
 
-impl AsyncWrite for Said {
+impl AsyncWrite for ServerLog {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl AsyncWrite for Said {
     }
 }
 
-impl Drop for Said {
+impl Drop for ServerLog {
     fn drop(&mut self) {
         self.tell();
     }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn lines_are_put_together_and_cut_at_their_limit() {
-        let mut said = Said::default();
+        let mut said = ServerLog::default();
         said.take(b"one ");
         said.take(b"line\nand ");
         assert_eq!(said.line, b"and ");

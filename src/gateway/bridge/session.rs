@@ -1,6 +1,6 @@
 //! Sessions that are ours: their ids, and how those who answer requests find them.
 
-use crate::gateway::bridge::signals::{Bell, Broken};
+use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::sync::mpsc;
 
-use crate::gateway::bridge::replay_buffer::Store;
+use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -34,17 +34,17 @@ pub(crate) const ENDED: Broken =
     Broken { status: StatusCode::NOT_FOUND, why: "the session has ended" };
 
 /// A client message on its way to the relay.
-pub(crate) enum Command {
+pub(crate) enum SessionCommand {
     /// A message, and the stream that it opens for its answers.
-    Ask(Arc<Store>, Message, ClientHeaders),
+    Ask(Arc<ReplayBuffer>, Message, ClientHeaders),
     /// A message that opens none.
     Tell(Message, ClientHeaders),
     /// The first piece of a message that is too large to be held.
-    Start(Arc<Store>, Bytes, ClientHeaders),
+    Start(Arc<ReplayBuffer>, Bytes, ClientHeaders),
     /// More of it.
     Piece(Bytes),
     /// It is over, and opens this stream for its answer; what it was.
-    End(Arc<Store>, Scan),
+    End(Arc<ReplayBuffer>, Scan),
 }
 
 /// The agreed revision of a session.
@@ -55,9 +55,9 @@ pub(crate) struct Agreed {
 }
 
 #[derive(Default)]
-struct Table {
+struct StreamTable {
     last: u64,
-    stores: BTreeMap<u64, Arc<Store>>,
+    stores: BTreeMap<u64, Arc<ReplayBuffer>>,
     agreed: Agreed,
 }
 
@@ -73,26 +73,26 @@ pub(crate) enum SessionKind {
 }
 
 /// A session as those see it who answer requests.
-pub(crate) struct Session {
+pub(crate) struct BridgeSession {
     pub(crate) id: String,
     pub(crate) whose: SessionKind,
-    pub(crate) bell: Arc<Bell>,
-    commands: mpsc::Sender<Command>,
+    pub(crate) bell: Arc<SessionSignals>,
+    commands: mpsc::Sender<SessionCommand>,
     /// The stream for messages of no request, which wait for a GET.
-    pub(crate) home: Arc<Store>,
+    pub(crate) home: Arc<ReplayBuffer>,
     /// Held by who sends a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
-    table: Mutex<Table>,
+    table: Mutex<StreamTable>,
     /// Clients that listen and cannot be asked whether they are there.
     pub(crate) listening: AtomicUsize,
 }
 
-impl Session {
+impl BridgeSession {
     /// A session, and what its clients say.
-    fn new(id: String, whose: SessionKind) -> (Arc<Self>, mpsc::Receiver<Command>) {
+    fn new(id: String, whose: SessionKind) -> (Arc<Self>, mpsc::Receiver<SessionCommand>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let bell = Arc::new(Bell::default());
-        let home = Store::new(SOLE_STREAM, false, false, Arc::clone(&bell));
+        let bell = Arc::new(SessionSignals::default());
+        let home = ReplayBuffer::new(SOLE_STREAM, false, false, Arc::clone(&bell));
         let session = Self {
             id,
             whose,
@@ -107,7 +107,7 @@ impl Session {
         (Arc::new(session), receiver)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, StreamTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,20 +131,24 @@ impl Session {
     }
 
     /// A stream for the answers to a POST.
-    pub(crate) fn open(&self, only_answers: bool) -> Arc<Store> {
+    pub(crate) fn open(&self, only_answers: bool) -> Arc<ReplayBuffer> {
         let mut table = self.table();
         table.forget();
         table.last += 1;
         let number = table.last;
         let bell = Arc::clone(&self.bell);
-        let store =
-            Store::new(StreamId(number), only_answers, self.whose == SessionKind::Shared, bell);
+        let store = ReplayBuffer::new(
+            StreamId(number),
+            only_answers,
+            self.whose == SessionKind::Shared,
+            bell,
+        );
         table.stores.insert(number, Arc::clone(&store));
         store
     }
 
     /// The stream of this number, if it is still known.
-    pub(crate) fn find(&self, stream: u64) -> Option<Arc<Store>> {
+    pub(crate) fn find(&self, stream: u64) -> Option<Arc<ReplayBuffer>> {
         if stream == SOLE_STREAM.0 {
             return Some(Arc::clone(&self.home));
         }
@@ -152,13 +156,13 @@ impl Session {
     }
 
     /// Says something to the server; false if the session has ended.
-    pub(crate) async fn say(&self, command: Command) -> bool {
+    pub(crate) async fn say(&self, command: SessionCommand) -> bool {
         self.touch();
         self.commands.send(command).await.is_ok()
     }
 
     /// Says something if there is room for it now.
-    pub(crate) fn say_now(&self, command: Command) -> bool {
+    pub(crate) fn say_now(&self, command: SessionCommand) -> bool {
         self.commands.try_send(command).is_ok()
     }
 
@@ -178,7 +182,7 @@ impl Session {
     }
 }
 
-impl Table {
+impl StreamTable {
     /// Forgets streams that nobody comes back for, the oldest first.
     fn forget(&mut self) {
         let (mut count, mut bytes) = (0, 0);
@@ -199,31 +203,31 @@ impl Table {
 
 /// The sessions of a route that are ours.
 #[derive(Default)]
-pub(crate) struct Sessions {
-    known: Mutex<HashMap<String, Arc<Session>>>,
+pub(crate) struct BridgeSessions {
+    known: Mutex<HashMap<String, Arc<BridgeSession>>>,
     servers: AtomicUsize,
 }
 
 /// A session's server, which counts as long as this is there.
-pub(crate) struct Running {
-    sessions: Arc<Sessions>,
+pub(crate) struct ServerPermit {
+    sessions: Arc<BridgeSessions>,
     _running: InFlightGuard,
 }
 
-impl Drop for Running {
+impl Drop for ServerPermit {
     fn drop(&mut self) {
         self.sessions.servers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Sessions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+impl BridgeSessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<BridgeSession>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many there are, and the messages and bytes that are kept for their clients.
     pub(crate) fn load(&self) -> (usize, usize, usize) {
-        let sessions: Vec<Arc<Session>> = self.lock().values().cloned().collect();
+        let sessions: Vec<Arc<BridgeSession>> = self.lock().values().cloned().collect();
         let (mut messages, mut bytes) = (0, 0);
         for session in &sessions {
             let table = session.table();
@@ -237,9 +241,13 @@ impl Sessions {
     }
 
     /// Room for one more server, if `max` are not running; `running` counts those of the proxy.
-    pub(crate) fn count(self: &Arc<Self>, max: usize, running: &Arc<InFlight>) -> Option<Running> {
+    pub(crate) fn count(
+        self: &Arc<Self>,
+        max: usize,
+        running: &Arc<InFlight>,
+    ) -> Option<ServerPermit> {
         let before = self.servers.fetch_add(1, Ordering::Relaxed);
-        let counted = Running { sessions: Arc::clone(self), _running: running.open() };
+        let counted = ServerPermit { sessions: Arc::clone(self), _running: running.open() };
         (before < max).then_some(counted)
     }
 
@@ -247,14 +255,14 @@ impl Sessions {
     pub(crate) fn begin(
         &self,
         whose: SessionKind,
-    ) -> Option<(Arc<Session>, mpsc::Receiver<Command>)> {
-        let (session, commands) = Session::new(random_id()?, whose);
+    ) -> Option<(Arc<BridgeSession>, mpsc::Receiver<SessionCommand>)> {
+        let (session, commands) = BridgeSession::new(random_id()?, whose);
         self.lock().insert(session.id.clone(), Arc::clone(&session));
         Some((session, commands))
     }
 
     /// The session of this id.
-    pub(crate) fn find(&self, id: &[u8], whose: SessionKind) -> Option<Arc<Session>> {
+    pub(crate) fn find(&self, id: &[u8], whose: SessionKind) -> Option<Arc<BridgeSession>> {
         let id = std::str::from_utf8(id).ok()?;
         self.lock().get(id).filter(|session| session.whose == whose).cloned()
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, header};
 use tokio::time::{Instant, sleep_until};
 
-use super::session::Session;
+use super::session::BridgeSession;
 
 /// The pause before a server is started again that has died once; it doubles with each further death.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -29,8 +29,8 @@ const DEAD_MAX: usize = 1000;
 /// The values of `Authorization`, one after the other. They are compared whole: a hash might be another's.
 type Caller = Box<[u8]>;
 
-struct Entry {
-    session: Arc<Session>,
+struct SharedServer {
+    session: Arc<BridgeSession>,
     began: Instant,
     /// How often it has died lately, and when it last did.
     deaths: u32,
@@ -40,12 +40,12 @@ struct Entry {
 /// The shared servers of a route.
 #[derive(Default)]
 pub(crate) struct SharedServers {
-    known: Mutex<HashMap<Caller, Entry>>,
+    known: Mutex<HashMap<Caller, SharedServer>>,
 }
 
 /// What is to be done for a caller.
-enum Found {
-    Running(Arc<Session>),
+enum SharedLookup {
+    ServerPermit(Arc<BridgeSession>),
     /// Its server may be started at this moment.
     At(Instant),
     /// It has died, and that is that.
@@ -54,21 +54,25 @@ enum Found {
 }
 
 impl SharedServers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Caller, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Caller, SharedServer>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(known: &HashMap<Caller, Entry>, caller: &Caller, restarts: bool) -> Found {
-        let Some(entry) = known.get(caller) else { return Found::None };
+    fn find(
+        known: &HashMap<Caller, SharedServer>,
+        caller: &Caller,
+        restarts: bool,
+    ) -> SharedLookup {
+        let Some(entry) = known.get(caller) else { return SharedLookup::None };
         if !entry.session.is_over() {
-            return Found::Running(Arc::clone(&entry.session));
+            return SharedLookup::ServerPermit(Arc::clone(&entry.session));
         }
         match entry.died {
-            Some(_) if !restarts => Found::Dead,
-            Some(died) => Found::At(died + pause(entry.deaths)),
-            None if entry.session.was_ended() => Found::None,
+            Some(_) if !restarts => SharedLookup::Dead,
+            Some(died) => SharedLookup::At(died + pause(entry.deaths)),
+            None if entry.session.was_ended() => SharedLookup::None,
             // It is being ended, with all that it has started: its death counts only then.
-            None => Found::At(Instant::now() + LOOK_EVERY),
+            None => SharedLookup::At(Instant::now() + LOOK_EVERY),
         }
     }
 
@@ -80,22 +84,26 @@ impl SharedServers {
         headers: &HeaderMap,
         restarts: bool,
         dead: impl Fn() -> E,
-        start: impl Fn(bool) -> Result<Arc<Session>, E>,
-    ) -> Result<Arc<Session>, E> {
+        start: impl Fn(bool) -> Result<Arc<BridgeSession>, E>,
+    ) -> Result<Arc<BridgeSession>, E> {
         let caller = caller(headers);
         loop {
             let at = {
                 let mut known = self.lock();
                 match Self::find(&known, &caller, restarts) {
-                    Found::Running(session) => return Ok(session),
-                    Found::At(at) if at > Instant::now() => at,
-                    Found::Dead => return Err(dead()),
+                    SharedLookup::ServerPermit(session) => return Ok(session),
+                    SharedLookup::At(at) if at > Instant::now() => at,
+                    SharedLookup::Dead => return Err(dead()),
                     found => {
-                        let session = start(matches!(found, Found::At(_)))?;
+                        let session = start(matches!(found, SharedLookup::At(_)))?;
                         let deaths = known.get(&caller).map_or(0, |before| before.deaths);
                         let began = Instant::now();
-                        let entry =
-                            Entry { session: Arc::clone(&session), began, deaths, died: None };
+                        let entry = SharedServer {
+                            session: Arc::clone(&session),
+                            began,
+                            deaths,
+                            died: None,
+                        };
                         known.insert(caller, entry);
                         return Ok(session);
                     }
@@ -106,9 +114,9 @@ impl SharedServers {
     }
 
     /// The server of a session has ended.
-    fn ended(&self, session: &Arc<Session>) {
+    fn ended(&self, session: &Arc<BridgeSession>) {
         let mut known = self.lock();
-        let own = |(_, entry): &(&Caller, &mut Entry)| Arc::ptr_eq(&entry.session, session);
+        let own = |(_, entry): &(&Caller, &mut SharedServer)| Arc::ptr_eq(&entry.session, session);
         let Some((caller, entry)) = known.iter_mut().find(own) else { return };
         if session.was_ended() {
             let caller = caller.clone();
@@ -125,12 +133,12 @@ impl SharedServers {
 }
 
 /// Tells when the server of a session has ended, in whatever way.
-pub(crate) struct Ends {
+pub(crate) struct EndNotice {
     pub(crate) servers: Arc<SharedServers>,
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<BridgeSession>,
 }
 
-impl Drop for Ends {
+impl Drop for EndNotice {
     fn drop(&mut self) {
         self.servers.ended(&self.session);
     }

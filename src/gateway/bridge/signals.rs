@@ -21,7 +21,7 @@ pub(crate) struct Broken {
 
 /// Wakes a relay, and says why.
 #[derive(Default)]
-pub(crate) struct Bell {
+pub(crate) struct SessionSignals {
     relay: AtomicWaker,
     taken: Mutex<VecDeque<StreamId>>,
     left: Mutex<VecDeque<StreamId>>,
@@ -30,7 +30,7 @@ pub(crate) struct Bell {
     used: Mutex<Option<Instant>>,
 }
 
-impl Bell {
+impl SessionSignals {
     pub(crate) fn register(&self, cx: &Context<'_>) {
         self.relay.register(cx.waker());
     }

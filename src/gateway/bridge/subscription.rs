@@ -7,19 +7,21 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use super::frame;
-use crate::gateway::bridge::replay_buffer::{Look, Place, State, Store};
+use crate::gateway::bridge::replay_buffer::{
+    BufferState, FirstResponse, ReadPosition, ReplayBuffer,
+};
 use crate::protocol::jsonrpc::own_error;
 use crate::transport::http::body::Batch;
 
 /// A client that reads a stream. It has left when this is dropped.
-pub(crate) struct Attached {
-    pub(crate) store: Arc<Store>,
+pub(crate) struct Subscription {
+    pub(crate) store: Arc<ReplayBuffer>,
     reader: u64,
 }
 
 /// How a client's reading goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goes {
+pub(crate) enum ReadStatus {
     On,
     /// The client has received everything, and nothing more follows.
     Over,
@@ -27,19 +29,19 @@ pub(crate) enum Goes {
     Elsewhere,
 }
 
-impl Attached {
-    pub(crate) fn new(store: &Arc<Store>, reader: u64) -> Self {
+impl Subscription {
+    pub(crate) fn new(store: &Arc<ReplayBuffer>, reader: u64) -> Self {
         Self { store: Arc::clone(store), reader }
     }
 
     /// The possible beginning of the answer. Wakes the task when it changes.
-    pub(crate) fn poll_look(&self, cx: &Context<'_>) -> Poll<Look> {
+    pub(crate) fn poll_look(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
         let mut state = self.store.lock();
         if !self.listens(&state, cx) {
-            return Poll::Ready(Look::Events);
+            return Poll::Ready(FirstResponse::Events);
         }
         match state.look(self.store.only_answers) {
-            Look::Wait => {
+            FirstResponse::Wait => {
                 self.goes_on(&mut state);
                 Poll::Pending
             }
@@ -48,7 +50,7 @@ impl Attached {
     }
 
     /// Ready when nothing more comes. What there is can then be looked at.
-    pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<Look> {
+    pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
         let mut state = self.store.lock();
         if !self.listens(&state, cx) || state.over {
             return Poll::Ready(state.look(self.store.only_answers));
@@ -58,7 +60,7 @@ impl Attached {
     }
 
     /// What there is waits here, and what follows may come.
-    fn goes_on(&self, state: &mut State) {
+    fn goes_on(&self, state: &mut BufferState) {
         state.untaken = 0;
         if std::mem::take(&mut state.awaited) {
             self.store.bell.taken(self.store.id);
@@ -82,17 +84,17 @@ impl Attached {
         let texts = self.texts();
         let mut state = self.store.lock();
         state.open.clear();
-        state.given = Place { number: state.last, pieces: 0 };
+        state.given = ReadPosition { number: state.last, pieces: 0 };
         drop(state);
         self.taken();
         texts
     }
 
     /// The client is given what there is, as events; with ids it can come back for them.
-    pub(crate) fn events(&self, ids: bool, out: &mut Batch) -> Goes {
+    pub(crate) fn events(&self, ids: bool, out: &mut Batch) -> ReadStatus {
         let mut state = self.store.lock();
         if state.reader != self.reader {
-            return Goes::Elsewhere;
+            return ReadStatus::Elsewhere;
         }
         state.resumable |= ids;
         let stream = self.store.id;
@@ -103,13 +105,13 @@ impl Attached {
             let broke_off = state.over && !next.whole;
             if broke_off && from == 0 {
                 // It will never be whole: its request gets an error.
-                state.given = Place { number, pieces: 0 };
+                state.given = ReadPosition { number, pieces: 0 };
                 continue;
             }
             if from < next.lost {
                 let text = next.text(&state.broken);
                 frame::event(ids.then_some((stream, number)), &text, out);
-                state.given = Place { number, pieces: 0 };
+                state.given = ReadPosition { number, pieces: 0 };
                 continue;
             }
             if from == 0 {
@@ -123,7 +125,7 @@ impl Attached {
             }
             if next.whole || broke_off {
                 frame::tail(out);
-                state.given = Place { number, pieces: 0 };
+                state.given = ReadPosition { number, pieces: 0 };
             } else {
                 state.given.pieces = count;
                 break;
@@ -135,18 +137,18 @@ impl Attached {
                     frame::event(None, &own_error(&id, broken.why, None), out);
                 }
             }
-            return Goes::Over;
+            return ReadStatus::Over;
         }
-        Goes::On
+        ReadStatus::On
     }
 
     /// The client is given pieces of a large answer, as they are.
-    pub(crate) fn pieces(&self, out: &mut Batch) -> Goes {
+    pub(crate) fn pieces(&self, out: &mut Batch) -> ReadStatus {
         let mut state = self.store.lock();
         if state.reader != self.reader {
-            return Goes::Elsewhere;
+            return ReadStatus::Elsewhere;
         }
-        let Some(large) = state.kept.front_mut() else { return Goes::Over };
+        let Some(large) = state.kept.front_mut() else { return ReadStatus::Over };
         let pieces = std::mem::take(&mut large.pieces);
         large.lost += pieces.len();
         let (count, whole) = (large.lost, large.whole);
@@ -155,9 +157,9 @@ impl Attached {
         state.given.pieces = count;
         pieces.iter().for_each(|piece| out.raw(piece));
         match (whole, state.over) {
-            (true, _) => Goes::Over,
-            (false, true) => Goes::Elsewhere,
-            (false, false) => Goes::On,
+            (true, _) => ReadStatus::Over,
+            (false, true) => ReadStatus::Elsewhere,
+            (false, false) => ReadStatus::On,
         }
     }
 
@@ -187,7 +189,7 @@ impl Attached {
     }
 
     /// Registers to be woken, unless another reads now: there is room for one only.
-    fn listens(&self, state: &State, cx: &Context<'_>) -> bool {
+    fn listens(&self, state: &BufferState, cx: &Context<'_>) -> bool {
         let reads = state.reader == self.reader;
         if reads {
             self.store.client.register(cx.waker());
@@ -196,7 +198,7 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for Subscription {
     fn drop(&mut self) {
         let mut state = self.store.lock();
         if state.reader != self.reader {

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::session::{Command, ENDED, Session};
-use crate::gateway::bridge::replay_buffer::Store;
+use super::session::{BridgeSession, ENDED, SessionCommand};
+use crate::gateway::bridge::replay_buffer::ReplayBuffer;
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::protocol::mcp::CANCELLED;
 use crate::relay::ClientHeaders;
@@ -27,17 +27,17 @@ pub(crate) enum Upload {
 }
 
 /// Gives up the request of a message that broke off: nobody can read it, and it has no answer.
-fn cancel(scan: &Scan) -> Option<Command> {
+fn cancel(scan: &Scan) -> Option<SessionCommand> {
     let id = scan.id().filter(|_| scan.kind() == Kind::Request)?;
     let head = format!(r#"{{"jsonrpc":"2.0","method":"{CANCELLED}","params":{{"requestId":"#);
     let text = [head.as_bytes(), &id.to_json(), b"}}"].concat();
-    Some(Command::Tell(Message::parse(text.into()), None))
+    Some(SessionCommand::Tell(Message::parse(text.into()), None))
 }
 
 /// Ends the message, whatever becomes of who sends it: the next one must not become a part of it.
 struct Begun<'a> {
-    session: &'a Session,
-    store: Arc<Store>,
+    session: &'a BridgeSession,
+    store: Arc<ReplayBuffer>,
     scan: Option<Scan>,
 }
 
@@ -45,20 +45,20 @@ impl Drop for Begun<'_> {
     fn drop(&mut self) {
         let Some(scan) = self.scan.take() else { return };
         let cancel = cancel(&scan);
-        let end = Command::End(Arc::clone(&self.store), scan);
+        let end = SessionCommand::End(Arc::clone(&self.store), scan);
         if ![Some(end), cancel].into_iter().flatten().all(|one| self.session.say_now(one)) {
             self.session.end(ENDED);
         }
     }
 }
 
-impl Session {
+impl BridgeSession {
     /// Says a message as it comes, on one line. `store` is where its answer goes. What breaks off
     /// reaches the server as it is: it cannot be taken back.
     pub(crate) async fn say_in_pieces(
         &self,
         mut body: RequestBody,
-        store: &Arc<Store>,
+        store: &Arc<ReplayBuffer>,
         headers: ClientHeaders,
     ) -> Upload {
         let _order = self.speaking.lock().await;
@@ -73,8 +73,8 @@ impl Session {
             let first = begun.scan.is_none();
             begun.scan.get_or_insert_default().feed(&piece);
             let command = match first {
-                true => Command::Start(Arc::clone(store), piece, headers.clone()),
-                false => Command::Piece(piece),
+                true => SessionCommand::Start(Arc::clone(store), piece, headers.clone()),
+                false => SessionCommand::Piece(piece),
             };
             if !self.say(command).await {
                 begun.scan = None;
@@ -83,7 +83,9 @@ impl Session {
         };
         let Some(scan) = begun.scan.take() else { return Upload::BrokenOff };
         let cancel = cancel(&scan).filter(|_| !whole);
-        for command in [Some(Command::End(Arc::clone(store), scan)), cancel].into_iter().flatten() {
+        for command in
+            [Some(SessionCommand::End(Arc::clone(store), scan)), cancel].into_iter().flatten()
+        {
             if !self.say(command).await {
                 return Upload::Ended;
             }

@@ -32,7 +32,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// Room between the two ends of a connection inside the process.
 const PIPE_BYTES: usize = 64 << 10;
 
-type Answer = Response<Either<Full<Bytes>, Spoken>>;
+type DemoAnswer = Response<Either<Full<Bytes>, DemoEvents>>;
 
 /// Connections to the embedded server.
 pub(crate) fn connector() -> InProcess {
@@ -49,13 +49,13 @@ pub(crate) fn connector() -> InProcess {
     })
 }
 
-fn plain(status: StatusCode) -> Answer {
+fn plain(status: StatusCode) -> DemoAnswer {
     let mut response = Response::new(Either::Left(Full::default()));
     *response.status_mut() = status;
     response
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
+async fn answer(request: Request<Incoming>) -> Result<DemoAnswer, Infallible> {
     if request.method() != Method::POST {
         return Ok(plain(StatusCode::METHOD_NOT_ALLOWED));
     }
@@ -66,14 +66,14 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
     let (Kind::Request, Some(id)) = (message.kind(), message.id_key()) else {
         return Ok(plain(StatusCode::ACCEPTED));
     };
-    let mut response = Response::new(Either::Right(Spoken::to(message.raw(), id)));
+    let mut response = Response::new(Either::Right(DemoEvents::to(message.raw(), id)));
     let kind = HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
 }
 
 /// The server's messages about one request, as events, until its answer.
-struct Spoken {
+struct DemoEvents {
     serving: Option<BoxFuture<'static, ()>>,
     output: DuplexStream,
     buffer: BytesMut,
@@ -82,7 +82,7 @@ struct Spoken {
     answered: bool,
 }
 
-impl Spoken {
+impl DemoEvents {
     fn to(request: &Bytes, id: Key) -> Self {
         let line: Vec<u8> = request
             .iter()
@@ -92,7 +92,7 @@ impl Spoken {
         let (output, theirs) = duplex(PIPE_BYTES);
         let serving = async move {
             // Its input stays open until it has answered.
-            let input = tokio::io::AsyncReadExt::chain(std::io::Cursor::new(line), Waiting);
+            let input = tokio::io::AsyncReadExt::chain(std::io::Cursor::new(line), WaitingCall);
             let _ = server::serve(input, theirs, SILENCE).await;
         };
         Self {
@@ -107,9 +107,9 @@ impl Spoken {
 }
 
 /// An input on which nothing ever comes.
-struct Waiting;
+struct WaitingCall;
 
-impl AsyncRead for Waiting {
+impl AsyncRead for WaitingCall {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -119,7 +119,7 @@ impl AsyncRead for Waiting {
     }
 }
 
-impl http_body::Body for Spoken {
+impl http_body::Body for DemoEvents {
     type Data = Bytes;
     type Error = std::io::Error;
 

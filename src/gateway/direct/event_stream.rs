@@ -18,9 +18,9 @@ use crate::observe::error_chain::error_chain;
 use crate::progress::Disposition;
 use crate::protocol::sse;
 use crate::protocol::sse::{Event, Events, Frame, Piece};
-use crate::transport::http::body::{Batch, Source};
+use crate::transport::http::body::{Batch, BodyProducer};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 
 // The listener's connection reports slowness, because data in buffers is old before anyone asks for
 // more. While a client is blocked, nothing is read for it. Afterwards its progress is thinned until
@@ -127,7 +127,7 @@ impl Silence {
 }
 
 /// An event that is too large to be held.
-enum Large {
+enum LargeEvent {
     /// There is none.
     No,
     /// The event goes through the handler.
@@ -144,7 +144,7 @@ pub(crate) struct EventStream<J, U> {
     pub(crate) judge: J,
     upstream: U,
     events: Events,
-    large: Large,
+    large: LargeEvent,
     out: Batch,
     timer: Option<Pin<Box<Sleep>>>,
     silence: Silence,
@@ -152,7 +152,7 @@ pub(crate) struct EventStream<J, U> {
     heard: Instant,
     /// When the client was last given something, unless it has asked for more since in vain.
     given: Option<Instant>,
-    outlet: Outlet,
+    outlet: WriteState,
     slow_until: Option<Instant>,
     blocked_since: Option<Instant>,
     over: bool,
@@ -163,13 +163,13 @@ pub(crate) struct EventStream<J, U> {
 }
 
 impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
-    pub(crate) fn new(judge: J, upstream: U, silence: Silence, outlet: Outlet) -> Self {
+    pub(crate) fn new(judge: J, upstream: U, silence: Silence, outlet: WriteState) -> Self {
         let now = Instant::now();
         Self {
             judge,
             upstream,
             events: Events::new(EVENT_HELD_MAX),
-            large: Large::No,
+            large: LargeEvent::No,
             out: Batch::default(),
             timer: None,
             silence,
@@ -192,7 +192,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
     }
 
     /// The stream has a client now.
-    pub(crate) fn speak_to(&mut self, outlet: Outlet) {
+    pub(crate) fn speak_to(&mut self, outlet: WriteState) {
         self.outlet = outlet;
     }
 
@@ -201,11 +201,11 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             Frame::Event(event) => self.judge.event(&event, &mut self.out),
             Frame::Start(piece) => {
                 let as_it_is = self.judge.passing(&piece, &mut self.out);
-                self.large = if as_it_is { Large::AsItIs } else { Large::Judged };
+                self.large = if as_it_is { LargeEvent::AsItIs } else { LargeEvent::Judged };
             }
             Frame::Piece(piece) => self.judge.piece(&piece, &mut self.out),
             Frame::End => {
-                self.large = Large::No;
+                self.large = LargeEvent::No;
                 self.judge.passed(&mut self.out);
             }
         }
@@ -213,7 +213,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
 
     /// Collects the bytes that are due now, if anything may be written.
     fn collect(&mut self) {
-        if !matches!(self.large, Large::AsItIs) {
+        if !matches!(self.large, LargeEvent::AsItIs) {
             self.judge.collect(&mut self.out);
         }
         if !self.out.is_empty() {
@@ -225,13 +225,13 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
 
     /// Whether something of an event has been given out that is not over.
     fn is_within(&self) -> bool {
-        !matches!(self.large, Large::No)
+        !matches!(self.large, LargeEvent::No)
     }
 
     fn end(&mut self, error: Option<&UpstreamError>) {
         self.failure = error.and_then(|error| Some((error.kind()?, error_chain(error))));
         let within = self.is_within();
-        self.large = Large::No;
+        self.large = LargeEvent::No;
         let rest = self.events.finish();
         if !within {
             self.judge.collect(&mut self.out);
@@ -330,7 +330,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
 
     /// When something happens by itself next.
     fn next_due(&self) -> Option<Instant> {
-        let may_write = !matches!(self.large, Large::AsItIs);
+        let may_write = !matches!(self.large, LargeEvent::AsItIs);
         let judged = self.judge.timeout().filter(|_| may_write).map(Instant::from_std);
         let comment = self.silence.keep_alive.map(|after| self.written + after);
         let idle = self.silence.idle.map(|after| self.heard + after);
@@ -372,7 +372,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
     }
 }
 
-impl<J: EventHandler, U: Chunks<J>> Source for EventStream<J, U> {
+impl<J: EventHandler, U: Chunks<J>> BodyProducer for EventStream<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if std::mem::take(&mut self.greets) {
             self.out.raw(&Bytes::from_static(sse::COMMENT));

@@ -9,7 +9,7 @@ use std::task::Context;
 use bytes::Bytes;
 
 use super::mailbox::Mail;
-use super::session::{Foreign, Member, Session};
+use super::session::{Delivery, Session, SessionStream};
 use crate::config::routes::Lifecycle;
 use crate::gateway::direct::event_stream::{EventHandler, passed_on};
 use crate::gateway::observers::Observers;
@@ -29,7 +29,7 @@ use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::InFlightGuard;
-use crate::transport::mcp_http::event_ids::Marks;
+use crate::transport::mcp_http::event_ids::EventIds;
 
 /// The only stream of an exchange's filter.
 const OWN: StreamId = StreamId(0);
@@ -38,7 +38,7 @@ const ORIGIN: Origin = Origin::Stream(OWN);
 
 /// The filter that handles a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Judged {
+enum Handled {
     /// Here, under its number.
     Here,
     /// On another stream, which has it now.
@@ -50,12 +50,12 @@ enum Judged {
 /// The requests of one POST, and the messages to their client.
 pub(crate) struct Exchange {
     filter: FilterGuard,
-    member: Option<Member>,
+    member: Option<SessionStream>,
     log: Connection,
     observing: bool,
     /// Closing the stream gives the requests up.
     modern: bool,
-    marks: Marks,
+    marks: EventIds,
     /// The server has sent an event id: the client can come back for the rest.
     resumable: bool,
     /// Whether the stream cannot be resumed although the server sends ids.
@@ -88,9 +88,9 @@ impl Exchange {
         let beside = session.and_then(|session| session.filter_id);
         filter.observed_by(audience.emitter(beside, Scope::Exchange, policy));
         filter.apply(now(), Input::Begins(begins));
-        filter.try_with(|filter| filter.traced(OWN, trace));
+        filter.try_with(|filter| filter.set_trace(OWN, trace));
         let member = session.map(|session| session.enter(message, policy));
-        if let Some(Member { client: Some(client), .. }) = &member {
+        if let Some(SessionStream { client: Some(client), .. }) = &member {
             filter.apply(now(), Input::Client(Some(Arc::clone(client))));
         }
         match message {
@@ -108,7 +108,7 @@ impl Exchange {
             log: audience.log(),
             observing: policy.mode == Mode::Observe,
             modern: revision >= Some(Revision::V2026_07_28),
-            marks: Marks::default(),
+            marks: EventIds::default(),
             resumable: false,
             resumes_never: false,
             ends_with_answer: false,
@@ -200,23 +200,24 @@ impl Exchange {
         })
     }
 
-    fn judge(&mut self, message: &Message, out: &mut Batch) -> Judged {
+    fn judge(&mut self, message: &Message, out: &mut Batch) -> Handled {
         let mut fate = self.filter.server_message(self.heard, ORIGIN, message);
         if fate == Disposition::NotMine {
-            let foreign =
-                |member: &Member| member.session.foreign(member.stream, message, self.modern);
+            let foreign = |member: &SessionStream| {
+                member.session.foreign(member.stream, message, self.modern)
+            };
             let known = self.member.as_ref().map(foreign);
             match known {
-                Some(Foreign::Moved) => return Judged::Elsewhere,
-                Some(Foreign::Passes) => {
+                Some(Delivery::Moved) => return Handled::Elsewhere,
+                Some(Delivery::Passes) => {
                     self.pass(message, out);
-                    return Judged::AsItIs;
+                    return Handled::AsItIs;
                 }
-                Some(Foreign::OutOfPlace(reason)) => {
+                Some(Delivery::OutOfPlace(reason)) => {
                     self.filter.apply(now(), Input::OutOfPlace(reason));
-                    return Judged::Here;
+                    return Handled::Here;
                 }
-                Some(Foreign::Unknown) | None => {
+                Some(Delivery::Unknown) | None => {
                     fate = self
                         .filter
                         .apply(self.heard, Input::Here(Some((ORIGIN, message.clone()))))
@@ -232,7 +233,7 @@ impl Exchange {
         {
             member.session.settled(message);
         }
-        Judged::Here
+        Handled::Here
     }
 
     /// A message goes on as it is, behind what has been said before.
@@ -249,7 +250,7 @@ impl Exchange {
     fn note(&mut self, mut out: Option<&mut Batch>) {
         let revision = self.filter.try_with(|filter| filter.revision()).flatten();
         let (mut gave_up, mut timed_out) = (false, false);
-        while let Some(record) = self.filter.poll_record() {
+        while let Some(record) = self.filter.poll_event() {
             self.log.note(&record);
             if let FilterEvent::Call(call) = &record {
                 timed_out |= call.outcome == Outcome::TimedOut;
@@ -304,7 +305,7 @@ impl EventHandler for Exchange {
         } else if event.is_message()
             && !event.has_id()
             && let Some(text) = event.data()
-            && self.filter.plain_progress(self.heard, OWN, &text)
+            && self.filter.fast_path(self.heard, OWN, &text)
         {
             out.raw(&event.raw);
             return;
@@ -318,13 +319,13 @@ impl EventHandler for Exchange {
             return;
         };
         match self.judge(&message, out) {
-            Judged::Here => {
+            Handled::Here => {
                 let number =
                     self.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
                 self.marks.put(number, event);
             }
-            Judged::AsItIs => self.marks.passed(event),
-            Judged::Elsewhere => {
+            Handled::AsItIs => self.marks.passed(event),
+            Handled::Elsewhere => {
                 let revision = self.filter.try_with(|filter| filter.revision()).flatten();
                 self.collect(out);
                 self.marks.keep_the_rest(event, revision, out);
@@ -335,19 +336,19 @@ impl EventHandler for Exchange {
     fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
         let text = text_of(piece);
         self.collect(out);
-        let fate = self.filter.server_passing(now(), ORIGIN, piece.raw.clone(), text);
+        let fate = self.filter.begin_large(now(), ORIGIN, piece.raw.clone(), text);
         passed_on(self, self.observing, &fate, piece, out);
         matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         let text = text_of(piece);
-        let fate = self.filter.server_piece(now(), ORIGIN, piece.raw.clone(), text);
+        let fate = self.filter.large_piece(now(), ORIGIN, piece.raw.clone(), text);
         passed_on(self, self.observing, &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
-        self.filter.server_passed(now(), ORIGIN, None);
+        self.filter.finish_large(now(), ORIGIN, None);
         self.collect(out);
         if self.filter.open_calls() == 0
             && let Some(member) = &self.member
@@ -440,7 +441,7 @@ impl Drop for Exchange {
         self.filter.apply(at, Input::Closes(OWN, cancels));
         // The closing says it.
         while self.filter.poll_to_server().is_some() {}
-        while let Some(record) = self.filter.poll_record() {
+        while let Some(record) = self.filter.poll_event() {
             self.log.note(&record);
         }
     }

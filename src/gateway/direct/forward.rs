@@ -8,7 +8,7 @@ use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::shutdown::PipedStream;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::request_head::RequestHead;
 use crate::transport::mcp_http::target::Target;
@@ -64,7 +64,7 @@ impl Direct {
         target: &Target,
         parts: Parts,
         ours: bool,
-        outlet: Outlet,
+        outlet: WriteState,
     ) -> Response<Body> {
         let asked = RequestHead::of(self.state.caller(&parts.headers), &parts);
         if let Some(held) = self.held_get(&asked, &outlet).await {

@@ -18,10 +18,10 @@ use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::listen_stream::Listening;
 use crate::progress::Mode;
-use crate::transport::http::body::{Body, Source};
+use crate::transport::http::body::{Body, BodyProducer};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::request_body::RequestBody;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_head::RequestHead;
@@ -33,11 +33,11 @@ const HOLD_AFTER: Duration = Duration::from_secs(2);
 /// the oldest message is dropped.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
 
-type Stream = EventStream<Listening, UpstreamBody>;
+type HeldEventStream = EventStream<Listening, UpstreamBody>;
 
 /// A stream that is handed over with what has piled up.
 struct Handover {
-    stream: Stream,
+    stream: HeldEventStream,
     queue: VecDeque<Bytes>,
     /// Whether the last bytes may be a part of an event.
     midway: bool,
@@ -108,7 +108,7 @@ impl Direct {
         let (head, body) = response.into_parts();
         let mut quiet = Silence::of(&self.state.route);
         quiet.keep_alive = None;
-        let stream = EventStream::new(listening(self, &asked), body, quiet, Outlet::default());
+        let stream = EventStream::new(listening(self, &asked), body, quiet, WriteState::default());
         let mut held = Handover { stream, queue: VecDeque::new(), midway: false };
         let mut ending = std::pin::pin!(self.state.shared.shutdown.wait());
         let mut over = std::pin::pin!(self.state.shared.over.wait());
@@ -141,7 +141,7 @@ impl Direct {
     pub(crate) async fn held_get(
         &self,
         asked: &RequestHead,
-        outlet: &Outlet,
+        outlet: &WriteState,
     ) -> Option<Response<Body>> {
         if !self.state.route.own_get || asked.resumes {
             return None;
@@ -155,9 +155,9 @@ impl Direct {
     }
 }
 
-fn stream_behind(queue: VecDeque<Bytes>, stream: Stream, permit: StreamPermit) -> Body {
+fn stream_behind(queue: VecDeque<Bytes>, stream: HeldEventStream, permit: StreamPermit) -> Body {
     match stream_body::of_listener(stream, permit) {
-        Body::Stream(rest) => Body::Stream(Box::new(Behind { queue, rest })),
+        Body::Stream(rest) => Body::Stream(Box::new(QueueThenStream { queue, rest })),
         other => other,
     }
 }
@@ -182,12 +182,12 @@ impl Handover {
 }
 
 /// The kept messages, followed by the stream itself.
-struct Behind {
+struct QueueThenStream {
     queue: VecDeque<Bytes>,
-    rest: Box<dyn Source>,
+    rest: Box<dyn BodyProducer>,
 }
 
-impl Source for Behind {
+impl BodyProducer for QueueThenStream {
     fn poll(
         &mut self,
         cx: &mut std::task::Context<'_>,

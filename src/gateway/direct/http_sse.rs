@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 
 use super::mailbox::Mailbox;
-use super::sse_streams::{Endpoint, HttpSseStream, State};
+use super::sse_streams::{DirectSseStream, SsePostTarget, SseStreamState};
 use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventHandler, EventStream, Silence, passed_on};
 use crate::gateway::refusals::{refuse, text, unreachable};
@@ -28,22 +28,22 @@ use crate::transport::clock::now;
 use crate::transport::http::body::{Batch, Body};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::request_body::RequestBody;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::event_message::{message_in, text_of};
 use crate::transport::mcp_http::request_body;
-use crate::transport::mcp_http::request_body::{Posted, asks};
+use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::target::Target;
 
 /// Reads the server's side of a wire.
-struct Speaking {
+struct SseServerHandler {
     direct: Arc<Direct>,
-    stream: Arc<HttpSseStream>,
+    stream: Arc<DirectSseStream>,
     /// Under which posts find the wire, once the server has named its endpoint.
     key: Option<String>,
     refused: bool,
 }
 
-impl Speaking {
+impl SseServerHandler {
     fn observes(&self) -> bool {
         self.stream.lock().observes()
     }
@@ -63,7 +63,7 @@ impl Speaking {
             return;
         };
         let stream = Arc::clone(&self.stream);
-        let Some(key) = self.direct.sse_streams.enter(Endpoint { stream, on_server }) else {
+        let Some(key) = self.direct.sse_streams.enter(SsePostTarget { stream, on_server }) else {
             self.refused = true;
             return;
         };
@@ -74,7 +74,7 @@ impl Speaking {
     }
 }
 
-impl EventHandler for Speaking {
+impl EventHandler for SseServerHandler {
     fn event(&mut self, event: &Event, out: &mut Batch) {
         if self.key.is_none() && event.name() == Some(b"endpoint") {
             let named = event.data().unwrap_or_default();
@@ -95,19 +95,19 @@ impl EventHandler for Speaking {
     fn passing(&mut self, piece: &Piece, out: &mut Batch) -> bool {
         let (text, raw) = (text_of(piece), piece.raw.clone());
         self.collect(out);
-        let fate = self.stream.lock().filter.server_passing(now(), Origin::Shared, raw, text);
+        let fate = self.stream.lock().filter.begin_large(now(), Origin::Shared, raw, text);
         passed_on(self, self.observes(), &fate, piece, out);
         matches!(fate, Disposition::NotAMessage(_))
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         let (text, raw) = (text_of(piece), piece.raw.clone());
-        let fate = self.stream.lock().filter.server_piece(now(), Origin::Shared, raw, text);
+        let fate = self.stream.lock().filter.large_piece(now(), Origin::Shared, raw, text);
         passed_on(self, self.observes(), &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
-        self.stream.lock().filter.server_passed(now(), Origin::Shared, None);
+        self.stream.lock().filter.finish_large(now(), Origin::Shared, None);
         self.collect(out);
     }
 
@@ -121,7 +121,7 @@ impl EventHandler for Speaking {
             }
         }
         state.filter.apply(at, Input::Written(SOLE_STREAM));
-        while let Some(record) = state.filter.poll_record() {
+        while let Some(record) = state.filter.poll_event() {
             state.log.note(&record);
         }
         while let Some(payload) = state.filter.poll_to_server() {
@@ -166,14 +166,14 @@ impl EventHandler for Speaking {
     }
 }
 
-impl Drop for Speaking {
+impl Drop for SseServerHandler {
     fn drop(&mut self) {
         if let Some(key) = &self.key {
             self.direct.sse_streams.lock().remove(key);
         }
         let mut state = self.stream.lock();
         state.filter.apply(now(), Input::Closes(SOLE_STREAM, false));
-        while let Some(record) = state.filter.poll_record() {
+        while let Some(record) = state.filter.poll_event() {
             if !matches!(record, FilterEvent::Heartbeat(_)) {
                 state.log.note(&record);
             }
@@ -187,9 +187,9 @@ impl Direct {
         self: &Arc<Self>,
         target: &Target,
         parts: Parts,
-        body: Posted,
+        body: PostedBody,
         ours: bool,
-        outlet: Outlet,
+        outlet: WriteState,
     ) -> Response<Body> {
         if parts.method != Method::GET {
             let body = RequestBody::from(body);
@@ -210,10 +210,11 @@ impl Direct {
         let watch = RouteWatch::new(&self.state);
         let calls = Arc::clone(&self.state.shared.calls);
         let log = self.state.shared.observers.log();
-        let state = Mutex::new(State { filter, watch, log, calls, open: None, control: None });
-        let speaking = Speaking {
+        let state =
+            Mutex::new(SseStreamState { filter, watch, log, calls, open: None, control: None });
+        let speaking = SseServerHandler {
             direct: Arc::clone(self),
-            stream: Arc::new(HttpSseStream { state, reader: Mailbox::default() }),
+            stream: Arc::new(DirectSseStream { state, reader: Mailbox::default() }),
             key: None,
             refused: false,
         };
@@ -227,7 +228,7 @@ impl Direct {
         self: &Arc<Self>,
         target: &Target,
         mut parts: Parts,
-        body: Posted,
+        body: PostedBody,
         ours: bool,
     ) -> Response<Body> {
         let endpoint =
@@ -277,7 +278,7 @@ impl Direct {
     async fn send_on(
         &self,
         target: &Target,
-        endpoint: &Endpoint,
+        endpoint: &SsePostTarget,
         parts: Parts,
         body: RequestBody,
         ours: bool,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Context;
 
 use super::mailbox::Mail;
-use super::session::{Heard, Member};
+use super::session::{ListenDelivery, SessionStream};
 use crate::gateway::direct::event_stream::{EventHandler, passed_on};
 use crate::progress::input::Input;
 use crate::progress::{Disposition, Origin, StreamId};
@@ -13,20 +13,20 @@ use crate::protocol::sse::{Event, Piece};
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
-use crate::transport::mcp_http::event_ids::{Marks, matters};
+use crate::transport::mcp_http::event_ids::{EventIds, has_id_or_retry};
 use crate::transport::mcp_http::event_message::{message_in, text_of};
 
 /// A stream on which the client listens.
 pub(crate) struct Listening {
-    member: Member,
+    member: SessionStream,
     observing: bool,
-    marks: Marks,
+    marks: EventIds,
 }
 
 impl Listening {
     /// `replays`: the client has come back for what it missed.
-    pub(crate) fn new(member: Member, observing: bool, replays: bool) -> Self {
-        let marks = if replays { Marks::resumed() } else { Marks::default() };
+    pub(crate) fn new(member: SessionStream, observing: bool, replays: bool) -> Self {
+        let marks = if replays { EventIds::resumed() } else { EventIds::default() };
         Self { member, observing, marks }
     }
 
@@ -49,18 +49,18 @@ impl EventHandler for Listening {
             out.raw(&event.raw);
             return;
         };
-        match self.member.session.heard(self.member.stream, &message, matters(event)) {
-            Heard::Passes => {
+        match self.member.session.heard(self.member.stream, &message, has_id_or_retry(event)) {
+            ListenDelivery::Passes => {
                 self.collect(out);
                 self.marks.passed(event);
                 out.raw(&event.raw);
             }
-            Heard::Moved => {
+            ListenDelivery::Moved => {
                 let revision = self.member.session.revision();
                 self.collect(out);
                 self.marks.keep_the_rest(event, revision, out);
             }
-            Heard::Taken(number) => self.marks.put(number, event),
+            ListenDelivery::Taken(number) => self.marks.put(number, event),
         }
     }
 
@@ -71,8 +71,7 @@ impl EventHandler for Listening {
             return true;
         }
         let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
-        let fate =
-            self.member.session.ask(|filter| filter.server_passing(now(), origin, raw, text));
+        let fate = self.member.session.ask(|filter| filter.begin_large(now(), origin, raw, text));
         passed_on(self, false, &fate, piece, out);
         matches!(fate, Disposition::NotAMessage(_))
     }
@@ -82,13 +81,13 @@ impl EventHandler for Listening {
             return out.raw(&piece.raw);
         }
         let (origin, text, raw) = (self.origin(), text_of(piece), piece.raw.clone());
-        let fate = self.member.session.ask(|filter| filter.server_piece(now(), origin, raw, text));
+        let fate = self.member.session.ask(|filter| filter.large_piece(now(), origin, raw, text));
         passed_on(self, false, &fate, piece, out);
     }
 
     fn passed(&mut self, out: &mut Batch) {
         let origin = self.origin();
-        self.member.session.ask(|filter| filter.server_passed(now(), origin, None));
+        self.member.session.ask(|filter| filter.finish_large(now(), origin, None));
         self.collect(out);
     }
 

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use self::accepted_callers::AcceptedCallers;
 use self::session::Sessions;
-use self::sse_streams::HttpSseStreams;
+use self::sse_streams::DirectSseStreams;
 use crate::gateway::route_state::RouteState;
-use crate::transport::http::cors::Known;
+use crate::transport::http::cors::CorsOrigins;
 
 pub(crate) mod accepted_callers;
 pub(crate) mod claim;
@@ -30,9 +30,9 @@ pub(crate) struct Direct {
     pub(crate) state: Arc<RouteState>,
     pub(crate) sessions: Arc<Sessions>,
     /// Open streams of HTTP+SSE.
-    pub(crate) sse_streams: Arc<HttpSseStreams>,
+    pub(crate) sse_streams: Arc<DirectSseStreams>,
     /// The CORS headers that the server has sent to origins.
-    pub(crate) origins: Arc<Mutex<Known>>,
+    pub(crate) origins: Arc<Mutex<CorsOrigins>>,
     /// Callers without a session whom the server has answered with success.
     pub(crate) accepted: Arc<AcceptedCallers>,
 }

@@ -5,7 +5,7 @@ use crate::config::routes::Route;
 use crate::gateway::direct::control::control_sender;
 use crate::gateway::refusals::{refuse, unavailable, unreachable};
 use crate::gateway::route_state::StreamPermit;
-use crate::transport::mcp_http::request_body::{Posted, asks};
+use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::request_head::{LATE_UPGRADE, RequestHead};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::exchange::Exchange;
 use super::session::Session;
 use super::{Direct, stream_body};
 use crate::gateway::direct::event_stream::{EventStream, Silence};
-use crate::gateway::direct::response::{Answer, JsonBody, PostUpstream};
+use crate::gateway::direct::response::{JsonBody, PostUpstream, UpstreamAnswer};
 use crate::observe::events::FilterId;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::lines::INSPECT_MAX;
@@ -31,7 +31,7 @@ use crate::relay::trace_of;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
 use crate::transport::http::request_body::RequestBody;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::target::Target;
@@ -47,7 +47,7 @@ pub(crate) struct Post {
     asked: RequestHead,
     session: Option<Arc<Session>>,
     message: Option<Message>,
-    outlet: Outlet,
+    outlet: WriteState,
 }
 
 impl Direct {
@@ -55,9 +55,9 @@ impl Direct {
         self: &Arc<Self>,
         target: &Target,
         mut parts: Parts,
-        body: Posted,
+        body: PostedBody,
         ours: bool,
-        outlet: Outlet,
+        outlet: WriteState,
     ) -> Response<Body> {
         let read = match request_body::read(
             body,
@@ -142,7 +142,7 @@ impl Post {
         let head = tokio::select! {
             biased;
             head = sending.as_mut() => head,
-            () = elapsed => return self.upgrade(exchange, Answer::Head(sending), permit),
+            () = elapsed => return self.upgrade(exchange, UpstreamAnswer::Head(sending), permit),
             () = self.direct.state.shared.shutdown.wait() => {
                 Err(UpstreamError::BrokenOff(crate::transport::http::shutdown::SHUTTING_DOWN))
             }
@@ -305,7 +305,7 @@ impl Post {
         match kind {
             Content::Events => {
                 let response = self.direct.state.forwarder.response(parts, true, Body::empty());
-                let stream = self.stream(exchange, Answer::Events(body), permit, false);
+                let stream = self.stream(exchange, UpstreamAnswer::Events(body), permit, false);
                 response.map(|_| stream)
             }
             Content::Json => self.json(parts, body, exchange, deadline, permit).await,
@@ -343,7 +343,7 @@ impl Post {
                     Some(at) => match timeout_at(at, next).await {
                         Ok(next) => next,
                         Err(_) => {
-                            let answer = Answer::Json(JsonBody::new(body.into(), held));
+                            let answer = UpstreamAnswer::Json(JsonBody::new(body.into(), held));
                             return self.upgrade(exchange, answer, permit);
                         }
                     },
@@ -378,7 +378,12 @@ impl Post {
     }
 
     /// The client gets a stream now; what the server answers will be an event on it.
-    fn upgrade(self, exchange: Exchange, answer: Answer, permit: StreamPermit) -> Response<Body> {
+    fn upgrade(
+        self,
+        exchange: Exchange,
+        answer: UpstreamAnswer,
+        permit: StreamPermit,
+    ) -> Response<Body> {
         self.direct.state.shared.counts.upgraded();
         let mut headers = self.origin_headers().unwrap_or_default();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -394,7 +399,7 @@ impl Post {
     fn stream(
         self,
         exchange: Exchange,
-        answer: Answer,
+        answer: UpstreamAnswer,
         permit: StreamPermit,
         greets: bool,
     ) -> Body {
@@ -404,7 +409,7 @@ impl Post {
         };
         let outlet = self.outlet.clone();
         // What an answer that has begun may yet teach needs no headers.
-        let post = (!matches!(answer, Answer::Events(_))).then_some(self);
+        let post = (!matches!(answer, UpstreamAnswer::Events(_))).then_some(self);
         let upstream = PostUpstream { answer, post };
         let mut stream = EventStream::new(exchange, upstream, silence, outlet);
         if greets {

@@ -17,7 +17,7 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::http::inflate::PlainBody;
 
 /// The server's answer to a POST, as far as known.
-pub(crate) enum Answer {
+pub(crate) enum UpstreamAnswer {
     /// Nothing yet.
     Head(Sending),
     Events(UpstreamBody),
@@ -44,7 +44,7 @@ impl JsonBody {
 }
 
 pub(crate) struct PostUpstream {
-    pub(crate) answer: Answer,
+    pub(crate) answer: UpstreamAnswer,
     /// The POST, while the server has not answered.
     pub(crate) post: Option<Post>,
 }
@@ -60,10 +60,12 @@ impl PostUpstream {
         }
         let is_ok = parts.status == StatusCode::OK;
         self.answer = match ResponseBody::new(body, &parts.headers) {
-            ResponseBody::Events(body) if is_ok => Answer::Unpacked(body),
-            ResponseBody::Json(body) if is_ok => Answer::Json(JsonBody::new(body, Vec::new())),
+            ResponseBody::Events(body) if is_ok => UpstreamAnswer::Unpacked(body),
+            ResponseBody::Json(body) if is_ok => {
+                UpstreamAnswer::Json(JsonBody::new(body, Vec::new()))
+            }
             ResponseBody::Events(body) | ResponseBody::Json(body) | ResponseBody::Other(body) => {
-                Answer::Failure(parts.status, ErrorBody::new(body))
+                UpstreamAnswer::Failure(parts.status, ErrorBody::new(body))
             }
             ResponseBody::Unreadable => {
                 tracing::warn!(
@@ -71,7 +73,7 @@ impl PostUpstream {
                     "the server compresses in a way that is not known; its answer cannot be read"
                 );
                 exchange.fail("the server compressed its answer although asked not to", None);
-                Answer::Over
+                UpstreamAnswer::Over
             }
         };
     }
@@ -85,17 +87,18 @@ impl Chunks<Exchange> for PostUpstream {
     ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         loop {
             match &mut self.answer {
-                Answer::Over => return Poll::Ready(None),
-                Answer::Events(body) => return body.poll_data(cx),
-                Answer::Unpacked(body) => return body.poll_data(cx),
-                Answer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
+                UpstreamAnswer::Over => return Poll::Ready(None),
+                UpstreamAnswer::Events(body) => return body.poll_data(cx),
+                UpstreamAnswer::Unpacked(body) => return body.poll_data(cx),
+                UpstreamAnswer::Head(sending) => match std::task::ready!(sending.as_mut().poll(cx))
+                {
                     Ok(response) => self.begin(response, exchange),
                     Err(error) => {
-                        self.answer = Answer::Over;
+                        self.answer = UpstreamAnswer::Over;
                         return Poll::Ready(Some(Err(error)));
                     }
                 },
-                Answer::Json(json) => {
+                UpstreamAnswer::Json(json) => {
                     if !std::mem::replace(&mut json.begun, true) {
                         return Poll::Ready(Some(Ok(Bytes::from_static(
                             b"event: message\ndata: ",
@@ -108,17 +111,17 @@ impl Chunks<Exchange> for PostUpstream {
                         Some(Ok(chunk)) => return Poll::Ready(Some(Ok(on_one_line(chunk)))),
                         Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                         None => {
-                            self.answer = Answer::Over;
+                            self.answer = UpstreamAnswer::Over;
                             return Poll::Ready(Some(Ok(Bytes::from_static(b"\n\n"))));
                         }
                     }
                 }
-                Answer::Failure(status, body) => {
+                UpstreamAnswer::Failure(status, body) => {
                     if std::task::ready!(body.poll(cx)) {
                         continue;
                     }
                     let (status, answer) = (*status, Message::parse(body.take()));
-                    self.answer = Answer::Over;
+                    self.answer = UpstreamAnswer::Over;
                     if answer.kind() == Kind::Response && exchange.awaits(&answer) {
                         return Poll::Ready(Some(Ok(crate::protocol::sse::write(answer.raw()))));
                     }

@@ -21,8 +21,7 @@ use crate::progress::{
     StreamKind, Verdict,
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
-use crate::protocol::mcp;
-use crate::protocol::mcp::Revision;
+use crate::protocol::mcp::{self, Revision};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
@@ -32,12 +31,12 @@ const WAITING_MAX: usize = 256;
 
 /// One session, and what its streams share.
 pub(crate) struct Session {
-    shared: Mutex<Shared>,
+    shared: Mutex<SessionState>,
     /// The id of the filter for observers.
     pub(crate) filter_id: Option<FilterId>,
 }
 
-struct Shared {
+struct SessionState {
     filter: FilterGuard,
     log: Connection,
     /// The open responses and listening streams.
@@ -59,7 +58,7 @@ struct Shared {
 
 /// The decision about a message on one stream that may belong to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Foreign {
+pub(crate) enum Delivery {
     /// Another stream has it now.
     Moved,
     /// The message is forwarded unchanged on its own stream.
@@ -72,7 +71,7 @@ pub(crate) enum Foreign {
 
 /// The decision about a message on a listening stream of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum ListenDelivery {
     /// Another stream has it now.
     Moved,
     /// The message is forwarded unchanged.
@@ -82,7 +81,7 @@ pub(crate) enum Heard {
 }
 
 /// A stream of a session. Leaves it when dropped.
-pub(crate) struct Member {
+pub(crate) struct SessionStream {
     pub(crate) session: Arc<Session>,
     pub(crate) stream: StreamId,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -108,7 +107,7 @@ impl Session {
             filter.apply(now(), Input::KnowsNotAll);
         }
         let filter_id = filter.filter_id();
-        let shared = Shared {
+        let shared = SessionState {
             filter,
             log: audience.log(),
             streams: BTreeMap::new(),
@@ -124,7 +123,7 @@ impl Session {
         Self { shared: Mutex::new(shared), filter_id }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, SessionState> {
         // The filter keeps its panics to itself, and nothing else in here is left half done.
         let mut shared = self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         shared.used = Instant::now();
@@ -153,7 +152,7 @@ impl Session {
         self: &Arc<Self>,
         message: Option<&Message>,
         policy: &Arc<Policy>,
-    ) -> Member {
+    ) -> SessionStream {
         let mut shared = self.lock();
         shared.filter.take(policy);
         let mut member = shared.join(self);
@@ -172,7 +171,7 @@ impl Session {
     }
 
     /// Opens a stream on which the client listens; `replays` if it has come back for what it missed.
-    pub(crate) fn listen(self: &Arc<Self>, replays: bool) -> Member {
+    pub(crate) fn listen(self: &Arc<Self>, replays: bool) -> SessionStream {
         let mut shared = self.lock();
         let member = shared.join(self);
         let stream = member.stream;
@@ -215,45 +214,45 @@ impl Session {
 
     /// Handles a message on the stream of a request that, to the stream's knowledge, is not about
     /// the request. `modern`: such a stream carries messages of its own request only.
-    pub(crate) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Foreign {
+    pub(crate) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Delivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
         let meant = shared.filter.try_with(|filter| filter.stream_meant(origin, message, true));
         let Some(stream) = meant.flatten().filter(|stream| *stream != on) else {
             // Nor may the next request have the progress of one that is over.
             if shared.filter.try_with(|filter| filter.is_late(message)) == Some(true) {
-                return Foreign::OutOfPlace(Reason::Late);
+                return Delivery::OutOfPlace(Reason::Late);
             }
             shared.filter.apply(now(), Input::Learns(origin, message.clone()));
-            return Foreign::Unknown;
+            return Delivery::Unknown;
         };
         if modern && message.kind() != Kind::Response {
-            return Foreign::OutOfPlace(Reason::Unknown);
+            return Delivery::OutOfPlace(Reason::Unknown);
         }
         shared.deliver(stream, message)
     }
 
     /// Handles a message on a listening stream of the client. [`Session::collect`] returns the
     /// bytes for that stream, and the verdict if it `matters`.
-    pub(crate) fn heard(&self, on: StreamId, message: &Message, matters: bool) -> Heard {
+    pub(crate) fn heard(&self, on: StreamId, message: &Message, matters: bool) -> ListenDelivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
         let meant = shared.filter.apply(now(), Input::Whose(origin, message.clone())).stream();
         if let Some(stream) = meant.filter(|stream| *stream != on) {
             match shared.deliver(stream, message) {
-                Foreign::Moved => return Heard::Moved,
-                Foreign::Passes => return Heard::Passes,
-                Foreign::OutOfPlace(_) | Foreign::Unknown => {}
+                Delivery::Moved => return ListenDelivery::Moved,
+                Delivery::Passes => return ListenDelivery::Passes,
+                Delivery::OutOfPlace(_) | Delivery::Unknown => {}
             }
         }
         if let Disposition::NotAMessage(_) = shared.filter.server_message(now(), origin, message) {
-            return Heard::Passes;
+            return ListenDelivery::Passes;
         }
         let number = shared.filter.try_with(|filter| filter.last_number()).unwrap_or_default();
         if matters && shared.waiting.len() < WAITING_MAX {
             shared.waiting.insert(number, on);
         }
-        Heard::Taken(number)
+        ListenDelivery::Taken(number)
     }
 
     /// Asks the filter of a listening stream.
@@ -301,7 +300,7 @@ impl Session {
     /// client listens, or a response that it waits for.
     pub(crate) fn offer(&self, from: StreamId, event: &bytes::Bytes) -> bool {
         let mut shared = self.lock();
-        let Shared { filter, streams, listening, .. } = &mut *shared;
+        let SessionState { filter, streams, listening, .. } = &mut *shared;
         let mut others = streams.iter().filter(|(id, mailbox)| **id != from && mailbox.is_read());
         others.any(|(id, mailbox)| {
             let mut waits = || filter.try_with(|filter| filter.has_calls_on(*id)) == Some(true);
@@ -316,30 +315,30 @@ impl Session {
     }
 }
 
-impl Shared {
-    fn join(&mut self, session: &Arc<Session>) -> Member {
+impl SessionState {
+    fn join(&mut self, session: &Arc<Session>) -> SessionStream {
         self.next += 1;
         let stream = StreamId(self.next);
         let mailbox = Arc::new(Mailbox::default());
         self.streams.insert(stream, Arc::clone(&mailbox));
         let client = self.filter.try_with(|filter| filter.client().cloned()).flatten();
         let (session, elsewhere) = (Arc::clone(session), Vec::new());
-        Member { session, stream, mailbox, elsewhere, client }
+        SessionStream { session, stream, mailbox, elsewhere, client }
     }
 
     /// Gives a message to the stream of the call it is about.
-    fn deliver(&mut self, stream: StreamId, message: &Message) -> Foreign {
-        let Some(mailbox) = self.streams.get(&stream) else { return Foreign::Unknown };
+    fn deliver(&mut self, stream: StreamId, message: &Message) -> Delivery {
+        let Some(mailbox) = self.streams.get(&stream) else { return Delivery::Unknown };
         if message.kind() == Kind::Response {
             // An answer is told where it came: there the client waits for it by its id.
             mailbox.put(Mail::Settled(message.clone()));
             self.filter.apply(now(), Input::Settled(message.clone()));
-            return Foreign::Passes;
+            return Delivery::Passes;
         }
         if !mailbox.put(Mail::Progress(message.clone().framed(Framing::Apart(None)))) {
             tracing::warn!("a stream has more progress than it can take; some was dropped");
         }
-        Foreign::Moved
+        Delivery::Moved
     }
 
     fn note(&mut self) {
@@ -352,7 +351,7 @@ impl Shared {
                 }
             }
         }
-        while let Some(record) = self.filter.poll_record() {
+        while let Some(record) = self.filter.poll_event() {
             self.log.note(&record);
             if let FilterEvent::Message { number, verdict, .. } = record
                 && let Some(stream) = self.waiting.remove(&number)
@@ -364,7 +363,7 @@ impl Shared {
     }
 }
 
-impl Member {
+impl SessionStream {
     /// Closes the stream of a request: the session sends the remaining messages of its requests.
     /// `cancels`: the requests are cancelled.
     pub(crate) fn leave(&self, own: &mut FilterGuard, cancels: bool) {
@@ -407,12 +406,12 @@ impl Member {
 /// Parts of the table of sessions.
 const SHARDS: usize = 16;
 
-type Known = HashMap<Box<[u8]>, Arc<Session>>;
+type SessionShard = HashMap<Box<[u8]>, Arc<Session>>;
 
 /// The sessions of a route, by the id that the server gave them.
 pub(crate) struct Sessions {
     /// By a hash of the id, so that they seldom wait for each other.
-    shards: [Mutex<Known>; SHARDS],
+    shards: [Mutex<SessionShard>; SHARDS],
     hasher: RandomState,
     /// For each shard.
     max: AtomicUsize,
@@ -432,13 +431,13 @@ impl Sessions {
 
     /// How many are known.
     pub(crate) fn len(&self) -> usize {
-        let known = |shard: &Mutex<Known>| {
+        let known = |shard: &Mutex<SessionShard>| {
             shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len()
         };
         self.shards.iter().map(known).sum()
     }
 
-    fn lock(&self, id: &[u8]) -> MutexGuard<'_, Known> {
+    fn lock(&self, id: &[u8]) -> MutexGuard<'_, SessionShard> {
         let hash = self.hasher.hash_one(id);
         let shard = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
         self.shards[shard].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -491,7 +490,7 @@ impl Sessions {
 }
 
 /// Forgets some of those that were not used for longest.
-fn forget_idle(known: &mut Known, count: usize) {
+fn forget_idle(known: &mut SessionShard, count: usize) {
     let idle = known.iter().filter_map(|(id, session)| Some((session.idle_since()?, id.clone())));
     let mut idle: Vec<(Instant, Box<[u8]>)> = idle.collect();
     idle.sort();

@@ -24,12 +24,12 @@ use std::sync::PoisonError;
 const OWN_KEY: &str = "milepost_stream";
 
 /// One stream and the requests that were posted for it.
-pub(crate) struct HttpSseStream {
-    pub(crate) state: Mutex<State>,
+pub(crate) struct DirectSseStream {
+    pub(crate) state: Mutex<SseStreamState>,
     pub(crate) reader: Mailbox,
 }
 
-pub(crate) struct State {
+pub(crate) struct SseStreamState {
     pub(crate) filter: FilterGuard,
     pub(crate) watch: RouteWatch,
     pub(crate) log: Connection,
@@ -40,7 +40,7 @@ pub(crate) struct State {
     pub(crate) control: Option<ControlSender>,
 }
 
-impl State {
+impl SseStreamState {
     /// Whether what the server says goes on as it came.
     pub(crate) fn observes(&mut self) -> bool {
         self.filter.try_with(|filter| filter.policy().observes()) == Some(true)
@@ -61,27 +61,27 @@ impl State {
     }
 }
 
-impl HttpSseStream {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+impl DirectSseStream {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SseStreamState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The endpoint for POSTs of a stream.
 #[derive(Clone)]
-pub(crate) struct Endpoint {
-    pub(crate) stream: Arc<HttpSseStream>,
+pub(crate) struct SsePostTarget {
+    pub(crate) stream: Arc<DirectSseStream>,
     pub(crate) on_server: PathAndQuery,
 }
 
 /// The open streams of a route, by the query of the endpoint that their client was given.
 #[derive(Default)]
-pub(crate) struct HttpSseStreams {
-    known: Mutex<HashMap<String, Endpoint>>,
+pub(crate) struct DirectSseStreams {
+    known: Mutex<HashMap<String, SsePostTarget>>,
 }
 
-impl HttpSseStreams {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<String, Endpoint>> {
+impl DirectSseStreams {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<String, SsePostTarget>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,7 +96,7 @@ impl HttpSseStreams {
     }
 
     /// Enters a stream under the query of its endpoint, or under one of ours.
-    pub(crate) fn enter(&self, endpoint: Endpoint) -> Option<String> {
+    pub(crate) fn enter(&self, endpoint: SsePostTarget) -> Option<String> {
         let mut known = self.lock();
         let query = endpoint.on_server.query().unwrap_or_default();
         let key = if query.is_empty() || known.contains_key(query) {
@@ -111,7 +111,7 @@ impl HttpSseStreams {
     }
 }
 
-impl HttpSseStream {
+impl DirectSseStream {
     /// By what the next request goes.
     pub(crate) fn policy(&self) -> Arc<Policy> {
         let mut state = self.lock();
@@ -122,7 +122,7 @@ impl HttpSseStream {
     pub(crate) fn told(&self, message: Option<&Message>, trace: Option<&TraceContext>) {
         let mut state = self.lock();
         state.settle();
-        state.filter.try_with(|filter| filter.traced(SOLE_STREAM, trace.cloned()));
+        state.filter.try_with(|filter| filter.set_trace(SOLE_STREAM, trace.cloned()));
         match message {
             Some(message) if message.kind() != Kind::Noise => {
                 state.filter.client_message(now(), SOLE_STREAM, message);

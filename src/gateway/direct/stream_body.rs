@@ -2,7 +2,7 @@
 
 use crate::gateway::direct::event_stream::{Chunks, EventHandler, EventStream};
 use crate::gateway::route_state::StreamPermit;
-use crate::transport::http::body::{Body, Source};
+use crate::transport::http::body::{Body, BodyProducer};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::shutdown::{MOVED, SHUTTING_DOWN};
 use std::pin::Pin;
@@ -39,7 +39,7 @@ fn ended<H: EventHandler + 'static, U: Chunks<H> + 'static>(
 ) -> Body {
     let shared = Arc::clone(&permit.state().shared);
     let shutdown = Box::pin(Arc::clone(shared.shutdown.shard()).notified_owned());
-    let mut ended = Ended { stream, shutdown, over, permit };
+    let mut ended = EndingStream { stream, shutdown, over, permit };
     if shared.shutdown.has_ended() {
         ended.end(SHUTTING_DOWN);
     }
@@ -50,7 +50,7 @@ fn ended<H: EventHandler + 'static, U: Chunks<H> + 'static>(
 }
 
 /// A stream that ends when the proxy does.
-struct Ended<J, U> {
+struct EndingStream<J, U> {
     stream: EventStream<J, U>,
     shutdown: Pin<Box<OwnedNotified>>,
     /// The shutdown of the route's server.
@@ -58,7 +58,7 @@ struct Ended<J, U> {
     permit: StreamPermit,
 }
 
-impl<J: EventHandler, U: Chunks<J>> Ended<J, U> {
+impl<J: EventHandler, U: Chunks<J>> EndingStream<J, U> {
     fn end(&mut self, why: &'static str) {
         self.stream.break_off(why);
         self.over = None;
@@ -67,7 +67,7 @@ impl<J: EventHandler, U: Chunks<J>> Ended<J, U> {
     }
 }
 
-impl<J: EventHandler, U: Chunks<J>> Source for Ended<J, U> {
+impl<J: EventHandler, U: Chunks<J>> BodyProducer for EndingStream<J, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if self.shutdown.poll_unpin(cx).is_ready() {
             self.end(SHUTTING_DOWN);

@@ -20,7 +20,7 @@ use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use tokio::time::timeout;
 
-use super::handler::{Client, Handler};
+use super::handler::{Handler, Peer};
 use crate::config::routes::{Admin, Server};
 use crate::gateway::listen::admission::{admit, authorize};
 use crate::observe::calls::PATH_OF_TAP;
@@ -28,7 +28,7 @@ use crate::observe::log::FilterError;
 use crate::observe::{log, metrics};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
-use streams::Streams;
+use streams::AdminStreams;
 
 /// Connections open to the admin listener at one time.
 pub(super) const CONNECTIONS_MAX: usize = 64;
@@ -48,21 +48,21 @@ pub(super) const CHANGES: &str = "milepost-admin";
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-type Answer = Response<streams::Body>;
+type AdminResponse = Response<streams::AdminBody>;
 
 /// Answers operators.
-pub(super) struct Desk<H> {
+pub(super) struct AdminApi<H> {
     /// As clients see it, with the token of operators.
     server: ArcSwap<Server>,
     via: Via,
     handler: Arc<H>,
-    streams: Streams,
+    streams: AdminStreams,
 }
 
-impl<H: Handler> Desk<H> {
+impl<H: Handler> AdminApi<H> {
     pub(super) fn new(server: &Server, admin: &Admin, via: Via, handler: Arc<H>) -> Self {
         let server = ArcSwap::from_pointee(Self::seen(server, admin));
-        Self { server, via, handler, streams: Streams::default() }
+        Self { server, via, handler, streams: AdminStreams::default() }
     }
 
     /// Ends what is shown without end.
@@ -80,32 +80,41 @@ impl<H: Handler> Desk<H> {
     }
 
     /// Answers one request. `ready` is whether clients may come.
-    pub(super) async fn answer<B>(&self, client: Client, ready: bool, request: Request<B>) -> Answer
+    pub(super) async fn answer<B>(
+        &self,
+        client: Peer,
+        ready: bool,
+        request: Request<B>,
+    ) -> AdminResponse
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
     {
         let (parts, body) = request.into_parts();
         let answer = match self.course(&client, ready, &parts) {
-            Ok(Course::Answered(answer)) => answer,
-            Ok(Course::Change) => change(body).await,
-            Err(refusal) => return refusal.response(&parts.method).map(streams::Body::Whole),
+            Ok(AdminDecision::Answered(answer)) => answer,
+            Ok(AdminDecision::Change) => change(body).await,
+            Err(refusal) => return refusal.response(&parts.method).map(streams::AdminBody::Whole),
         };
         let (mut head, body) = answer.into_parts();
         head.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Response::from_parts(head, body)
     }
 
-    fn course(&self, client: &Client, ready: bool, parts: &Parts) -> Result<Course, Refusal> {
+    fn course(&self, client: &Peer, ready: bool, parts: &Parts) -> Result<AdminDecision, Refusal> {
         admit(&self.server.load(), &self.via, client.local, parts)?;
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         let read = |status, text: &str| {
-            if reads { Ok(Course::Answered(plain(status, text))) } else { Err(Refusal::ReadOnly) }
+            if reads {
+                Ok(AdminDecision::Answered(plain(status, text)))
+            } else {
+                Err(Refusal::ReadOnly)
+            }
         };
         match parts.uri.path() {
             "/livez" => read(StatusCode::OK, "alive\n"),
             "/readyz" if ready => read(StatusCode::OK, "ready\n"),
             "/readyz" => read(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
-            "/" if reads => Ok(Course::Answered(live_page())),
+            "/" if reads => Ok(AdminDecision::Answered(live_page())),
             "/" => Err(Refusal::ReadOnly),
             "/metrics" => {
                 self.authorize(client, parts)?;
@@ -113,7 +122,7 @@ impl<H: Handler> Desk<H> {
                 if !reads {
                     return Err(Refusal::ReadOnly);
                 }
-                Ok(Course::Answered(typed(StatusCode::OK, metrics::CONTENT_TYPE, text)))
+                Ok(AdminDecision::Answered(typed(StatusCode::OK, metrics::CONTENT_TYPE, text)))
             }
             path if path == PATH_OF_TAP || path == "/calls" || path.starts_with("/calls/") => {
                 self.authorize(client, parts)?;
@@ -121,21 +130,21 @@ impl<H: Handler> Desk<H> {
                 if !reads {
                     return Err(Refusal::ReadOnly);
                 }
-                self.streams.answer(calls, parts).map(Course::Answered)
+                self.streams.answer(calls, parts).map(AdminDecision::Answered)
             }
             "/log-level" => {
                 self.authorize(client, parts)?;
                 match parts.method {
-                    Method::GET | Method::HEAD => Ok(Course::Answered(log_level())),
+                    Method::GET | Method::HEAD => Ok(AdminDecision::Answered(log_level())),
                     Method::PUT | Method::DELETE if !is_our_own(parts) => {
                         Err(Refusal::ForeignChange)
                     }
-                    Method::PUT => Ok(Course::Change),
+                    Method::PUT => Ok(AdminDecision::Change),
                     Method::DELETE => {
                         let _ = log::reset_filter();
-                        Ok(Course::Answered(log_level()))
+                        Ok(AdminDecision::Answered(log_level()))
                     }
-                    _ => Ok(Course::Answered(no_method())),
+                    _ => Ok(AdminDecision::Answered(no_method())),
                 }
             }
             _ => Err(Refusal::NoPage),
@@ -143,7 +152,7 @@ impl<H: Handler> Desk<H> {
     }
 
     /// Whether data may be shown to this client.
-    fn authorize(&self, client: &Client, parts: &Parts) -> Result<(), Refusal> {
+    fn authorize(&self, client: &Peer, parts: &Parts) -> Result<(), Refusal> {
         let server = self.server.load();
         if server.bearer.is_none() && !client.local.ip().to_canonical().is_loopback() {
             return Err(Refusal::OperatorsOnly);
@@ -153,8 +162,8 @@ impl<H: Handler> Desk<H> {
 }
 
 /// The decision about a request.
-enum Course {
-    Answered(Answer),
+enum AdminDecision {
+    Answered(AdminResponse),
     /// Its body is the new log filter.
     Change,
 }
@@ -169,13 +178,13 @@ fn is_our_own(parts: &Parts) -> bool {
     parts.headers.contains_key(CHANGES) && parts.headers.get(ORIGIN).is_none_or(same)
 }
 
-fn live_page() -> Answer {
-    let mut response = Response::new(streams::Body::from(page::text()));
+fn live_page() -> AdminResponse {
+    let mut response = Response::new(streams::AdminBody::from(page::text()));
     *response.headers_mut() = page::headers();
     response
 }
 
-fn log_level() -> Answer {
+fn log_level() -> AdminResponse {
     match log::filter() {
         Some(filter) => plain(StatusCode::OK, &format!("{filter}\n")),
         None => failed(&FilterError::NoLog),
@@ -184,7 +193,7 @@ fn log_level() -> Answer {
 
 async fn change<B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin>(
     body: B,
-) -> Answer {
+) -> AdminResponse {
     let body = timeout(BODY, Limited::new(body, BODY_BYTES_MAX).collect()).await;
     let Ok(Ok(body)) = body else {
         return plain(
@@ -199,7 +208,7 @@ async fn change<B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
     }
 }
 
-fn failed(error: &FilterError) -> Answer {
+fn failed(error: &FilterError) -> AdminResponse {
     let status = match error {
         FilterError::NoLog => StatusCode::NOT_FOUND,
         FilterError::Words(_) => StatusCode::BAD_REQUEST,
@@ -207,18 +216,18 @@ fn failed(error: &FilterError) -> Answer {
     plain(status, &format!("milepost: {error}\n"))
 }
 
-fn no_method() -> Answer {
+fn no_method() -> AdminResponse {
     let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "milepost: use GET, PUT or DELETE\n");
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, PUT, DELETE"));
     answer
 }
 
-fn plain(status: StatusCode, text: &str) -> Answer {
+fn plain(status: StatusCode, text: &str) -> AdminResponse {
     typed(status, PLAIN, text.to_owned())
 }
 
-fn typed(status: StatusCode, kind: &'static str, text: String) -> Answer {
-    let mut response = Response::new(streams::Body::from(Bytes::from(text)));
+fn typed(status: StatusCode, kind: &'static str, text: String) -> AdminResponse {
+    let mut response = Response::new(streams::AdminBody::from(Bytes::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Version};
 
 use crate::config::routes::{Secret, Server};
-use crate::transport::http::authority::{Authority, Host};
+use crate::transport::http::authority::{Authority, HostName};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
@@ -126,7 +126,7 @@ fn answers_to(server: &Server, local: SocketAddr, host: &Authority) -> bool {
         return true;
     }
     let here = local.ip().to_canonical();
-    let own = host.host == Host::Address(here) || (here.is_loopback() && host.is_loopback());
+    let own = host.host == HostName::Address(here) || (here.is_loopback() && host.is_loopback());
     (own && host.port.is_none_or(|port| port == local.port()))
         || server.allowed_hosts.iter().filter_map(|text| Authority::parse(text)).any(|allowed| {
             allowed.host == host.host && (allowed.port.is_none() || allowed.port == host.port)
@@ -136,21 +136,25 @@ fn answers_to(server: &Server, local: SocketAddr, host: &Authority) -> bool {
 /// Whether pages of an origin may use a listener: pages of the same machine, and of configured
 /// origins. `null` may be any page, in a frame.
 fn may_speak(server: &Server, origin: &str) -> bool {
-    let Some(origin) = Origin::parse(origin) else { return false };
-    let local = matches!(&origin, Origin::Web { at, .. } if at.is_loopback());
-    local || server.allowed_origins.iter().any(|text| Origin::parse(text).as_ref() == Some(&origin))
+    let Some(origin) = WebOrigin::parse(origin) else { return false };
+    let local = matches!(&origin, WebOrigin::Web { at, .. } if at.is_loopback());
+    local
+        || server
+            .allowed_origins
+            .iter()
+            .any(|text| WebOrigin::parse(text).as_ref() == Some(&origin))
 }
 
 /// An origin in one spelling for all that are the same.
 #[derive(PartialEq, Eq)]
-enum Origin {
+enum WebOrigin {
     /// `http://host[:port]` or the same with `https`; the port is always there.
     Web { secure: bool, at: Authority },
     /// The origin of an extension or an application, in lower case.
     Other(String),
 }
 
-impl Origin {
+impl WebOrigin {
     fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
         let (scheme, rest) = text.split_once("://")?;

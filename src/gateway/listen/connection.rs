@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use crate::observe::metrics::Traffic;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 
 /// How long a client may take for the head of a request, and for its choice between HTTP/1.1 and
 /// HTTP/2. A connection of HTTP/1.1 without a request lives as long.
@@ -46,7 +46,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Ended {
+pub(super) enum ConnectionEnd {
     /// As it should.
     Closed,
     /// The bytes were not HTTP.
@@ -63,7 +63,7 @@ pub(super) enum Ended {
     Broken,
 }
 
-impl Ended {
+impl ConnectionEnd {
     /// Its name in logs.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -128,10 +128,10 @@ impl Http {
     pub(super) async fn converse<I, A, F, B>(
         &self,
         io: I,
-        outlet: Outlet,
+        outlet: WriteState,
         answer: A,
         stop: impl Future<Output = ()>,
-    ) -> Ended
+    ) -> ConnectionEnd
     where
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         A: Fn(Request<Incoming>) -> F,
@@ -152,7 +152,7 @@ impl Http {
                 connection.await
             }
         };
-        ended.map_or_else(|error| Ended::of(&*error), |()| Ended::Closed)
+        ended.map_or_else(|error| ConnectionEnd::of(&*error), |()| ConnectionEnd::Closed)
     }
 }
 
@@ -162,11 +162,11 @@ struct Impatient<I> {
     io: I,
     /// The limit, and what of the preface of HTTP/2 has been read before it.
     undecided: Option<(Pin<Box<Sleep>>, usize)>,
-    outlet: Outlet,
+    outlet: WriteState,
 }
 
 impl<I> Impatient<I> {
-    fn new(io: I, outlet: Outlet) -> Self {
+    fn new(io: I, outlet: WriteState) -> Self {
         Self { io, undecided: Some((Box::pin(sleep(HEAD)), 0)), outlet }
     }
 }

@@ -20,12 +20,12 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 use tracing::{error, info};
 
-use super::handler::{Admitted, Client, Handler};
+use super::handler::{Admitted, Handler, Peer};
 use crate::config::routes::{Cors, Route, Server};
 use crate::gateway::listen::admission::{admit, authorize};
 use crate::gateway::live_routes::ServedRoute;
 use crate::transport::http::cors;
-use crate::transport::http::endpoints::{Part, Places};
+use crate::transport::http::endpoints::{EndpointKind, RouteTable};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
@@ -40,28 +40,28 @@ const REFUSED_BODY: Duration = Duration::from_millis(500);
 const TOLD_MAX: usize = 100;
 
 /// The dispatcher of every request to the listener.
-pub(super) struct Front<H> {
+pub(super) struct Dispatcher<H> {
     // Settings are exchanged by pointer: a request loads this value once, without a lock that
     // others write to, and keeps the state of its route. Sessions and streams, which outlive a
     // request, compare two numbers before they handle a client message, and give their filter the
     // new policy.
-    standing: ArcSwap<Standing>,
+    standing: ArcSwap<ServingConfig>,
     via: Via,
     handler: Arc<H>,
     open: Arc<AtomicUsize>,
 }
 
 /// The settings for new requests. They are exchanged as a whole: a request sees all of one version.
-pub(super) struct Standing {
+pub(super) struct ServingConfig {
     server: Server,
-    places: Places,
+    places: RouteTable,
     cors: Vec<Option<Arc<Cors>>>,
     served: Vec<ServedRoute>,
 }
 
-impl Standing {
+impl ServingConfig {
     fn new<'a>(server: Server, routes: impl IntoIterator<Item = (&'a Route, bool)>) -> Self {
-        let (mut places, mut cors) = (Places::default(), Vec::new());
+        let (mut places, mut cors) = (RouteTable::default(), Vec::new());
         for (route, late) in routes {
             places.enter(route, late);
             cors.push(route.cors.clone().map(Arc::new));
@@ -78,18 +78,18 @@ impl Standing {
 }
 
 /// A route whose CORS headers an answer gets.
-struct Found {
+struct MatchedRoute {
     route: usize,
     cors: Option<Arc<Cors>>,
 }
 
 /// The decision about a request.
-enum Course {
+enum Decision {
     Handle(Admitted),
     Answered(Response<()>),
 }
 
-impl<H: Handler> Front<H> {
+impl<H: Handler> Dispatcher<H> {
     pub(super) fn new<'a>(
         server: Server,
         via: Via,
@@ -97,12 +97,13 @@ impl<H: Handler> Front<H> {
         handler: Arc<H>,
     ) -> Self {
         let routes = routes.into_iter().map(|route| (route, false));
-        let standing = Standing { served: handler.served(), ..Standing::new(server, routes) };
+        let standing =
+            ServingConfig { served: handler.served(), ..ServingConfig::new(server, routes) };
         Self { standing: ArcSwap::from_pointee(standing), via, handler, open: Arc::default() }
     }
 
     /// From now on this holds.
-    pub(super) fn take(&self, standing: Standing) {
+    pub(super) fn take(&self, standing: ServingConfig) {
         self.standing.store(Arc::new(standing));
     }
 
@@ -119,16 +120,16 @@ impl<H: Handler> Front<H> {
     /// Answers one request.
     pub(super) async fn answer(
         self: Arc<Self>,
-        client: Client,
+        client: Peer,
         request: Request<Incoming>,
-    ) -> Response<Answer<H::Body>> {
-        let open = Open::one_more(&self.open);
+    ) -> Response<AnswerBody<H::Body>> {
+        let open = OpenRequest::one_more(&self.open);
         let (parts, body) = request.into_parts();
         let method = parts.method.clone();
         let origin = parts.headers.get(ORIGIN).cloned();
         let mut found = None;
         let mut response = match self.course(&client, &parts, &mut found) {
-            Ok(Course::Handle(admitted)) => {
+            Ok(Decision::Handle(admitted)) => {
                 let request = Request::from_parts(parts, body);
                 // Its state is dropped with it: nobody sees what a panic has left half done.
                 let handled = AssertUnwindSafe(self.handler.handle(request, admitted));
@@ -141,26 +142,26 @@ impl<H: Handler> Front<H> {
                     }
                 }
             }
-            Ok(Course::Answered(answer)) => answer.map(|()| Either::Left(Full::default())),
+            Ok(Decision::Answered(answer)) => answer.map(|()| Either::Left(Full::default())),
             Err(refusal) => {
                 note(refusal, &parts, &client);
                 read_some(&parts, body).await;
                 refusal.response(&method).map(Either::Left)
             }
         };
-        if let Some(Found { cors, .. }) = found {
+        if let Some(MatchedRoute { cors, .. }) = found {
             cors::answer(cors.as_deref(), origin.as_ref(), response.headers_mut());
         }
-        response.map(|body| Answer { body, _open: open })
+        response.map(|body| AnswerBody { body, _open: open })
     }
 
     /// Decides about a request. `found` is the route whose CORS headers the answer gets.
     fn course(
         &self,
-        client: &Client,
+        client: &Peer,
         parts: &Parts,
-        found: &mut Option<Found>,
-    ) -> Result<Course, Refusal> {
+        found: &mut Option<MatchedRoute>,
+    ) -> Result<Decision, Refusal> {
         let standing = self.standing.load();
         admit(&standing.server, &self.via, client.local, parts)?;
         let place = standing.places.find(parts.uri.path());
@@ -170,25 +171,25 @@ impl<H: Handler> Front<H> {
             if let Some(cors) = &cors
                 && cors::is_preflight(&parts.method, &parts.headers)
             {
-                return Ok(Course::Answered(cors::preflight(cors, &parts.headers)));
+                return Ok(Decision::Answered(cors::preflight(cors, &parts.headers)));
             }
-            *found = Some(Found { route: place.route, cors });
+            *found = Some(MatchedRoute { route: place.route, cors });
         }
         // Whether a path leads somewhere is told to nobody without the token.
         let authorization_was_ours = authorize(&standing.server, &parts.headers)?;
         let place = place.ok_or(Refusal::NoRoute)?;
         let reads = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
-        if matches!(place.part, Part::WellKnown(_)) && !reads {
+        if matches!(place.part, EndpointKind::WellKnown(_)) && !reads {
             return Err(Refusal::ReadOnly);
         }
         let served = standing.served.get(place.route).cloned();
         let client = client.clone();
-        Ok(Course::Handle(Admitted { place, served, client, authorization_was_ours }))
+        Ok(Decision::Handle(Admitted { place, served, client, authorization_was_ours }))
     }
 }
 
 /// One log line about a refused request. Paths and queries may hold what is nobody's business.
-fn note(refusal: Refusal, parts: &Parts, client: &Client) {
+fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
     let told = |name: HeaderName| {
         let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
         // What stands before a host may be a password.
@@ -217,28 +218,28 @@ async fn read_some(parts: &Parts, body: Incoming) {
 }
 
 /// A request that has not been answered to its end.
-struct Open(Arc<AtomicUsize>);
+struct OpenRequest(Arc<AtomicUsize>);
 
-impl Open {
+impl OpenRequest {
     fn one_more(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// The body of an answer, ours or the handler's.
-pub(super) struct Answer<B> {
+pub(super) struct AnswerBody<B> {
     body: Either<Full<Bytes>, B>,
-    _open: Open,
+    _open: OpenRequest,
 }
 
-impl<B> Body for Answer<B>
+impl<B> Body for AnswerBody<B>
 where
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
 {

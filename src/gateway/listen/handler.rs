@@ -16,12 +16,12 @@ use crate::gateway::refusals::no_route;
 use crate::observe::calls::Table;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::body::Body;
-use crate::transport::http::endpoints::Place;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::endpoints::RouteMatch;
+use crate::transport::http::write_state::WriteState;
 
 /// The client of a connection, and its local address.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct Peer {
     /// The address that it came from.
     pub remote: SocketAddr,
     /// The address of ours that it connected to.
@@ -29,18 +29,18 @@ pub struct Client {
     /// Whether it speaks TLS.
     pub secure: bool,
     /// Whether it takes what is written.
-    pub outlet: Outlet,
+    pub outlet: WriteState,
 }
 
 /// The facts about an admitted request.
 #[derive(Debug, Clone)]
 pub struct Admitted {
     /// The route and endpoint of the request.
-    pub place: Place,
+    pub place: RouteMatch,
     /// The route as it was when the request came.
     pub served: Option<ServedRoute>,
     /// The client of the request.
-    pub client: Client,
+    pub client: Peer,
     /// Its `Authorization` was for this listener and goes no further.
     pub authorization_was_ours: bool,
 }

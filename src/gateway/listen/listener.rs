@@ -21,11 +21,11 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error, warn};
 
-use super::connection::{Ended, HEAD, Http};
-use super::handler::Client;
+use super::connection::{ConnectionEnd, HEAD, Http};
+use super::handler::Peer;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::refusal::Refusal;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 
 /// A silent client is asked whether it is there after this long, ...
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
@@ -57,7 +57,7 @@ const TURNING_AWAY: Duration = Duration::from_secs(1);
 
 /// The phase of the listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
+pub(super) enum ListenPhase {
     /// Serve.
     Serving,
     /// Accept nothing new, and finish what is under way.
@@ -67,26 +67,26 @@ pub(super) enum Phase {
 }
 
 /// Waits for a phase, or for the end of the sender of phases.
-pub(super) async fn reached(phases: &mut watch::Receiver<Phase>, phase: Phase) {
+pub(super) async fn reached(phases: &mut watch::Receiver<ListenPhase>, phase: ListenPhase) {
     let _ = phases.wait_for(|now| *now >= phase).await;
 }
 
 /// A socket that listens.
 pub(super) struct Listener {
     socket: TcpListener,
-    terms: Arc<ArcSwap<Terms>>,
+    terms: Arc<ArcSwap<ConnectionTerms>>,
     open: Arc<AtomicUsize>,
 }
 
 /// The settings for new connections.
 #[derive(Clone)]
-pub(super) struct Terms {
+pub(super) struct ConnectionTerms {
     tls: Option<TlsAcceptor>,
     http: Http,
     connections_max: usize,
 }
 
-impl Terms {
+impl ConnectionTerms {
     /// At most so many connections at once, with heads of at most so many bytes. `traffic` counts what
     /// comes and goes.
     pub(super) fn new(
@@ -117,12 +117,12 @@ impl Drop for Room {
 
 impl Listener {
     /// Serves what connects to `socket`, on these terms.
-    pub(super) fn new(socket: TcpListener, terms: Terms) -> Self {
+    pub(super) fn new(socket: TcpListener, terms: ConnectionTerms) -> Self {
         Self { socket, terms: Arc::new(ArcSwap::from_pointee(terms)), open: Arc::default() }
     }
 
     /// The settings of the listener, which can be exchanged.
-    pub(super) fn terms(&self) -> Arc<ArcSwap<Terms>> {
+    pub(super) fn terms(&self) -> Arc<ArcSwap<ConnectionTerms>> {
         Arc::clone(&self.terms)
     }
 
@@ -132,9 +132,13 @@ impl Listener {
     }
 
     /// Serves until the phase says otherwise, and says how many connections had to be cut.
-    pub(super) async fn serve<A, F, B>(self, answer: A, mut phase: watch::Receiver<Phase>) -> usize
+    pub(super) async fn serve<A, F, B>(
+        self,
+        answer: A,
+        mut phase: watch::Receiver<ListenPhase>,
+    ) -> usize
     where
-        A: Fn(Client, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+        A: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
@@ -144,7 +148,7 @@ impl Listener {
         let stop = phase.clone();
         loop {
             let accepted = tokio::select! {
-                () = reached(&mut phase, Phase::Draining) => break,
+                () = reached(&mut phase, ListenPhase::Draining) => break,
                 Some(ended) = connections.join_next() => {
                     note_panic(ended);
                     continue;
@@ -153,9 +157,10 @@ impl Listener {
             };
             match accepted {
                 Ok((stream, remote)) => {
-                    let Terms { tls, http, connections_max } = Terms::clone(&self.terms.load());
+                    let ConnectionTerms { tls, http, connections_max } =
+                        ConnectionTerms::clone(&self.terms.load());
                     if let Some(room) = Room::take(&self.open, connections_max) {
-                        let connection = Connection { stream, remote, tls, http, room };
+                        let connection = AcceptedConnection { stream, remote, tls, http, room };
                         connections.spawn(connection.run(answer.clone(), stop.clone()));
                     } else if let Ok(place) = Arc::clone(&turned_away).try_acquire_owned()
                         && tls.is_none()
@@ -179,14 +184,14 @@ impl Listener {
 }
 
 /// Waits for connections that end by themselves, and cuts those that are left at the end.
-async fn finish(mut connections: JoinSet<()>, mut phase: watch::Receiver<Phase>) -> usize {
+async fn finish(mut connections: JoinSet<()>, mut phase: watch::Receiver<ListenPhase>) -> usize {
     loop {
         tokio::select! {
             ended = connections.join_next() => match ended {
                 Some(ended) => note_panic(ended),
                 None => return 0,
             },
-            () = reached(&mut phase, Phase::Over) => {
+            () = reached(&mut phase, ListenPhase::Over) => {
                 let cut = connections.len();
                 connections.shutdown().await;
                 return cut;
@@ -208,7 +213,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-struct Connection {
+struct AcceptedConnection {
     stream: TcpStream,
     remote: SocketAddr,
     tls: Option<TlsAcceptor>,
@@ -216,10 +221,10 @@ struct Connection {
     room: Room,
 }
 
-impl Connection {
-    async fn run<A, F, B>(self, answer: A, mut phase: watch::Receiver<Phase>)
+impl AcceptedConnection {
+    async fn run<A, F, B>(self, answer: A, mut phase: watch::Receiver<ListenPhase>)
     where
-        A: Fn(Client, Request<Incoming>) -> F,
+        A: Fn(Peer, Request<Incoming>) -> F,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
@@ -227,29 +232,29 @@ impl Connection {
         // Gone already.
         let Ok(local) = stream.local_addr() else { return };
         tune(&stream);
-        let outlet = Outlet::default();
-        let client = Client { remote, local, secure: tls.is_some(), outlet: outlet.clone() };
+        let outlet = WriteState::default();
+        let client = Peer { remote, local, secure: tls.is_some(), outlet: outlet.clone() };
         let answer = |request| answer(client.clone(), request);
         let ended = match tls {
             None => {
-                let stop = reached(&mut phase, Phase::Draining);
+                let stop = reached(&mut phase, ListenPhase::Draining);
                 Box::pin(http.converse(stream, outlet, answer, stop)).await
             }
             Some(tls) => {
                 let agreed = tokio::select! {
                     agreed = Box::pin(timeout(HEAD, tls.accept(stream))) => agreed,
-                    () = reached(&mut phase, Phase::Draining) => return,
+                    () = reached(&mut phase, ListenPhase::Draining) => return,
                 };
                 match agreed {
                     Ok(Ok(stream)) => {
-                        let stop = reached(&mut phase, Phase::Draining);
+                        let stop = reached(&mut phase, ListenPhase::Draining);
                         Box::pin(http.converse(stream, outlet, answer, stop)).await
                     }
                     Ok(Err(error)) => {
                         debug!(%error, from = %remote.ip(), "no TLS");
-                        Ended::NoTls
+                        ConnectionEnd::NoTls
                     }
-                    Err(_) => Ended::TooSlow,
+                    Err(_) => ConnectionEnd::TooSlow,
                 }
             }
         };

@@ -19,12 +19,12 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 use url::Url;
 
-use super::admin::{self, Desk};
+use super::admin::{self, AdminApi};
 use super::handler::Handler;
-use super::listener::{Listener, Phase, Terms};
+use super::listener::{ConnectionTerms, ListenPhase, Listener};
 use super::tls::{self, TlsError};
 use crate::config::routes::{Admin, Route, Server, Upstream};
-use crate::gateway::listen::dispatcher::{Front, Standing};
+use crate::gateway::listen::dispatcher::{Dispatcher, ServingConfig};
 use crate::observe::metrics::Traffic;
 use crate::transport::http::via::Via;
 
@@ -78,16 +78,16 @@ pub enum ServeError {
 }
 
 /// The listeners and their handler.
-pub struct Site<H> {
+pub struct Listeners<H> {
     clients: Listener,
     admin: Option<Listener>,
-    front: Arc<Front<H>>,
+    front: Arc<Dispatcher<H>>,
     handler: Arc<H>,
     tls: bool,
-    desk: Arc<Desk<H>>,
+    desk: Arc<AdminApi<H>>,
 }
 
-impl<H: Handler> Site<H> {
+impl<H: Handler> Listeners<H> {
     /// Binds the listeners. Clients that connect from now on wait until they are served.
     ///
     /// Sockets that systemd has passed take the place of addresses: the first that of `[server]`,
@@ -111,17 +111,17 @@ impl<H: Handler> Site<H> {
         let tls = server.tls.as_ref().map(tls::load).transpose()?;
         let socket = listen(socket, server.listen, "server").await?;
         let clients = Listener::new(socket, terms(server, tls, &*handler));
-        let desk = Desk::new(server, admin, via.clone(), Arc::clone(&handler));
+        let desk = AdminApi::new(server, admin, via.clone(), Arc::clone(&handler));
         let admin = match admin.listen {
             Some(address) => {
                 let socket = passed_socket(&mut passed, 1, "admin")?;
                 let socket = listen(socket, address, "admin").await?;
                 let limits = (admin::CONNECTIONS_MAX, admin::HEAD_BYTES_MAX);
-                Some(Listener::new(socket, Terms::new(None, limits, Traffic::default())))
+                Some(Listener::new(socket, ConnectionTerms::new(None, limits, Traffic::default())))
             }
             None => None,
         };
-        let front = Front::new(server.clone(), via, routes, Arc::clone(&handler));
+        let front = Dispatcher::new(server.clone(), via, routes, Arc::clone(&handler));
         let (front, desk, tls) = (Arc::new(front), Arc::new(desk), server.tls.is_some());
         Ok(Self { clients, admin, front, handler, tls, desk })
     }
@@ -160,12 +160,12 @@ impl<H: Handler> Site<H> {
     ///
     /// Answers with the exit code: 0, or 1 if a request had to be cut.
     pub async fn serve(self, mut stop: mpsc::Receiver<()>) -> u8 {
-        let (clients_phase, clients_follow) = watch::channel(Phase::Serving);
-        let (admin_phase, admin_follow) = watch::channel(Phase::Serving);
+        let (clients_phase, clients_follow) = watch::channel(ListenPhase::Serving);
+        let (admin_phase, admin_follow) = watch::channel(ListenPhase::Serving);
         let admin = self.admin.map(|listener| {
             let (desk, ready) = (Arc::clone(&self.desk), clients_phase.subscribe());
             let answer = move |client, request: Request<Incoming>| {
-                let (desk, ready) = (Arc::clone(&desk), *ready.borrow() == Phase::Serving);
+                let (desk, ready) = (Arc::clone(&desk), *ready.borrow() == ListenPhase::Serving);
                 async move { desk.answer(client, ready, request).await }
             };
             tokio::spawn(listener.serve(answer, admin_follow))
@@ -179,11 +179,11 @@ impl<H: Handler> Site<H> {
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
         let patience = self.front.drain();
         info!(open = self.front.open(), drain_s = patience.as_secs(), "stopping");
-        clients_phase.send_replace(Phase::Draining);
+        clients_phase.send_replace(ListenPhase::Draining);
         let mut code = 0;
         if !drain(&*self.handler, patience, &mut clients, &mut stop).await {
             let open = self.front.open();
-            clients_phase.send_replace(Phase::Over);
+            clients_phase.send_replace(ListenPhase::Over);
             let connections = clients.await.unwrap_or_default();
             // A connection without a request is nothing that anybody misses.
             if open > 0 {
@@ -192,11 +192,11 @@ impl<H: Handler> Site<H> {
             }
         }
         self.desk.end_streams();
-        admin_phase.send_replace(Phase::Draining);
+        admin_phase.send_replace(ListenPhase::Draining);
         if let Some(mut admin) = admin
             && timeout(FAREWELL, &mut admin).await.is_err()
         {
-            admin_phase.send_replace(Phase::Over);
+            admin_phase.send_replace(ListenPhase::Over);
             let _ = admin.await;
         }
         info!(code, "stopped");
@@ -225,22 +225,22 @@ fn shelter(server: &Server, address: SocketAddr) -> Result<(), ServeError> {
     if is_fine { Ok(()) } else { Err(ServeError::Exposed { address }) }
 }
 
-fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> Terms {
-    Terms::new(tls, (server.max_connections, server.max_header_bytes), handler.traffic())
+fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> ConnectionTerms {
+    ConnectionTerms::new(tls, (server.max_connections, server.max_header_bytes), handler.traffic())
 }
 
 /// The settings of the listeners that can be exchanged at run time.
 pub struct Controls<H> {
-    terms: Arc<ArcSwap<Terms>>,
-    front: Arc<Front<H>>,
-    desk: Arc<Desk<H>>,
+    terms: Arc<ArcSwap<ConnectionTerms>>,
+    front: Arc<Dispatcher<H>>,
+    desk: Arc<AdminApi<H>>,
     handler: Arc<H>,
     /// The addresses of the listeners.
     addresses: Vec<SocketAddr>,
 }
 
 /// Prepared settings, whose application cannot fail.
-pub struct Ready(Terms);
+pub struct Readiness(ConnectionTerms);
 
 impl<H: Handler> Controls<H> {
     /// Prepares other settings for the same addresses.
@@ -248,16 +248,16 @@ impl<H: Handler> Controls<H> {
     /// # Errors
     /// If other machines could connect though no names are allowed and it is not `insecure`, or the
     /// certificate cannot be used.
-    pub fn prepare(&self, server: &Server) -> Result<Ready, ServeError> {
+    pub fn prepare(&self, server: &Server) -> Result<Readiness, ServeError> {
         self.addresses.iter().try_for_each(|address| shelter(server, *address))?;
         let tls = server.tls.as_ref().map(tls::load).transpose()?;
-        Ok(Ready(terms(server, tls, &*self.handler)))
+        Ok(Readiness(terms(server, tls, &*self.handler)))
     }
 
     /// Requests from now on, and connections from now on, go by these settings and by what the handler
     /// serves now.
-    pub fn take(&self, ready: Ready, server: &Server, admin: &Admin) {
-        self.front.take(Standing::of(server.clone(), self.handler.served()));
+    pub fn take(&self, ready: Readiness, server: &Server, admin: &Admin) {
+        self.front.take(ServingConfig::of(server.clone(), self.handler.served()));
         self.desk.take(server, admin);
         self.terms.store(Arc::new(ready.0));
     }

@@ -34,8 +34,8 @@ use crate::transport::mcp_http::target::TargetError;
 
 use reload::{Hangups, Reloading};
 
-pub use crate::gateway::listen::listeners::{Controls, Ready, ServeError, Site};
-pub use handler::{Admitted, Client, Handler, Routed};
+pub use crate::gateway::listen::listeners::{Controls, Listeners, Readiness, ServeError};
+pub use handler::{Admitted, Handler, Peer, Routed};
 pub use tls::TlsError;
 
 /// Why routes cannot be served.
@@ -76,7 +76,7 @@ pub async fn serve(
     let listed: Vec<&Route> = routes.iter().collect();
     tokio::spawn(tick());
     let hangups = Hangups::listen().map_err(ServeError::Signals)?;
-    let reloading = |site: &Site<Routed>| {
+    let reloading = |site: &Listeners<Routed>| {
         Reloading::new(routes, memory.clone(), Arc::clone(&proxy), site.controls()).run(hangups)
     };
     let code = run(routes.server(), routes.admin(), listed, via, handler, reloading).await?;
@@ -102,23 +102,23 @@ async fn tick() {
 }
 
 /// Serves routes until SIGTERM or SIGINT, and answers with the exit code: 0, or 1 if a request had
-/// to be cut at the end. See [`Site::serve`] for how it ends.
+/// to be cut at the end. See [`Listeners::serve`] for how it ends.
 ///
 /// `via` is the name that `handler` uses for us too. `beside` is what goes on while it serves, on the site
 /// that it is given.
 ///
 /// # Errors
-/// If nothing can be served: see [`Site::bind`].
+/// If nothing can be served: see [`Listeners::bind`].
 pub async fn run<'a, H: Handler, B: Future<Output = ()> + Send + 'static>(
     server: &Server,
     admin: &Admin,
     routes: impl IntoIterator<Item = &'a Route> + Clone,
     via: Via,
     handler: Arc<H>,
-    beside: impl FnOnce(&Site<H>) -> B,
+    beside: impl FnOnce(&Listeners<H>) -> B,
 ) -> Result<u8, ServeError> {
     let stop = signals().map_err(ServeError::Signals)?;
-    let site = Site::bind(server, admin, routes.clone(), via, handler).await?;
+    let site = Listeners::bind(server, admin, routes.clone(), via, handler).await?;
     site.tell(routes);
     let beside = tokio::spawn(beside(&site));
     let code = site.serve(stop).await;

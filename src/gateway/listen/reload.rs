@@ -18,9 +18,10 @@ use tracing::{error, info, warn};
 use super::handler::Routed;
 use crate::config::routes::{Admin, Environment, Routes, RoutesError, named_files};
 use crate::gateway::dispatch::Proxy;
-use crate::gateway::listen::listeners::{Controls, Ready};
-use crate::gateway::listen::route_file::{LOOK_EVERY, Watch};
-use crate::gateway::live_routes::{Changes, Prepared, contents};
+use crate::gateway::file_contents::contents;
+use crate::gateway::listen::listeners::{Controls, Readiness};
+use crate::gateway::listen::route_file::{FileWatch, LOOK_EVERY};
+use crate::gateway::live_routes::{Changes, Prepared};
 use crate::observe::durations::DurationStore;
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Reload;
@@ -97,7 +98,7 @@ impl Hangups {
 }
 
 /// A file as it was read.
-struct Read {
+struct RouteFileText {
     text: Result<String, RoutesError>,
     named: Vec<PathBuf>,
     /// Stands for all of it.
@@ -131,7 +132,7 @@ impl Reloading {
 
     /// Looks after the file for as long as it is served. `hangups` asks for it to be read.
     pub(super) async fn run(mut self, mut hangups: Hangups) {
-        let mut watch = Watch::new(self.files());
+        let mut watch = FileWatch::new(self.files());
         // It may have changed since it was read at the start.
         let mut is_other = self.read().mark != self.taken;
         let mut looks = interval(LOOK_EVERY);
@@ -175,7 +176,7 @@ impl Reloading {
         [&self.path].into_iter().chain(&self.named).cloned().collect()
     }
 
-    fn read(&self) -> Read {
+    fn read(&self) -> RouteFileText {
         let path = self.path.clone();
         let text = std::fs::read_to_string(&path)
             .map_err(|source| RoutesError::Unreadable { path, source });
@@ -184,7 +185,7 @@ impl Reloading {
             // What it named last may be what it names again.
             Err(_) => self.named.clone(),
         };
-        Read { mark: self.mark(text.as_deref(), &named), text, named }
+        RouteFileText { mark: self.mark(text.as_deref(), &named), text, named }
     }
 
     fn named_in(&self, text: &str) -> Vec<PathBuf> {
@@ -202,7 +203,7 @@ impl Reloading {
     /// Reads the file and takes what it says, if it can be used; `asked`: somebody waits for what comes of
     /// it.
     fn reload(&mut self, asked: bool) {
-        let Read { text, named, mark } = self.read();
+        let RouteFileText { text, named, mark } = self.read();
         self.named = named;
         let metrics = self.proxy.metrics().config();
         if mark == self.taken {
@@ -236,7 +237,7 @@ impl Reloading {
     }
 
     /// All that can fail.
-    fn prepare(&self, text: &str) -> Result<(Routes, Ready, Prepared), Box<dyn Error>> {
+    fn prepare(&self, text: &str) -> Result<(Routes, Readiness, Prepared), Box<dyn Error>> {
         let routes = Routes::parse(&self.path, text, &Environment::of_process())?;
         let ready = self.controls.prepare(routes.server())?;
         let prepared = self.proxy.prepare(&routes, &self.memory)?;
@@ -244,7 +245,7 @@ impl Reloading {
     }
 
     /// All that cannot.
-    fn take(&mut self, routes: &Routes, ready: Ready, prepared: Prepared) {
+    fn take(&mut self, routes: &Routes, ready: Readiness, prepared: Prepared) {
         let (changes, left) = self.proxy.take(routes, prepared);
         let Changes { added, removed, changed, moved, unchanged } = changes;
         // Without a table the listener that is there keeps the token that it asks for.

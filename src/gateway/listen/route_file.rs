@@ -16,28 +16,28 @@ use std::time::Duration;
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The target of a path, as far as it can be identified without reading; `None` without a target.
-type Mark = Option<(u64, u64, i64, i64, u64)>;
+type FileMark = Option<(u64, u64, i64, i64, u64)>;
 
-fn mark(path: &Path) -> Mark {
+fn mark(path: &Path) -> FileMark {
     // Of the file, not of a link to it.
     let found = fs::metadata(path).ok()?;
     Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
 }
 
-fn marks(files: &[PathBuf]) -> Vec<Mark> {
+fn marks(files: &[PathBuf]) -> Vec<FileMark> {
     files.iter().map(|file| mark(file)).collect()
 }
 
 /// Files that are looked at, and how they were.
-pub(super) struct Watch {
+pub(super) struct FileWatch {
     files: Vec<PathBuf>,
     /// As they are known.
-    known: Vec<Mark>,
+    known: Vec<FileMark>,
     /// As the last look has seen them.
-    seen: Vec<Mark>,
+    seen: Vec<FileMark>,
 }
 
-impl Watch {
+impl FileWatch {
     /// Takes these files as known as they are.
     pub(super) fn new(files: Vec<PathBuf>) -> Self {
         let known = marks(&files);
@@ -49,7 +49,7 @@ impl Watch {
         if files == self.files {
             return;
         }
-        let before = |marks: &[Mark], file: &PathBuf| {
+        let before = |marks: &[FileMark], file: &PathBuf| {
             let place = self.files.iter().position(|known| known == file)?;
             marks.get(place).copied()
         };
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    fn changes(watch: &mut Watch, looks: usize) -> Vec<bool> {
+    fn changes(watch: &mut FileWatch, looks: usize) -> Vec<bool> {
         (0..looks).map(|_| watch.has_changed()).collect()
     }
 
@@ -89,7 +89,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a");
         fs::write(&file, "1").unwrap();
-        let mut watch = Watch::new(vec![file.clone()]);
+        let mut watch = FileWatch::new(vec![file.clone()]);
         assert_eq!(changes(&mut watch, 2), [false, false]);
         fs::write(&file, "22").unwrap();
         assert_eq!(changes(&mut watch, 1), [false]);
@@ -102,7 +102,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (file, new) = (folder.path().join("a"), folder.path().join("b"));
         fs::write(&file, "1").unwrap();
-        let mut watch = Watch::new(vec![file.clone()]);
+        let mut watch = FileWatch::new(vec![file.clone()]);
         fs::write(&new, "2").unwrap();
         fs::rename(&new, &file).unwrap();
         assert_eq!(changes(&mut watch, 3), [false, true, false]);
@@ -123,7 +123,7 @@ mod tests {
         }
         symlink("..1", at("..data")).unwrap();
         symlink("..data/a", at("a")).unwrap();
-        let mut watch = Watch::new(vec![at("a")]);
+        let mut watch = FileWatch::new(vec![at("a")]);
         symlink("..2", at("..new")).unwrap();
         fs::rename(at("..new"), at("..data")).unwrap();
         assert_eq!(changes(&mut watch, 3), [false, true, false]);
@@ -135,7 +135,7 @@ mod tests {
         let (one, other) = (folder.path().join("1"), folder.path().join("2"));
         fs::write(&one, "1").unwrap();
         fs::write(&other, "2").unwrap();
-        let mut watch = Watch::new(vec![one.clone()]);
+        let mut watch = FileWatch::new(vec![one.clone()]);
         fs::write(&one, "11").unwrap();
         watch.watch(vec![one, other.clone()]);
         assert_eq!(changes(&mut watch, 3), [false, true, false]);

@@ -80,7 +80,7 @@ impl Talk {
         while self.filter.poll_transmit(self.now, WIRE).is_some() {
             self.filter.apply(self.now, Input::Written(WIRE));
         }
-        while self.filter.poll_record().is_some() {}
+        while self.filter.poll_event().is_some() {}
     }
 }
 

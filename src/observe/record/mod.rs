@@ -36,7 +36,8 @@ enum Entry {
     /// Something has happened.
     Happened {
         id: FilterId,
-        event: Event,
+        // In a box: an entry stays small, as thousands of them may wait.
+        event: Box<Event>,
         /// Events of the filter that were left out before this one.
         left_out: u64,
     },
@@ -175,7 +176,8 @@ impl Observer for Recorder {
     fn see(&mut self, event: &Event) {
         if self.shared.enter(event.kind.bytes()) {
             let (id, left_out) = (self.id, std::mem::take(&mut self.left_out));
-            let _ = self.entries.send(Entry::Happened { id, event: event.clone(), left_out });
+            let event = Box::new(event.clone());
+            let _ = self.entries.send(Entry::Happened { id, event, left_out });
         } else {
             self.left_out += 1;
         }

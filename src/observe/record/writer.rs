@@ -87,7 +87,7 @@ impl Writer {
                 // What is written is less than what passes: a fault in here ends one recording.
                 let write = AssertUnwindSafe(|| {
                     transcript.left_out(left_out);
-                    transcript.happened(id.filter, event);
+                    transcript.happened(id.filter, *event);
                 });
                 let written = catch_unwind(write).map_err(|_| io::Error::other("it panicked"));
                 if let Err(error) = written.and_then(|()| self.write(id.conversation)) {

@@ -35,7 +35,7 @@ impl Filter {
     }
 
     /// Sets the revision that was agreed on where this filter did not see the handshake.
-    pub fn agreed_on(&mut self, revision: Option<Revision>) {
+    pub fn set_revision(&mut self, revision: Option<Revision>) {
         self.revision = revision.or(self.revision);
     }
 
@@ -46,7 +46,7 @@ impl Filter {
 
     /// Notes that some requests of this session are unknown: answers cannot be distinguished from
     /// orphans.
-    pub fn knows_not_all(&mut self) {
+    pub fn mark_incomplete(&mut self) {
         self.correlator.ledger.overflowed = true;
     }
 

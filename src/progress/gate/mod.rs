@@ -3,6 +3,7 @@
 //! Tokens, figures and "answered" are decided here, at the moment of writing; everything upstream
 //! of the gate only makes claims.
 
+mod error_answers;
 pub(crate) mod heartbeat;
 pub mod meter;
 pub(crate) mod notification;
@@ -26,7 +27,7 @@ use crate::progress::payload::{Payload, Transmit};
 use crate::progress::policy::{HeartbeatValue, Messages, Mode};
 use crate::progress::verdict::{Reason, Repair, Verdict};
 use crate::protocol::json;
-use crate::protocol::jsonrpc::{Key, own_error};
+use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::Revision;
 
 /// An exact duplicate of what was sent within this time is no sign of life yet (rule N2).
@@ -443,47 +444,6 @@ impl Filter {
                 self.end_call(now, id, Tomb::Answered, Outcome::TaskEnded);
             }
         }
-    }
-
-    /// Answers a call in the server's place.
-    pub(crate) fn answer_with_error(
-        &mut self,
-        now: Instant,
-        id: CallId,
-        why: &str,
-        status: Option<u16>,
-        outcome: Outcome,
-    ) {
-        let Some(call) = self.correlator.ledger.get(id) else { return };
-        let (stream, client_id) = (call.stream, call.id.client.clone());
-        let guards = vec![self.guard_of(id)];
-        self.end_call(now, id, Tomb::Cancelled, outcome);
-        let item = Item {
-            order: 0,
-            kind: ItemKind::Answer,
-            payload: Payload::own(own_error(&client_id, why, status)),
-            guards,
-            verdicts: Vec::new(),
-        };
-        self.enqueue_own(stream, item);
-    }
-
-    /// Answers a request that was not passed on, or that has no other answer.
-    pub(crate) fn refuse(
-        &mut self,
-        stream: StreamId,
-        client_id: &Bytes,
-        why: &str,
-        status: Option<u16>,
-    ) {
-        let item = Item {
-            order: 0,
-            kind: ItemKind::Answer,
-            payload: Payload::own(own_error(client_id, why, status)),
-            guards: Vec::new(),
-            verdicts: Vec::new(),
-        };
-        self.enqueue_own(stream, item);
     }
 }
 

@@ -69,7 +69,7 @@ impl Filter {
     /// A message of a client that was too large to be held has passed. It wants no progress that
     /// we could know of, but its answer is no orphan. Not where several clients share the server:
     /// there it cannot pass as it came.
-    pub fn client_passed(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
+    pub fn finish_large_client(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
         match scan.kind() {
             _ if self.topology.has_strangers() => return,
             Kind::Request => {}
@@ -239,7 +239,7 @@ impl Filter {
 
     /// Assigns the following client messages on a stream to a trace, except requests that name a
     /// trace themselves.
-    pub fn traced(&mut self, stream: StreamId, trace: Option<TraceContext>) {
+    pub fn set_trace(&mut self, stream: StreamId, trace: Option<TraceContext>) {
         if let Some(stream) = self.gate.streams.get_mut(&stream) {
             stream.trace = trace.map(Arc::new);
         }
@@ -264,7 +264,7 @@ impl Filter {
     }
 
     /// Sets the client where this filter did not see `initialize`.
-    pub fn speaks_with(&mut self, client: Option<Arc<Client>>) {
+    pub fn set_client(&mut self, client: Option<Arc<Client>>) {
         self.client = client.or_else(|| self.client.take());
     }
 

@@ -29,7 +29,7 @@ struct Plain<'a> {
 impl Filter {
     /// Takes a message of the server that came on `stream`, if it is progress that may go on as it
     /// is, at once; false if it is anything else, and then nothing has happened.
-    pub fn plain_progress(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
+    pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
         if !self.goes_straight(stream) {
             return false;
         }

@@ -2,7 +2,7 @@
 //! they pass (rule G5).
 //!
 //! On a wire that many streams share the first piece has to show whom the message is for: it cannot be
-//! taken back. A shell that cannot tell keeps the message apart ([`Filter::answered_apart`]), and where
+//! taken back. A shell that cannot tell keeps the message apart ([`Filter::answer_spooled`]), and where
 //! different clients share the server it always does.
 
 use std::ops::Range;
@@ -26,7 +26,7 @@ use crate::protocol::jsonrpc::{Key, Kind, Scan};
 impl Filter {
     /// The first piece of a message that is too large to be held, and where in it the message's own
     /// text is: the rest is its frame.
-    pub fn server_passing(
+    pub fn begin_large(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -58,7 +58,7 @@ impl Filter {
     }
 
     /// Takes another piece of a large message.
-    pub fn server_piece(
+    pub fn large_piece(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -76,7 +76,7 @@ impl Filter {
     }
 
     /// Takes the end of a large message.
-    pub fn server_passed(&mut self, now: Instant, origin: Origin) {
+    pub fn finish_large(&mut self, now: Instant, origin: Origin) {
         self.forward_piece(now, origin, Bytes::new(), true);
         let Some(passing) = self.intake.large_messages.remove(&source(origin)) else { return };
         let verdict = match passing.fate {
@@ -96,7 +96,7 @@ impl Filter {
     /// place of the one it came with ([`Scan::id_place`]). Its call is over, and what waits of its
     /// progress is to be written before it. `None` if it answers no open call, or its stream has
     /// closed: then it is to be dropped.
-    pub fn answered_apart(&mut self, now: Instant, id: &Key) -> Option<(StreamId, Bytes)> {
+    pub fn answer_spooled(&mut self, now: Instant, id: &Key) -> Option<(StreamId, Bytes)> {
         self.intake.received_at = Some(now);
         let number = self.intake.next_number();
         let Some(call) = self.correlator.ledger.answered_by(id) else {
@@ -144,7 +144,7 @@ impl Filter {
         self.forward_piece(now, origin, Bytes::from_static(b"\n"), false);
         let passing = self.intake.large_messages.get_mut(&source(origin));
         let asked = passing.and_then(|passing| passing.answers.take());
-        self.server_passed(now, origin);
+        self.finish_large(now, origin);
         if let Some((stream, id)) = asked.filter(|_| !self.gate.client_left) {
             self.refuse(stream, &id, why, status);
         }

@@ -14,8 +14,8 @@ impl Filter {
     /// Calls that open from now on go by `policy`. Those that are open go on as they began, also for what
     /// the server says of them. What holds for a connection as a whole stays: whether the server is shared
     /// (`remap`), the pacing of streams that are open, and what the server puts where tokens belong. To or
-    /// from [`Mode::Observe`] it changes with the first call that opens while no other is.
-    pub fn take(&mut self, policy: &Arc<Policy>) {
+    /// from [`Mode::Observe`](crate::progress::Mode::Observe) it changes with the first call that opens while no other is.
+    pub fn set_policy(&mut self, policy: &Arc<Policy>) {
         let policies = &mut self.policy;
         let is_wanted = Arc::ptr_eq(&policies.wanted, policy);
         if is_wanted && policies.now.observes() == policy.observes() {
@@ -49,7 +49,7 @@ impl Filter {
     pub(crate) fn apply_pending_policy(&mut self) {
         if self.policy.wanted.observes() != self.policy.now.observes() {
             let wanted = Arc::clone(&self.policy.wanted);
-            self.take(&wanted);
+            self.set_policy(&wanted);
         }
     }
 

@@ -56,7 +56,7 @@ impl Filter {
     // newest lines of one read are searched: newer progress would replace older lines before anyone
     // saw them.
     /// Takes a line that the server has written somewhere, as a terminal would show it.
-    pub fn overheard(&mut self, now: Instant, source: TextSource, line: &str) {
+    pub fn text_line(&mut self, now: Instant, source: TextSource, line: &str) {
         if self.policy.listens_to(source) {
             self.intake.received_at = Some(now);
             let meant = self.sole_candidate(now, Origin::Shared, None);

@@ -1,4 +1,4 @@
-//! What the server has sent and the relay has not taken yet.
+//! Messages of the server that the relay has not taken yet.
 
 use std::collections::VecDeque;
 

@@ -81,9 +81,9 @@ pub(crate) type LatestRoute = Box<dyn Fn() -> Option<Arc<Route>> + Send + Sync>;
 
 /// How a server is reached.
 pub struct UpstreamTarget {
-    /// Its Streamable HTTP endpoint, or one of which it is not known what it is.
+    /// The server's Streamable HTTP endpoint, or one whose transport is not known yet.
     pub(crate) endpoint: Option<Target>,
-    /// Its HTTP+SSE endpoint.
+    /// The server's HTTP+SSE endpoint.
     pub(crate) sse: Option<Target>,
     rules: HeaderRules,
     /// The newest settings of the route, if it has others than at the beginning: its rules for headers

@@ -20,7 +20,7 @@ pub enum SpawnError {
          not quoted together"
     )]
     OneWord {
-        /// As it was given.
+        /// The program or folder as the user wrote it.
         command: String,
     },
     /// A bare name that PATH does not lead to.
@@ -29,13 +29,13 @@ pub enum SpawnError {
          start us from a menu often have a shorter PATH than a terminal)"
     )]
     NotInPath {
-        /// As it was given.
+        /// The program or folder as the user wrote it.
         command: String,
     },
     /// A path to nothing.
     #[error("`{command}` does not exist: give the full path of a program, or a name found in PATH")]
     NoSuchFile {
-        /// As it was given.
+        /// The program or folder as the user wrote it.
         command: String,
     },
     /// A script whose `#!` line, or a program whose loader, leads to nothing.
@@ -44,7 +44,7 @@ pub enum SpawnError {
          (`#!`), or give the interpreter as the command and the file as its argument"
     )]
     NoInterpreter {
-        /// As it was given.
+        /// The program or folder as the user wrote it.
         command: String,
     },
     /// Lacks the permission to be executed, or is a directory.
@@ -53,7 +53,7 @@ pub enum SpawnError {
          as the command and the file as its argument"
     )]
     NotExecutable {
-        /// As it was given.
+        /// The program or folder as the user wrote it.
         command: String,
     },
     /// Neither a program for this machine nor a script that names its interpreter.
@@ -62,23 +62,23 @@ pub enum SpawnError {
          the command and the file as its argument"
     )]
     NotAProgram {
-        /// As it was given.
+        /// The program or folder as the user wrote it.
         command: String,
     },
     /// The folder that it is to run in is not there.
     #[error("`{command}` is to run in `{folder}`, and there is no such folder", folder = folder.display())]
     NoSuchFolder {
-        /// As it was given.
+        /// The program or folder as the user wrote it.
         command: String,
-        /// As it was given.
+        /// The program or folder as the user wrote it.
         folder: PathBuf,
     },
     /// The folder that it is to run in is none, or closed to us.
     #[error("`{command}` cannot run in `{folder}`", folder = folder.display())]
     Folder {
-        /// As it was given.
+        /// The program or folder as the user wrote it.
         command: String,
-        /// As it was given.
+        /// The program or folder as the user wrote it.
         folder: PathBuf,
         /// The error of the system.
         source: io::Error,
@@ -86,9 +86,9 @@ pub enum SpawnError {
     /// The system refused for a reason of its own.
     #[error("`{command}` could not be started")]
     Refused {
-        /// As it was given.
+        /// The program or folder as the user wrote it.
         command: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -123,7 +123,7 @@ impl SpawnError {
     }
 }
 
-/// Whether it is looked up in PATH.
+/// Whether the system looks for the program in `PATH`.
 fn is_bare(command: &OsStr) -> bool {
     !command.as_encoded_bytes().contains(&b'/')
 }

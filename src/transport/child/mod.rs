@@ -1,7 +1,7 @@
 //! A server as a child process: started in a process group of its own, waited for, and ended
 //! together with everything that it started.
 //!
-//! What is bound to a platform is here and in `process_tree`, and nowhere else.
+//! Code for one platform only stands here and in `process_tree`, and nowhere else.
 
 mod error;
 mod exit;

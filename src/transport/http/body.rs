@@ -21,7 +21,7 @@ pub(crate) const BATCH_BYTES: usize = 16 << 10;
 const COPY_MAX: usize = 4 << 10;
 
 /// Something that makes the bytes of a response as the client takes them.
-pub(crate) trait Source: Send {
+pub(crate) trait BodyProducer: Send {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>>;
 }
 
@@ -35,7 +35,7 @@ pub enum Body {
     Piped(Option<Bytes>, Box<UpstreamBody>, Option<InFlightGuard>),
     /// A stream of events.
     #[expect(private_interfaces, reason = "made in here only")]
-    Stream(Box<dyn Source>),
+    Stream(Box<dyn BodyProducer>),
 }
 
 impl Body {

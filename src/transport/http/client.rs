@@ -38,12 +38,12 @@ const IDLE_FOR: Duration = Duration::from_secs(3);
 const BUFFER_MAX: usize = 64 << 10;
 
 /// Anything that bytes go over.
-pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait IoStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> IoStream for T {}
 
 /// A connected byte stream.
-pub type Io = Box<dyn Wire>;
+pub type Io = Box<dyn IoStream>;
 
 /// Makes connections inside this process.
 pub type InProcess = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Io>> + Send + Sync>;
@@ -117,16 +117,16 @@ impl UpstreamError {
 /// A request that is being sent, until there is a head.
 pub(crate) type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, UpstreamError>>;
 
-type Connection = http1::Connection<TokioIo<Io>, RequestBody>;
+type Http1Connection = http1::Connection<TokioIo<Io>, RequestBody>;
 
 /// An HTTP/1 connection that is driven by its user.
-struct Link {
+struct Http1Link {
     sender: http1::SendRequest<RequestBody>,
     /// `None` once it has ended.
-    connection: Option<Connection>,
+    connection: Option<Http1Connection>,
 }
 
-impl Link {
+impl Http1Link {
     fn drive(&mut self, cx: &mut Context<'_>) {
         if let Some(connection) = &mut self.connection
             && connection.poll_unpin(cx).is_ready()
@@ -143,20 +143,20 @@ impl Link {
 }
 
 /// The server of a route, and connections to it that are not in use.
-pub(crate) struct Client {
+pub(crate) struct ConnectionPool {
     connector: Connector,
     connect_timeout: Duration,
     traffic: Traffic,
-    idle: Mutex<Vec<(Instant, Link)>>,
+    idle: Mutex<Vec<(Instant, Http1Link)>>,
     shared: tokio::sync::Mutex<Option<http2::SendRequest<RequestBody>>>,
 }
 
 enum Connected {
-    One(Box<Link>),
+    One(Box<Http1Link>),
     Shared(http2::SendRequest<RequestBody>),
 }
 
-impl Client {
+impl ConnectionPool {
     /// No connection is made before the first request. `traffic` counts their bytes.
     pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
         let (traffic, idle) = (traffic.clone(), Mutex::default());
@@ -202,7 +202,7 @@ impl Client {
             match answered.await {
                 Ok(response) => {
                     return Ok(response.map(|incoming| UpstreamBody {
-                        said: Said::Theirs(incoming),
+                        said: BodySource::Theirs(incoming),
                         link: Some(*link),
                         client: Some(Arc::clone(self)),
                     }));
@@ -215,7 +215,7 @@ impl Client {
         }
     }
 
-    fn take_idle(&self) -> Option<Link> {
+    fn take_idle(&self) -> Option<Http1Link> {
         loop {
             let (since, mut link) = self.idle.lock().ok()?.pop()?;
             if since.elapsed() < IDLE_FOR && link.is_idle() {
@@ -224,7 +224,7 @@ impl Client {
         }
     }
 
-    fn keep(&self, mut link: Link) {
+    fn keep(&self, mut link: Http1Link) {
         if link.is_idle()
             && let Ok(mut idle) = self.idle.lock()
         {
@@ -262,7 +262,7 @@ impl Client {
             .preserve_header_case(true)
             .handshake(TokioIo::new(io));
         let (sender, connection) = handshake.await?;
-        Ok(Connected::One(Box::new(Link { sender, connection: Some(connection) })))
+        Ok(Connected::One(Box::new(Http1Link { sender, connection: Some(connection) })))
     }
 
     async fn connect_tcp(&self) -> Result<(io::Result<Io>, bool), UpstreamError> {
@@ -329,13 +329,13 @@ impl Client {
 
 /// The body of a response. Dropping it before its end closes its connection.
 pub(crate) struct UpstreamBody {
-    said: Said,
-    link: Option<Link>,
-    client: Option<Arc<Client>>,
+    said: BodySource,
+    link: Option<Http1Link>,
+    client: Option<Arc<ConnectionPool>>,
 }
 
 /// The source of a body.
-enum Said {
+enum BodySource {
     /// The server.
     Theirs(Incoming),
     /// The proxy in its place: all of it, until it is taken.
@@ -344,28 +344,30 @@ enum Said {
 
 impl UpstreamBody {
     fn shared(incoming: Incoming) -> Self {
-        Self { said: Said::Theirs(incoming), link: None, client: None }
+        Self { said: BodySource::Theirs(incoming), link: None, client: None }
     }
 
     /// A body of ours.
     pub(crate) fn own(bytes: Bytes) -> Self {
-        let said = Said::Ours(Some(bytes).filter(|bytes| !bytes.is_empty()));
+        let said = BodySource::Ours(Some(bytes).filter(|bytes| !bytes.is_empty()));
         Self { said, link: None, client: None }
     }
 
     /// Whether the body is known to be over.
     pub(crate) fn is_end(&self) -> bool {
         match &self.said {
-            Said::Theirs(incoming) => incoming.is_end_stream(),
-            Said::Ours(bytes) => bytes.is_none(),
+            BodySource::Theirs(incoming) => incoming.is_end_stream(),
+            BodySource::Ours(bytes) => bytes.is_none(),
         }
     }
 
     /// How long it will be, if that is known.
     pub(crate) fn size(&self) -> SizeHint {
         match &self.said {
-            Said::Theirs(incoming) => incoming.size_hint(),
-            Said::Ours(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            BodySource::Theirs(incoming) => incoming.size_hint(),
+            BodySource::Ours(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
+            }
         }
     }
 
@@ -375,8 +377,8 @@ impl UpstreamBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
         let incoming = match &mut self.said {
-            Said::Theirs(incoming) => incoming,
-            Said::Ours(bytes) => {
+            BodySource::Theirs(incoming) => incoming,
+            BodySource::Ours(bytes) => {
                 return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
             }
         };

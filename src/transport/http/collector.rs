@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::client::{Client, Connector};
+use super::client::{ConnectionPool, Connector};
 use super::request_body::RequestBody;
 use super::tls::{self, ClientTlsError};
 use crate::observe::error_chain::error_chain;
@@ -44,7 +44,7 @@ pub enum CollectorError {
 /// The exporter's thread has no runtime of its own, and the program's must not wait for a collector:
 /// the client brings a small one, which runs only while that thread waits for an answer.
 pub struct CollectorClient {
-    client: Arc<Client>,
+    client: Arc<ConnectionPool>,
     runtime: Runtime,
     timeout: Duration,
 }
@@ -78,7 +78,7 @@ impl CollectorClient {
             _ => None,
         };
         let connector = Connector::Tcp { host, port, tls, http2: false };
-        let client = Arc::new(Client::new(connector, *timeout, &Traffic::default()));
+        let client = Arc::new(ConnectionPool::new(connector, *timeout, &Traffic::default()));
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Self { client, runtime, timeout: *timeout })
     }

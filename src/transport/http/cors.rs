@@ -114,11 +114,11 @@ fn served<'a>(cors: &Cors, origin: Option<&'a HeaderValue>) -> Option<&'a Header
 /// The CORS answers of a route's upstream to origins, for responses that must begin before the
 /// upstream has answered. Bounded: the origin seen first is forgotten for a new one.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct CorsOrigins {
     origins: VecDeque<(HeaderValue, HeaderMap)>,
 }
 
-impl Known {
+impl CorsOrigins {
     /// Keeps in mind what the upstream's `response`, as it sent it, tells about the `origin` of the
     /// request. A response that lets nobody read forgets the origin.
     pub fn note(&mut self, origin: Option<&HeaderValue>, response: &HeaderMap) {
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_an_upstream_answered_to_an_origin_is_known_for_that_origin() {
-        let mut known = Known::default();
+        let mut known = CorsOrigins::default();
         let here = from(HERE);
         assert_eq!(known.of(None), Some(HeaderMap::new()));
         assert_eq!(known.of(here), None);
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn what_is_known_has_a_limit() {
-        let mut known = Known::default();
+        let mut known = CorsOrigins::default();
         let long = "x".repeat(KNOWN_BYTES_MAX);
         known.note(from(HERE), &map(&[(ALLOW, "*"), (EXPOSE, &long)]));
         assert_eq!(known.origins.len(), 0);

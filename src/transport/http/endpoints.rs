@@ -14,16 +14,16 @@ const DOCUMENTS: [&str; 3] =
 
 /// The route and endpoint of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RouteMatch {
     /// The number of the route, in the order of the file.
     pub route: usize,
     /// The endpoint of the route.
-    pub part: Part,
+    pub part: EndpointKind,
 }
 
 /// The parts of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum EndpointKind {
     /// `/a`: its Streamable HTTP endpoint.
     Endpoint,
     /// `/a/sse`: its HTTP+SSE stream.
@@ -37,14 +37,14 @@ pub enum Part {
 
 /// The paths of all routes.
 #[derive(Debug, Clone, Default)]
-pub struct Places {
+pub struct RouteTable {
     /// By path, without the slash that may end it.
     routes: BTreeMap<String, usize>,
     /// The path of each route's upstream, if it is reached over HTTP; empty for the root.
     upstreams: Vec<Option<String>>,
 }
 
-impl Places {
+impl RouteTable {
     /// The places of these routes.
     pub fn new<'a>(routes: impl IntoIterator<Item = &'a Route>) -> Self {
         let mut places = Self::default();
@@ -61,12 +61,12 @@ impl Places {
 
     /// The route and endpoint of a path, if there is one. The path of an endpoint may end with a
     /// slash.
-    pub fn find(&self, path: &str) -> Option<Place> {
-        let place = |(route, part)| Place { route, part };
+    pub fn find(&self, path: &str) -> Option<RouteMatch> {
+        let place = |(route, part)| RouteMatch { route, part };
         let plain = without_slash(path);
-        let found = self.exact(plain).map(|route| (route, Part::Endpoint));
+        let found = self.exact(plain).map(|route| (route, EndpointKind::Endpoint));
         found
-            .or_else(|| Some((self.exact(plain.strip_suffix("/sse")?)?, Part::Sse)))
+            .or_else(|| Some((self.exact(plain.strip_suffix("/sse")?)?, EndpointKind::Sse)))
             .or_else(|| self.messages(path))
             .or_else(|| self.beside(plain))
             .or_else(|| self.below(plain))
@@ -77,18 +77,18 @@ impl Places {
         self.routes.get(path).copied()
     }
 
-    fn messages(&self, path: &str) -> Option<(usize, Part)> {
+    fn messages(&self, path: &str) -> Option<(usize, EndpointKind)> {
         path.match_indices("/messages").find_map(|(at, word)| {
             let rest = &path[at + word.len()..];
             let whole = rest.is_empty() || rest.starts_with('/');
             let route = self.exact(&path[..at]).filter(|_| whole && leads_down(rest))?;
-            Some((route, Part::Messages(rest.to_owned())))
+            Some((route, EndpointKind::Messages(rest.to_owned())))
         })
     }
 
     /// `/.well-known/NAME/a` and what is below, as RFC 8414 and RFC 9728 form it; and
     /// `/.well-known/NAME` alone, which can only mean a route if there is no other.
-    fn beside(&self, path: &str) -> Option<(usize, Part)> {
+    fn beside(&self, path: &str) -> Option<(usize, EndpointKind)> {
         let (name, rest) = DOCUMENTS.iter().find_map(|name| {
             let rest = path.strip_prefix("/.well-known/")?.strip_prefix(name)?;
             (rest.is_empty() || rest.starts_with('/')).then_some((name, rest))
@@ -96,7 +96,7 @@ impl Places {
         if rest.is_empty() {
             let mut over_http = (0..).zip(&self.upstreams).filter(|(_, path)| path.is_some());
             let (Some((only, _)), None) = (over_http.next(), over_http.next()) else { return None };
-            return Some((only, Part::WellKnown(format!("/.well-known/{name}"))));
+            return Some((only, EndpointKind::WellKnown(format!("/.well-known/{name}"))));
         }
         // The longest path of a route, if one begins another.
         let ends = rest.match_indices('/').map(|(at, _)| at).skip(1).chain([rest.len()]);
@@ -106,15 +106,15 @@ impl Places {
             Some((self.exact(path)?, below))
         })?;
         let upstream = self.upstreams[route].as_ref().filter(|_| leads_down(below))?;
-        Some((route, Part::WellKnown(format!("/.well-known/{name}{upstream}{below}"))))
+        Some((route, EndpointKind::WellKnown(format!("/.well-known/{name}{upstream}{below}"))))
     }
 
     /// `/a/.well-known/NAME`, as OpenID Connect forms it.
-    fn below(&self, path: &str) -> Option<(usize, Part)> {
+    fn below(&self, path: &str) -> Option<(usize, EndpointKind)> {
         let (above, name) = path.rsplit_once("/.well-known/")?;
         let route = self.exact(above).filter(|_| DOCUMENTS.contains(&name))?;
         let upstream = self.upstreams[route].as_ref()?;
-        Some((route, Part::WellKnown(format!("{upstream}/.well-known/{name}"))))
+        Some((route, EndpointKind::WellKnown(format!("{upstream}/.well-known/{name}"))))
     }
 }
 
@@ -153,8 +153,8 @@ mod tests {
         Route::new(path.to_owned(), Upstream::Http(upstream))
     }
 
-    fn places() -> Places {
-        Places::new(&[
+    fn places() -> RouteTable {
+        RouteTable::new(&[
             http("/a", "https://up.example/mcp"),
             http("/a/b", "https://up.example/deep/mcp/"),
             http("/top", "https://up.example"),
@@ -164,33 +164,33 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(path: &str, expected: Option<(usize, Part)>) {
-        let expected = expected.map(|(route, part)| Place { route, part });
+    fn check(path: &str, expected: Option<(usize, EndpointKind)>) {
+        let expected = expected.map(|(route, part)| RouteMatch { route, part });
         assert_eq!(places().find(path), expected, "{path}");
     }
 
-    fn messages(rest: &str) -> Part {
-        Part::Messages(rest.to_owned())
+    fn messages(rest: &str) -> EndpointKind {
+        EndpointKind::Messages(rest.to_owned())
     }
 
-    fn document(path: &str) -> Part {
-        Part::WellKnown(path.to_owned())
+    fn document(path: &str) -> EndpointKind {
+        EndpointKind::WellKnown(path.to_owned())
     }
 
     #[test]
     fn a_route_has_an_endpoint_and_the_two_parts_of_http_sse() {
-        check("/a", Some((0, Part::Endpoint)));
-        check("/a/", Some((0, Part::Endpoint)));
-        check("/a/b", Some((1, Part::Endpoint)));
-        check("/demo", Some((3, Part::Endpoint)));
-        check("/a/sse", Some((0, Part::Sse)));
-        check("/a/b/sse/", Some((1, Part::Sse)));
+        check("/a", Some((0, EndpointKind::Endpoint)));
+        check("/a/", Some((0, EndpointKind::Endpoint)));
+        check("/a/b", Some((1, EndpointKind::Endpoint)));
+        check("/demo", Some((3, EndpointKind::Endpoint)));
+        check("/a/sse", Some((0, EndpointKind::Sse)));
+        check("/a/b/sse/", Some((1, EndpointKind::Sse)));
         check("/a/messages", Some((0, messages(""))));
         check("/a/messages/", Some((0, messages("/"))));
         check("/a/messages/x/y", Some((0, messages("/x/y"))));
         check("/a/messages/messages", Some((0, messages("/messages"))));
         check("/x/messages-old/messages/1", Some((4, messages("/1"))));
-        check("/x/messages-old", Some((4, Part::Endpoint)));
+        check("/x/messages-old", Some((4, EndpointKind::Endpoint)));
     }
 
     #[test]
@@ -281,10 +281,10 @@ mod tests {
         let root = "/.well-known/oauth-protected-resource";
         check(root, None);
         let demo = Route::new("/demo".to_owned(), Upstream::Demo);
-        let only = Places::new(&[demo.clone(), http("/a", "https://up.example/mcp")]);
-        let place = Place { route: 1, part: document(root) };
+        let only = RouteTable::new(&[demo.clone(), http("/a", "https://up.example/mcp")]);
+        let place = RouteMatch { route: 1, part: document(root) };
         assert_eq!(only.find(root), Some(place.clone()));
         assert_eq!(only.find(&format!("{root}/")), Some(place));
-        assert_eq!(Places::new(&[demo]).find(root), None);
+        assert_eq!(RouteTable::new(&[demo]).find(root), None);
     }
 }

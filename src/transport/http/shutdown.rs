@@ -10,7 +10,7 @@ use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use super::body::Source;
+use super::body::BodyProducer;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 
 /// Why calls are cut at the end.
@@ -68,7 +68,7 @@ impl PipedStream {
     }
 }
 
-impl Source for PipedStream {
+impl BodyProducer for PipedStream {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         self.over = self.over || self.ending.poll_unpin(cx).is_ready();
         if self.over { Poll::Ready(None) } else { self.body.poll_data(cx) }

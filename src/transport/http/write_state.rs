@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The way to one client, as far as those need to know who have something to say: they say it later,
 /// and then only the newest, while it is blocked.
 #[derive(Debug, Clone, Default)]
-pub struct Outlet(Arc<AtomicBool>);
+pub struct WriteState(Arc<AtomicBool>);
 
-impl Outlet {
+impl WriteState {
     /// Whether the last bytes could not be written yet.
     pub fn is_blocked(&self) -> bool {
         self.0.load(Ordering::Relaxed)

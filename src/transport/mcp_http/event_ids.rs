@@ -12,14 +12,14 @@ const WAITING_MAX: usize = 256;
 
 /// The ids and times to retry of one stream.
 #[derive(Default)]
-pub(crate) struct Marks {
+pub(crate) struct EventIds {
     /// By the number of their message.
     waiting: VecDeque<(u64, Event)>,
     /// The client has been given an event id.
     id_passed: bool,
 }
 
-impl Marks {
+impl EventIds {
     /// The event ids of a stream that its client has resumed.
     pub(crate) fn resumed() -> Self {
         Self { id_passed: true, ..Self::default() }
@@ -27,7 +27,7 @@ impl Marks {
 
     /// An event whose message has this number and is to be judged.
     pub(crate) fn put(&mut self, number: u64, event: &Event) {
-        if matters(event) && self.waiting.len() < WAITING_MAX {
+        if has_id_or_retry(event) && self.waiting.len() < WAITING_MAX {
             self.waiting.push_back((number, event.clone()));
         }
     }
@@ -83,6 +83,6 @@ impl Marks {
 }
 
 /// Whether there is anything but a message to it.
-pub(crate) fn matters(event: &Event) -> bool {
+pub(crate) fn has_id_or_retry(event: &Event) -> bool {
     event.has_id() || event.retry().is_some()
 }

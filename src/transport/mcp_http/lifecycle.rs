@@ -1,7 +1,7 @@
 //! The answers in place of a server that knows only `tools/call` at its endpoint
 //! (`upstream.lifecycle`): `initialize`, `ping`, the list of tools.
 //!
-//! The answers stand between the callers and the server's connections (`Client::send`), so that
+//! The answers stand between the callers and the server's connections (`ConnectionPool::send`), so that
 //! clients of every transport find the same server.
 
 use std::future::poll_fn;
@@ -17,7 +17,7 @@ use crate::config::routes::ServerInfo;
 use crate::protocol::jsonrpc::{Kind, METHOD_NOT_FOUND, Message, own_error};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
-use crate::transport::http::client::{Client, UpstreamBody, UpstreamError};
+use crate::transport::http::client::{ConnectionPool, UpstreamBody, UpstreamError};
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::request_body::RequestBody;
 
@@ -41,7 +41,7 @@ const NEWEST: (Revision, &str) = (Revision::V2025_11_25, "2025-11-25");
 const NO_VERSION: &str = "0.0.0";
 
 /// Answers in the place of one endpoint.
-pub(crate) struct Lifecycle {
+pub(crate) struct LifecycleResponder {
     /// The endpoint's path.
     pub(crate) endpoint: PathAndQuery,
     pub(crate) tools: Option<PathAndQuery>,
@@ -52,7 +52,7 @@ pub(crate) struct Lifecycle {
 }
 
 /// The decision about a request.
-enum Reply {
+enum LifecycleReply {
     /// The server is asked.
     Server,
     /// The request is answered here, with this status and body.
@@ -62,17 +62,17 @@ enum Reply {
 }
 
 /// What has been read beside the endpoint.
-enum Read {
+enum LifecycleRead {
     Body(Bytes),
     /// Nothing; what the client is answered instead.
-    Not(Reply),
+    Not(LifecycleReply),
 }
 
-impl Lifecycle {
+impl LifecycleResponder {
     /// Sends a request on, or answers it.
     pub(crate) async fn send(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<ConnectionPool>,
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         if request.uri().path() != self.endpoint.path() {
@@ -93,23 +93,25 @@ impl Lifecycle {
         let reply = match message.kind() {
             Kind::Request => self.reply(client, &parts, &message).await?,
             // It would answer with an error that belongs to no request.
-            Kind::Notification | Kind::Response => Reply::Own(StatusCode::ACCEPTED, Bytes::new()),
+            Kind::Notification | Kind::Response => {
+                LifecycleReply::Own(StatusCode::ACCEPTED, Bytes::new())
+            }
             Kind::Batch => self.replies(client, &parts, &message).await?,
-            Kind::Opaque | Kind::Noise => Reply::Server,
+            Kind::Opaque | Kind::Noise => LifecycleReply::Server,
         };
         match reply {
-            Reply::Server => client.send(Request::from_parts(parts, body)).await,
-            Reply::Own(status, body) => Ok(answered(status, body)),
-            Reply::Theirs(response) => Ok(*response),
+            LifecycleReply::Server => client.send(Request::from_parts(parts, body)).await,
+            LifecycleReply::Own(status, body) => Ok(answered(status, body)),
+            LifecycleReply::Theirs(response) => Ok(*response),
         }
     }
 
     async fn reply(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<ConnectionPool>,
         parts: &Parts,
         request: &Message,
-    ) -> Result<Reply, UpstreamError> {
+    ) -> Result<LifecycleReply, UpstreamError> {
         let id = request.id().unwrap_or_default();
         let method = request.method().unwrap_or_default();
         Ok(match (&*method, modern(&parts.headers, request)) {
@@ -119,7 +121,7 @@ impl Lifecycle {
             (mcp::INITIALIZE, _) => self.initialize(client, parts, request, &id).await?,
             ("ping", _) => result(&id, b"{}"),
             (mcp::TOOLS_LIST, _) => self.list_tools(client, parts, &id).await?,
-            (mcp::TOOLS_CALL, _) => Reply::Server,
+            (mcp::TOOLS_CALL, _) => LifecycleReply::Server,
             _ => not_found(&id, &method, StatusCode::OK),
         })
     }
@@ -127,15 +129,15 @@ impl Lifecycle {
     /// A batch that holds a call of a tool goes to the server as it is.
     async fn replies(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<ConnectionPool>,
         parts: &Parts,
         batch: &Message,
-    ) -> Result<Reply, UpstreamError> {
+    ) -> Result<LifecycleReply, UpstreamError> {
         let mut told: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
         for request in batch.elements().filter(|one| one.kind() == Kind::Request) {
             match self.reply(client, parts, &request).await? {
-                Reply::Own(_, body) => {
+                LifecycleReply::Own(_, body) => {
                     bytes += body.len();
                     told.push(body);
                 }
@@ -143,14 +145,14 @@ impl Lifecycle {
             }
             // More than a few lists of tools nobody asks for at once.
             if bytes > ANSWER_MAX {
-                return Ok(Reply::Server);
+                return Ok(LifecycleReply::Server);
             }
         }
         Ok(match &told[..] {
-            [] => Reply::Own(StatusCode::ACCEPTED, Bytes::new()),
+            [] => LifecycleReply::Own(StatusCode::ACCEPTED, Bytes::new()),
             told => {
                 let body = [b"[", &told.join(&b","[..])[..], b"]"].concat();
-                Reply::Own(StatusCode::OK, body.into())
+                LifecycleReply::Own(StatusCode::OK, body.into())
             }
         })
     }
@@ -158,11 +160,11 @@ impl Lifecycle {
     /// The client's revision is taken, if it is one that begins like this.
     async fn initialize(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<ConnectionPool>,
         parts: &Parts,
         request: &Message,
         id: &[u8],
-    ) -> Result<Reply, UpstreamError> {
+    ) -> Result<LifecycleReply, UpstreamError> {
         let params = request.params().unwrap_or_default();
         let asked = json::member(&params, "protocolVersion").and_then(|date| {
             let date = json::decode_str(&date)?;
@@ -172,14 +174,14 @@ impl Lifecycle {
         let theirs = match &self.initialize {
             None => Bytes::new(),
             Some(path) => match self.introduce(client, parts, path, id, date, &params).await? {
-                Read::Body(body) => body,
-                Read::Not(reply) => return Ok(reply),
+                LifecycleRead::Body(body) => body,
+                LifecycleRead::Not(reply) => return Ok(reply),
             },
         };
         if let Some(error) = json::member(&theirs, "error").filter(|error| **error != *b"null") {
             let body: [&[u8]; 5] =
                 [br#"{"jsonrpc":"2.0","id":"#, id, br#","error":"#, &error, b"}"];
-            return Ok(Reply::Own(StatusCode::OK, body.concat().into()));
+            return Ok(LifecycleReply::Own(StatusCode::OK, body.concat().into()));
         }
         let theirs = json::member(&theirs, "result").unwrap_or(theirs);
         let instructions = json::member(&theirs, "instructions")
@@ -199,13 +201,13 @@ impl Lifecycle {
     /// Tells the server of a client, in a message that has everything wherever it may be looked for.
     async fn introduce(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<ConnectionPool>,
         parts: &Parts,
         path: &PathAndQuery,
         id: &[u8],
         date: &str,
         params: &[u8],
-    ) -> Result<Read, UpstreamError> {
+    ) -> Result<LifecycleRead, UpstreamError> {
         let params = if params.is_empty() { b"{}" } else { params };
         let body: [&[u8]; 7] = [
             br#"{"jsonrpc":"2.0","id":"#,
@@ -244,14 +246,14 @@ impl Lifecycle {
 
     async fn list_tools(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<ConnectionPool>,
         parts: &Parts,
         id: &[u8],
-    ) -> Result<Reply, UpstreamError> {
-        let Some(path) = &self.tools else { return Ok(Reply::Server) };
+    ) -> Result<LifecycleReply, UpstreamError> {
+        let Some(path) = &self.tools else { return Ok(LifecycleReply::Server) };
         let body = match read(client, beside(parts, Method::GET, path), id, LIST).await? {
-            Read::Body(body) => body,
-            Read::Not(reply) => return Ok(reply),
+            LifecycleRead::Body(body) => body,
+            LifecycleRead::Not(reply) => return Ok(reply),
         };
         if let Some(tools) = tool_list::of(&body) {
             return Ok(result(id, &tools));
@@ -264,7 +266,7 @@ impl Lifecycle {
         tracing::warn!(why = format!("{LIST} is an error"), "{UNANSWERED}");
         let words = String::from_utf8_lossy(&error[..error.len().min(WORDS_MAX)]);
         let why = format!("{LIST} is an error: {words}");
-        Ok(Reply::Own(StatusCode::OK, own_error(id, &why, None)))
+        Ok(LifecycleReply::Own(StatusCode::OK, own_error(id, &why, None)))
     }
 }
 
@@ -285,18 +287,18 @@ fn beside(parts: &Parts, method: Method, path: &PathAndQuery) -> Request<Request
 
 /// Reads what is there, for the request of this id. Of where it is clients are told nothing.
 async fn read(
-    client: &Arc<Client>,
+    client: &Arc<ConnectionPool>,
     request: Request<RequestBody>,
     id: &[u8],
     what: &str,
-) -> Result<Read, UpstreamError> {
+) -> Result<LifecycleRead, UpstreamError> {
     let response = client.send(request).await?;
     let status = response.status();
     // What has to be done about these stands in the headers.
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return Ok(Read::Not(Reply::Theirs(Box::new(response))));
+        return Ok(LifecycleRead::Not(LifecycleReply::Theirs(Box::new(response))));
     }
-    let not = |why: &str, status| Ok(Read::Not(failed(id, why, status)));
+    let not = |why: &str, status| Ok(LifecycleRead::Not(failed(id, why, status)));
     if !status.is_success() {
         return not(&format!("{what}: HTTP status {status}"), Some(status.as_u16()));
     }
@@ -311,7 +313,7 @@ async fn read(
             return not(&format!("{what} is too large"), None);
         }
     }
-    Ok(Read::Body(whole.into()))
+    Ok(LifecycleRead::Body(whole.into()))
 }
 
 /// The revision of a request that begins nothing, as those from 2026-07-28 on: it says it itself.
@@ -327,25 +329,25 @@ fn legacy() -> impl Iterator<Item = &'static str> {
     Revision::ALL.into_iter().filter(|(known, _)| *known <= NEWEST.0).map(|(_, date)| date)
 }
 
-fn result(id: &[u8], result: &[u8]) -> Reply {
+fn result(id: &[u8], result: &[u8]) -> LifecycleReply {
     let body: [&[u8]; 5] = [br#"{"jsonrpc":"2.0","id":"#, id, br#","result":"#, result, b"}"];
-    Reply::Own(StatusCode::OK, body.concat().into())
+    LifecycleReply::Own(StatusCode::OK, body.concat().into())
 }
 
 /// An error of ours, which says so. `more`: members of its data.
-fn refused(id: &[u8], code: i32, why: &str, more: &str, status: StatusCode) -> Reply {
+fn refused(id: &[u8], code: i32, why: &str, more: &str, status: StatusCode) -> LifecycleReply {
     let code = format!(r#","error":{{"code":{code},"message":"#);
     let tail = format!(r#","data":{{"proxy":"milepost"{more}}}}}}}"#);
     let head = br#"{"jsonrpc":"2.0","id":"#;
     let body = [head, id, code.as_bytes(), &json::quote(why), tail.as_bytes()].concat();
-    Reply::Own(status, body.into())
+    LifecycleReply::Own(status, body.into())
 }
 
-fn not_found(id: &[u8], method: &str, status: StatusCode) -> Reply {
+fn not_found(id: &[u8], method: &str, status: StatusCode) -> LifecycleReply {
     refused(id, METHOD_NOT_FOUND, &format!("Method not found: {method}"), "", status)
 }
 
-fn unsupported(id: &[u8], date: &str) -> Reply {
+fn unsupported(id: &[u8], date: &str) -> LifecycleReply {
     let supported: Vec<String> = legacy().map(|date| format!("{date:?}")).collect();
     let requested = String::from_utf8_lossy(&json::quote(date)).into_owned();
     let more = format!(r#","supported":[{}],"requested":{requested}"#, supported.join(","));
@@ -355,9 +357,9 @@ fn unsupported(id: &[u8], date: &str) -> Reply {
 
 const UNANSWERED: &str = "a client could not be answered in the server's place";
 
-fn failed(id: &[u8], why: &str, status: Option<u16>) -> Reply {
+fn failed(id: &[u8], why: &str, status: Option<u16>) -> LifecycleReply {
     tracing::warn!(why, "{UNANSWERED}");
-    Reply::Own(StatusCode::OK, own_error(id, why, status))
+    LifecycleReply::Own(StatusCode::OK, own_error(id, why, status))
 }
 
 fn answered(status: StatusCode, body: Bytes) -> Response<UpstreamBody> {

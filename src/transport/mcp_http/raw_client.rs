@@ -16,14 +16,14 @@ use crate::transport::http::request_body::RequestBody;
 
 /// A server as a client reaches it.
 #[derive(Clone)]
-pub struct Visitor {
+pub struct RawHttpClient {
     target: Target,
     /// Another path than the target's own.
     path: Option<PathAndQuery>,
     rules: HeaderRules,
 }
 
-impl Visitor {
+impl RawHttpClient {
     /// To the server of a route, with the headers that the route sets; `None` if it is no HTTP server.
     /// Nothing is connected.
     ///
@@ -51,7 +51,7 @@ impl Visitor {
         method: Method,
         headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
         body: Bytes,
-    ) -> Result<Reply, UpstreamError> {
+    ) -> Result<RawResponse, UpstreamError> {
         let mut request = Request::new(RequestBody::from(body));
         *request.method_mut() = method;
         *request.uri_mut() = match &self.path {
@@ -69,12 +69,12 @@ impl Visitor {
         all.extend(self.rules.set.iter().cloned());
         let (head, body) = self.target.client.send(request).await?.into_parts();
         let body = PlainBody::new(body, &head.headers);
-        Ok(Reply { status: head.status, headers: head.headers, body })
+        Ok(RawResponse { status: head.status, headers: head.headers, body })
     }
 }
 
 /// What a server answers with. Dropping it before its end closes its connection.
-pub struct Reply {
+pub struct RawResponse {
     /// Its status.
     pub status: StatusCode,
     /// Its headers.
@@ -82,7 +82,7 @@ pub struct Reply {
     body: Option<PlainBody>,
 }
 
-impl Reply {
+impl RawResponse {
     /// The value of a header in lower case, without parameters; empty without one.
     pub fn content_type(&self) -> String {
         let kind = self.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());

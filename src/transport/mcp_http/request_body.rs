@@ -19,7 +19,7 @@ use crate::transport::http::request_body::RequestBody;
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A request's body.
-pub(crate) enum Read {
+pub(crate) enum ReadBody {
     /// All of it.
     Whole(Bytes),
     /// More than is looked at.
@@ -27,19 +27,19 @@ pub(crate) enum Read {
 }
 
 /// A request's body on its way to who reads it.
-pub(crate) enum Posted {
+pub(crate) enum PostedBody {
     /// As it came.
     Fresh(Incoming),
     /// Somebody had to read it before.
-    Read(Read),
+    Read(ReadBody),
 }
 
-impl From<Posted> for RequestBody {
-    fn from(posted: Posted) -> Self {
+impl From<PostedBody> for RequestBody {
+    fn from(posted: PostedBody) -> Self {
         match posted {
-            Posted::Fresh(body) => Self::Passing(VecDeque::new(), Box::new(body)),
-            Posted::Read(Read::Whole(bytes)) => bytes.into(),
-            Posted::Read(Read::Large(body)) => body,
+            PostedBody::Fresh(body) => Self::Passing(VecDeque::new(), Box::new(body)),
+            PostedBody::Read(ReadBody::Whole(bytes)) => bytes.into(),
+            PostedBody::Read(ReadBody::Large(body)) => body,
         }
     }
 }
@@ -59,7 +59,7 @@ pub(crate) fn asks(message: Option<&Message>) -> bool {
 
 /// Why a request is not passed on.
 #[derive(Debug)]
-pub(crate) struct Unread {
+pub(crate) struct BodyError {
     pub(crate) status: StatusCode,
     pub(crate) why: String,
 }
@@ -67,13 +67,13 @@ pub(crate) struct Unread {
 /// What was read of a request as its server is to get it, and the message that its client sent, if it
 /// was read whole: `headers` are those of the request.
 pub(crate) fn for_server(
-    read: Read,
+    read: ReadBody,
     policy: &Policy,
     headers: &mut HeaderMap,
 ) -> (Option<Message>, RequestBody) {
     match read {
-        Read::Large(body) => (None, body),
-        Read::Whole(bytes) => {
+        ReadBody::Large(body) => (None, body),
+        ReadBody::Whole(bytes) => {
             let message = Message::parse(bytes.clone());
             let asked = policy.asked(&message);
             if asked.is_some() {
@@ -86,16 +86,16 @@ pub(crate) fn for_server(
 
 /// Reads a body of at most `max` bytes; one of more than `held_max` is not held.
 pub(crate) async fn read(
-    body: Posted,
+    body: PostedBody,
     headers: &HeaderMap,
     max: usize,
     held_max: usize,
-) -> Result<Read, Unread> {
+) -> Result<ReadBody, BodyError> {
     let mut body = match body {
-        Posted::Fresh(body) => body,
-        Posted::Read(read) => return Ok(read),
+        PostedBody::Fresh(body) => body,
+        PostedBody::Read(read) => return Ok(read),
     };
-    let too_large = || Unread {
+    let too_large = || BodyError {
         status: StatusCode::PAYLOAD_TOO_LARGE,
         why: format!("the body of a request may have {max} bytes on this route"),
     };
@@ -107,12 +107,12 @@ pub(crate) async fn read(
     let mut held: VecDeque<Bytes> = VecDeque::new();
     let mut bytes = 0;
     loop {
-        let frame = timeout(PAUSE_MAX, body.frame()).await.map_err(|_| Unread {
+        let frame = timeout(PAUSE_MAX, body.frame()).await.map_err(|_| BodyError {
             status: StatusCode::REQUEST_TIMEOUT,
             why: format!("the body of the request paused for more than {PAUSE_MAX:?}"),
         })?;
         let Some(frame) = frame else { break };
-        let frame = frame.map_err(|error| Unread {
+        let frame = frame.map_err(|error| BodyError {
             status: StatusCode::BAD_REQUEST,
             why: format!("the body of the request cannot be read: {error}"),
         })?;
@@ -125,15 +125,15 @@ pub(crate) async fn read(
         if bytes > held_max {
             // Without a length the rest is not bounded by what was announced.
             return match announced {
-                Some(_) => Ok(Read::Large(RequestBody::Passing(held, Box::new(body)))),
-                None => Err(Unread {
+                Some(_) => Ok(ReadBody::Large(RequestBody::Passing(held, Box::new(body)))),
+                None => Err(BodyError {
                     status: StatusCode::LENGTH_REQUIRED,
                     why: format!("a body of more than {held_max} bytes needs Content-Length"),
                 }),
             };
         }
     }
-    Ok(Read::Whole(match held.len() {
+    Ok(ReadBody::Whole(match held.len() {
         1 => held.pop_front().unwrap_or_default(),
         _ => Bytes::from(held.make_contiguous().concat()),
     }))

@@ -8,11 +8,13 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::Url;
 
-use super::lifecycle::Lifecycle;
+use super::lifecycle::LifecycleResponder;
 use crate::config::routes;
 use crate::config::routes::{HttpUpstream, Route, Upstream};
 use crate::observe::metrics::Traffic;
-use crate::transport::http::client::{Client, Connector, InProcess, UpstreamBody, UpstreamError};
+use crate::transport::http::client::{
+    ConnectionPool, Connector, InProcess, UpstreamBody, UpstreamError,
+};
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::tls;
 use crate::transport::http::tls::ClientTlsError;
@@ -42,8 +44,8 @@ pub enum TargetError {
 /// The way to a server: its connections, and what is answered in its place.
 #[derive(Clone)]
 pub(crate) struct ServerClient {
-    client: Arc<Client>,
-    lifecycle: Option<Arc<Lifecycle>>,
+    client: Arc<ConnectionPool>,
+    lifecycle: Option<Arc<LifecycleResponder>>,
 }
 
 impl ServerClient {
@@ -147,7 +149,7 @@ pub(crate) fn targets(
 /// A server within this process.
 fn in_process(route: &Route, connect: &InProcess, traffic: &Traffic) -> Target {
     let connector = Connector::InProcess(Arc::clone(connect));
-    let client = Arc::new(Client::new(connector, route.connect_timeout, traffic));
+    let client = Arc::new(ConnectionPool::new(connector, route.connect_timeout, traffic));
     Target {
         client: ServerClient { client, lifecycle: None },
         authority: Authority::from_static("localhost"),
@@ -183,7 +185,7 @@ fn target(
         |url: &Option<Url>| url.as_ref().map(|url| path_of(url).ok_or_else(wrong)).transpose();
     let lifecycle = match lifecycle {
         None => None,
-        Some(said) => Some(Lifecycle {
+        Some(said) => Some(LifecycleResponder {
             endpoint: path.clone(),
             tools: beside(&said.tools)?,
             initialize: beside(&said.initialize)?,
@@ -206,7 +208,7 @@ fn target(
         Some(connect) => Connector::InProcess(Arc::clone(connect)),
         None => Connector::Tcp { host, port, tls, http2 },
     };
-    let client = Client::new(connector, route.connect_timeout, traffic);
+    let client = ConnectionPool::new(connector, route.connect_timeout, traffic);
     Ok(Target {
         client: ServerClient { client: Arc::new(client), lifecycle: lifecycle.map(Arc::new) },
         host: authority.parse().map_err(|_| wrong())?,

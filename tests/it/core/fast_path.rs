@@ -43,7 +43,7 @@ impl Way {
         }
         self.now = until;
         self.drain();
-        if self.short && self.filter.plain_progress(self.now, OWN, text.as_bytes()) {
+        if self.short && self.filter.fast_path(self.now, OWN, text.as_bytes()) {
             self.taken += 1;
             self.told.push(Bytes::copy_from_slice(text.as_bytes()));
         } else {
@@ -58,7 +58,7 @@ impl Way {
             self.told.push(transmit.payload.to_bytes());
         }
         self.filter.written(self.now, OWN);
-        while self.filter.poll_record().is_some() {}
+        while self.filter.poll_event().is_some() {}
     }
 }
 

@@ -16,7 +16,7 @@ use crate::support::messages::{call_of, notification, result};
 
 /// Whoever opens a call now goes by `policy`.
 fn take(rig: &mut Rig, policy: &Arc<Policy>) {
-    rig.filter.take(policy);
+    rig.filter.set_policy(policy);
     rig.policy = (**rig.filter.policy()).clone();
 }
 

@@ -80,7 +80,7 @@ impl Rig {
 
     /// The server writes this line on its standard error.
     pub(crate) fn errors(&mut self, line: &str) {
-        self.filter.overheard(self.now(), TextSource::Stderr, line);
+        self.filter.text_line(self.now(), TextSource::Stderr, line);
         self.drain();
     }
 
@@ -106,7 +106,7 @@ impl Rig {
         self.messages += 1;
         let head = Bytes::copy_from_slice(head);
         let text = 0..head.len();
-        let fate = self.filter.server_passing(self.now(), Origin::Shared, head, text);
+        let fate = self.filter.begin_large(self.now(), Origin::Shared, head, text);
         self.note(fate);
         self.drain();
     }
@@ -115,14 +115,14 @@ impl Rig {
     pub(crate) fn piece(&mut self, piece: &[u8]) {
         let piece = Bytes::copy_from_slice(piece);
         let text = 0..piece.len();
-        let fate = self.filter.server_piece(self.now(), Origin::Shared, piece, text);
+        let fate = self.filter.large_piece(self.now(), Origin::Shared, piece, text);
         self.note(fate);
         self.drain();
     }
 
     /// It is over.
     pub(crate) fn over(&mut self) {
-        self.filter.server_passed(self.now(), Origin::Shared);
+        self.filter.finish_large(self.now(), Origin::Shared);
         self.drain();
     }
 
@@ -172,7 +172,7 @@ impl Rig {
     fn drain(&mut self) {
         while !self.stalled && self.write() {}
         while self.filter.poll_to_server().is_some() {}
-        while let Some(record) = self.filter.poll_record() {
+        while let Some(record) = self.filter.poll_event() {
             match record {
                 FilterEvent::Message { number, verdict, .. } => {
                     self.verdicts.push((number, verdict))

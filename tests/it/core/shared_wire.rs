@@ -57,7 +57,7 @@ impl Wire {
     }
 
     fn verdicts(&mut self) -> Vec<Verdict> {
-        let records = std::iter::from_fn(|| self.filter.poll_record());
+        let records = std::iter::from_fn(|| self.filter.poll_event());
         let verdict = |record| match record {
             FilterEvent::Message { verdict, .. } => Some(verdict),
             _ => None,
@@ -119,11 +119,11 @@ fn a_large_answer_passes_on_the_stream_of_its_call() {
         wire.client(2, &call_of("a", "2", "8"));
         let pieces = [r#"{"jsonrpc":"2.0","id":2,"result":{"te"#, r#"xt":"lo"#, "ng\"}}\n"];
         let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
-        wire.filter.server_passing(wire.now, Origin::Shared, bytes(pieces[0]), 0..pieces[0].len());
+        wire.filter.begin_large(wire.now, Origin::Shared, bytes(pieces[0]), 0..pieces[0].len());
         for piece in &pieces[1..] {
-            wire.filter.server_piece(wire.now, Origin::Shared, bytes(piece), 0..piece.len());
+            wire.filter.large_piece(wire.now, Origin::Shared, bytes(piece), 0..piece.len());
         }
-        wire.filter.server_passed(wire.now, Origin::Shared);
+        wire.filter.finish_large(wire.now, Origin::Shared);
         assert_eq!(wire.told(2).concat(), pieces.concat());
         assert_eq!((wire.told(1), wire.told(0)), (vec![], vec![]));
         assert!(!wire.filter.has_calls_on(StreamId(2)));
@@ -137,13 +137,13 @@ fn a_large_answer_never_passes_with_an_id_of_ours() {
     wire.client(1, &call_of("a", "5", "7"));
     wire.client(2, &call_of("a", "5", "7"));
     let text = r#"{"jsonrpc":"2.0","id":1,"result":{"text":"lo"#;
-    wire.filter.server_passing(
+    wire.filter.begin_large(
         wire.now,
         Origin::Shared,
         Bytes::from_static(text.as_bytes()),
         0..text.len(),
     );
-    wire.filter.server_passed(wire.now, Origin::Shared);
+    wire.filter.finish_large(wire.now, Origin::Shared);
     let told = wire.told(1);
     assert!(told.len() == 1 && told[0].contains(r#""id":5,"error""#), "{told:?}");
     assert_eq!((wire.told(2), wire.told(0)), (vec![], vec![]));
@@ -158,7 +158,7 @@ fn an_answer_kept_apart_gets_the_id_of_its_client() {
     let mut scan = Scan::default();
     answer.as_bytes().chunks(1000).for_each(|chunk| scan.feed(chunk));
     let place = scan.id_place().unwrap();
-    let (stream, id) = wire.filter.answered_apart(wire.now, &scan.id().unwrap()).unwrap();
+    let (stream, id) = wire.filter.answer_spooled(wire.now, &scan.id().unwrap()).unwrap();
     assert_eq!(stream, StreamId(1));
     let place = usize::try_from(place.start).unwrap()..usize::try_from(place.end).unwrap();
     let mut told = answer.clone();
@@ -180,11 +180,11 @@ fn large_answers_of_two_upstream_streams_follow_each_other() {
     let begin = |wire: &mut Wire, on, id| {
         let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{id}"#);
         let length = head.len();
-        wire.filter.server_passing(wire.now, Origin::Stream(on), head.into(), 0..length);
+        wire.filter.begin_large(wire.now, Origin::Stream(on), head.into(), 0..length);
     };
     let more = |wire: &mut Wire, on, text: &'static str| {
         let piece = Bytes::from_static(text.as_bytes());
-        wire.filter.server_piece(wire.now, Origin::Stream(on), piece, 0..text.len());
+        wire.filter.large_piece(wire.now, Origin::Stream(on), piece, 0..text.len());
     };
     begin(&mut wire, one, 1);
     let mut told = wire.told(0);
@@ -196,10 +196,10 @@ fn large_answers_of_two_upstream_streams_follow_each_other() {
     more(&mut wire, one, "1");
     told.extend(wire.told(0));
     more(&mut wire, one, "\"}\n");
-    wire.filter.server_passed(wire.now, Origin::Stream(one));
+    wire.filter.finish_large(wire.now, Origin::Stream(one));
     assert!(!wire.filter.must_wait(Origin::Stream(other)));
     more(&mut wire, other, "\"}\n");
-    wire.filter.server_passed(wire.now, Origin::Stream(other));
+    wire.filter.finish_large(wire.now, Origin::Stream(other));
     told.extend(wire.told(0));
     assert_eq!(
         told.concat(),
@@ -218,7 +218,7 @@ fn a_large_answer_that_breaks_off_fails_its_call_only() {
     }
     let head = r#"{"jsonrpc":"2.0","id":1,"result":"x"#;
     let on = Origin::Stream(StreamId(70));
-    wire.filter.server_passing(wire.now, on, Bytes::from_static(head.as_bytes()), 0..head.len());
+    wire.filter.begin_large(wire.now, on, Bytes::from_static(head.as_bytes()), 0..head.len());
     wire.filter.server_broke_off(wire.now, on, "the stream broke");
     let told = wire.told(0).concat();
     assert!(told.starts_with(head) && told.contains(r#""id":1,"error""#), "{told}");
@@ -484,7 +484,7 @@ impl Clients {
             0 => {
                 let now = self.now();
                 let apart =
-                    self.filter.answered_apart(now, &Key::Integer(self.calls[number].server));
+                    self.filter.answer_spooled(now, &Key::Integer(self.calls[number].server));
                 self.hear();
                 if let Some((stream, id)) = apart {
                     let id = std::str::from_utf8(&id).unwrap();

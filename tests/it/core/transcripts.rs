@@ -117,7 +117,7 @@ impl Player {
             "2" => {
                 let text = [&unprintable(text)[..], b"\n"].concat();
                 let (filter, now) = (&mut self.filter, self.start + self.now);
-                let overheard = &mut |line: &str| filter.overheard(now, TextSource::Stderr, line);
+                let overheard = &mut |line: &str| filter.text_line(now, TextSource::Stderr, line);
                 self.terminal.feed(&text, overheard);
             }
             "+" => return self.pass(duration(text.trim())),
@@ -151,7 +151,7 @@ impl Player {
             "left" => self.filter.client_left(),
             "apart" => {
                 let key = Key::read(&Bytes::copy_from_slice(words[1].as_bytes())).unwrap();
-                let place = self.filter.answered_apart(self.now(), &key);
+                let place = self.filter.answer_spooled(self.now(), &key);
                 self.drain();
                 // The shell writes it behind what the stream has now.
                 if let Some((stream, id)) = place {
@@ -203,7 +203,7 @@ impl Player {
         while let Some(payload) = self.filter.poll_to_server() {
             let _ = writeln!(self.out, "^ {}", String::from_utf8_lossy(&payload.to_bytes()));
         }
-        while let Some(record) = self.filter.poll_record() {
+        while let Some(record) = self.filter.poll_event() {
             if let FilterEvent::Call(call) = &record {
                 self.learned.learn(call);
             }

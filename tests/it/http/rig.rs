@@ -13,9 +13,9 @@ use milepost::config::routes::{Environment, Routes};
 use milepost::gateway::dispatch::Proxy;
 use milepost::observe::durations::DurationStore;
 use milepost::transport::http::client::{InProcess, Io};
-use milepost::transport::http::endpoints::Places;
+use milepost::transport::http::endpoints::RouteTable;
 use milepost::transport::http::via::Via;
-use milepost::transport::http::write_state::Outlet;
+use milepost::transport::http::write_state::WriteState;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -65,7 +65,7 @@ pub(crate) const fn secs(count: u64) -> Duration {
 /// `http://up.example/base/sse`.
 pub(crate) struct Rig {
     proxy: Arc<Proxy>,
-    places: Arc<Places>,
+    places: Arc<RouteTable>,
     asked: mpsc::UnboundedReceiver<Asked>,
     refuses: Arc<AtomicBool>,
     start: Instant,
@@ -146,7 +146,7 @@ impl Rig {
         let memory = DurationStore::default();
         let observers = [records.factory()];
         let proxy = Proxy::new(&routes, Via::named(name), Some(&connect), &memory, &observers);
-        let (proxy, places) = (proxy.unwrap(), Arc::new(Places::new(routes.iter())));
+        let (proxy, places) = (proxy.unwrap(), Arc::new(RouteTable::new(routes.iter())));
         Self { proxy, places, asked, refuses, start: Instant::now(), _records: records }
     }
 
@@ -159,7 +159,7 @@ impl Rig {
         let (changes, left) = self.proxy.take(&routes, prepared);
         left.retire();
         let served = self.proxy.served();
-        self.places = Arc::new(Places::new(served.iter().map(|served| served.route())));
+        self.places = Arc::new(RouteTable::new(served.iter().map(|served| served.route())));
         changes.moved
     }
 
@@ -347,7 +347,7 @@ pub(crate) fn server() -> (InProcess, mpsc::UnboundedReceiver<Asked>, Arc<Atomic
 }
 
 /// Serves one connection of a client.
-async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<Places>) {
+async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
     let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
         let place = places.find(request.uri().path());
         let proxy = Arc::clone(&proxy);
@@ -355,7 +355,7 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<Places>) {
             let place = place.unwrap_or_else(|| panic!("no place for {}", request.uri()));
             Ok::<_, Infallible>({
                 let served = proxy.served().swap_remove(place.route);
-                proxy.handle(served, place.part, request, false, Outlet::default()).await
+                proxy.handle(served, place.part, request, false, WriteState::default()).await
             })
         }
     });
@@ -377,8 +377,9 @@ pub(crate) struct Asked {
 struct Seen {
     /// When the proxy closed it.
     left: Mutex<Option<Duration>>,
-    /// Bytes of the answer that are on their way.
+    /// Bytes of the answer that the connection has taken, of those that it was given.
     written: AtomicUsize,
+    given: AtomicUsize,
 }
 
 enum Order {
@@ -444,6 +445,7 @@ impl Asked {
 
     /// Bytes as they are.
     pub(crate) fn raw(&self, bytes: impl AsRef<[u8]>) {
+        self.seen.given.fetch_add(bytes.as_ref().len(), Ordering::Relaxed);
         let _ = self.orders.send(Order::Write(bytes.as_ref().to_vec()));
     }
 
@@ -505,6 +507,11 @@ impl Asked {
     /// When the proxy closed the connection, if it has.
     pub(crate) fn left(&self) -> Option<Duration> {
         *self.seen.left.lock().unwrap()
+    }
+
+    /// Bytes that the connection was given.
+    pub(crate) fn given(&self) -> usize {
+        self.seen.given.load(Ordering::Relaxed)
     }
 
     /// Bytes of the answer that the connection has taken.

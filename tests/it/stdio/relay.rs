@@ -6,12 +6,14 @@ use std::time::Duration;
 use milepost::progress::Policy;
 use milepost::progress::dialect::{BuiltIn, Dialect, Fields, Report};
 use milepost::protocol::jsonrpc::Message;
+use milepost::protocol::mcp::PROGRESS;
 use milepost::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::core::transcripts::{duration, settings, unprintable};
+use crate::support::messages::{call, result};
 
 /// Both ends of a relay that runs in a task of its own.
 struct Ends {
@@ -47,7 +49,7 @@ fn start(policy: Policy) -> Ends {
                     relay.server_gone(&why);
                 }
             }
-            while relay.poll_record().is_some() {}
+            while relay.poll_event().is_some() {}
         }
         relay.finish(Duration::from_secs(1)).await;
     });
@@ -106,6 +108,26 @@ async fn play(text: &str) -> (Vec<String>, Vec<String>) {
 fn expected(text: &str, sign: &str) -> Vec<String> {
     let found = text.lines().filter_map(|line| line.strip_prefix(sign));
     found.map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// A client that waits ten seconds for news of a call outlasts a tool that is silent for a minute.
+#[tokio::test(start_paused = true)]
+async fn the_defaults_outlast_a_silent_tool() {
+    let mut ends = start(Policy::default());
+    ends.client.write_all(format!("{}\n", call("1", "1")).as_bytes()).await.unwrap();
+    let (mut silence, mut news) = (0, 0);
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let told = lines(&mut ends.client).await;
+        assert!(told.iter().all(|line| line.contains(PROGRESS)), "{told:?}");
+        silence = if told.is_empty() { silence + 1 } else { 0 };
+        news += told.len();
+        assert!(silence < 10, "no news for ten seconds");
+    }
+    assert!(news < 60, "{news} heartbeats in a minute");
+    ends.server.write_all(format!("{}\n", result("1")).as_bytes()).await.unwrap();
+    settle().await;
+    assert_eq!(lines(&mut ends.client).await, [result("1")]);
 }
 
 #[tokio::test(start_paused = true)]

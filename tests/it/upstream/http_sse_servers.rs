@@ -77,7 +77,7 @@ async fn a_lost_stream_is_opened_again_in_a_new_session() {
     assert!(text.contains("\"method\":\"initialize\"") && text.contains("\"roots\""), "{text}");
     let id: serde_json::Value = serde_json::from_str(&text).unwrap();
     again.accept();
-    get.say(agreement_to(&id["id"].to_string(), "2024-11-05"));
+    get.say(agreement_to(id["id"].to_string(), "2024-11-05"));
     let ready = rig.asked().await;
     assert_eq!(ready.text(), INITIALIZED);
     ready.accept();

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use url::form_urlencoded;
 
-use super::{Answer, PLAIN, plain, typed};
+use super::{AdminResponse, PLAIN, plain, typed};
 use crate::observe::calls::{Filter, Looking, PATH_OF_TAP, ROUND, Table, Tap};
 use crate::progress::{Reason, Repair};
 use crate::transport::http::refusal::Refusal;
@@ -36,25 +36,29 @@ const LINES: &str = "application/x-ndjson";
 const QUERY: &str = "route, tool, verdict and format=json are known";
 
 /// The shared state of endless streams to observers.
-pub(super) struct Streams {
+pub(super) struct AdminStreams {
     room: Arc<Semaphore>,
     over: watch::Sender<bool>,
 }
 
-impl Default for Streams {
+impl Default for AdminStreams {
     fn default() -> Self {
         let room = Arc::new(Semaphore::new(WATCHERS_MAX));
         Self { room, over: watch::Sender::new(false) }
     }
 }
 
-impl Streams {
+impl AdminStreams {
     /// Ends all of them, also those that begin later.
     pub(super) fn end(&self) {
         self.over.send_replace(true);
     }
 
-    pub(super) fn answer(&self, calls: &Arc<Table>, parts: &Parts) -> Result<Answer, Refusal> {
+    pub(super) fn answer(
+        &self,
+        calls: &Arc<Table>,
+        parts: &Parts,
+    ) -> Result<AdminResponse, Refusal> {
         let path = parts.uri.path();
         if let Some(number) = path.strip_prefix("/calls/") {
             let call = number.parse().ok().and_then(|number| calls.call_json(number));
@@ -92,13 +96,13 @@ impl Streams {
         });
         let (kind, source) = if taps {
             let kind = if filter.json { LINES } else { PLAIN };
-            (kind, Source::Tap(Box::new(Tap::begin(calls, filter))))
+            (kind, AdminSource::Tap(Box::new(Tap::begin(calls, filter))))
         } else {
             let mut rounds = interval(ROUND);
             rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            (EVENTS, Source::Calls(Box::new(Looking::at(calls)), Box::new(rounds)))
+            (EVENTS, AdminSource::Calls(Box::new(Looking::at(calls)), Box::new(rounds)))
         };
-        let mut response = Response::new(Body::Endless(Endless { source, over, _room: room }));
+        let mut response = Response::new(AdminBody::Endless(Endless { source, over, _room: room }));
         response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
         Ok(response)
     }
@@ -134,7 +138,7 @@ fn is_verdict(name: &str) -> bool {
 }
 
 /// The body of an answer.
-pub(crate) enum Body {
+pub(crate) enum AdminBody {
     /// All of it.
     Whole(Full<Bytes>),
     /// Events as they happen.
@@ -143,17 +147,17 @@ pub(crate) enum Body {
 
 /// An endless stream to an observer. Nothing is produced while the observer does not read.
 pub(crate) struct Endless {
-    source: Source,
+    source: AdminSource,
     over: Pin<Box<dyn Future<Output = ()> + Send>>,
     _room: OwnedSemaphorePermit,
 }
 
-enum Source {
+enum AdminSource {
     Calls(Box<Looking>, Box<Interval>),
     Tap(Box<Tap>),
 }
 
-impl Source {
+impl AdminSource {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         match self {
             Self::Calls(looking, rounds) => loop {
@@ -167,19 +171,19 @@ impl Source {
     }
 }
 
-impl From<Bytes> for Body {
+impl From<Bytes> for AdminBody {
     fn from(bytes: Bytes) -> Self {
         Self::Whole(Full::new(bytes))
     }
 }
 
-impl Default for Body {
+impl Default for AdminBody {
     fn default() -> Self {
         Self::Whole(Full::default())
     }
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for AdminBody {
     type Data = Bytes;
     type Error = Infallible;
 

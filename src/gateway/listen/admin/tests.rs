@@ -6,14 +6,14 @@ use http_body_util::Empty;
 use super::*;
 use crate::config::routes::Secret;
 use crate::gateway::listen::Admitted;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 
 struct Counting;
 
 impl Handler for Counting {
-    type Body = streams::Body;
+    type Body = streams::AdminBody;
 
-    async fn handle(&self, _: Request<hyper::body::Incoming>, _: Admitted) -> Answer {
+    async fn handle(&self, _: Request<hyper::body::Incoming>, _: Admitted) -> AdminResponse {
         Response::default()
     }
 
@@ -24,20 +24,20 @@ impl Handler for Counting {
     }
 }
 
-fn desk(bearer: Option<&str>) -> Desk<Counting> {
+fn desk(bearer: Option<&str>) -> AdminApi<Counting> {
     let admin = Admin { listen: None, bearer: bearer.map(|text| Secret::new(text.to_owned())) };
     let server = Server { allowed_hosts: vec!["ops.example".to_owned()], ..Server::default() };
-    Desk::new(&server, &admin, Via::named(1), Arc::new(Counting))
+    AdminApi::new(&server, &admin, Via::named(1), Arc::new(Counting))
 }
 
 /// The status that a desk answers with: `head` is a method, a path and headers.
 #[track_caller]
-fn check(desk: &Desk<Counting>, here: &str, ready: bool, head: &str, status: u16) {
+fn check(desk: &AdminApi<Counting>, here: &str, ready: bool, head: &str, status: u16) {
     assert_eq!(ask(desk, here, ready, head).status(), status, "{head}");
 }
 
 #[track_caller]
-fn ask(desk: &Desk<Counting>, here: &str, ready: bool, head: &str) -> Answer {
+fn ask(desk: &AdminApi<Counting>, here: &str, ready: bool, head: &str) -> AdminResponse {
     let mut words = head.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap());
     let mut request = Request::builder().method(method).uri(path);
@@ -51,7 +51,7 @@ fn ask(desk: &Desk<Counting>, here: &str, ready: bool, head: &str) -> Answer {
         request = request.header("host", "ops.example");
     }
     let local = here.parse().unwrap();
-    let client = Client { remote: local, local, secure: false, outlet: Outlet::default() };
+    let client = Peer { remote: local, local, secure: false, outlet: WriteState::default() };
     let request = request.body(Empty::<Bytes>::new()).unwrap();
     desk.answer(client, ready, request).now_or_never().unwrap()
 }

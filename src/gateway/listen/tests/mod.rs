@@ -14,12 +14,12 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::timeout;
 
-use super::connection::{Ended, Http};
-use super::handler::{Admitted, Client, Handler};
+use super::connection::{ConnectionEnd, Http};
+use super::handler::{Admitted, Handler, Peer};
 use crate::config::routes::{Cors, HttpUpstream, Route, Server, Upstream};
-use crate::gateway::listen::dispatcher::Front;
+use crate::gateway::listen::dispatcher::Dispatcher;
 use crate::transport::http::via::Via;
-use crate::transport::http::write_state::Outlet;
+use crate::transport::http::write_state::WriteState;
 
 /// Remembers what it was given, and answers with it.
 #[derive(Default)]
@@ -75,7 +75,7 @@ fn routes() -> Vec<Route> {
 struct Spoken {
     /// What was answered, as far as it came.
     answer: String,
-    ended: Ended,
+    ended: ConnectionEnd,
     handled: Vec<String>,
 }
 
@@ -101,13 +101,13 @@ async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
     let handler = Arc::new(Recorder::default());
     let http = Http::new(server.max_header_bytes, crate::observe::metrics::Traffic::default());
     let via = Via::named(0xbad_cafe);
-    let front = Arc::new(Front::new(server, via, &routes(), Arc::clone(&handler)));
+    let front = Arc::new(Dispatcher::new(server, via, &routes(), Arc::clone(&handler)));
     let (ours, theirs) = duplex(1 << 20);
     let local: SocketAddr = "127.0.0.1:7332".parse().unwrap();
-    let client = Client { remote: local, local, secure: false, outlet: Outlet::default() };
+    let client = Peer { remote: local, local, secure: false, outlet: WriteState::default() };
     let answer = move |request| Arc::clone(&front).answer(client.clone(), request);
     let connection = tokio::spawn(async move {
-        http.converse(theirs, Outlet::default(), answer, std::future::pending()).await
+        http.converse(theirs, WriteState::default(), answer, std::future::pending()).await
     });
     let (mut read, mut write) = tokio::io::split(ours);
     for piece in pieces {

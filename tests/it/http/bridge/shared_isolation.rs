@@ -91,18 +91,18 @@ async fn a_client_that_reads_nothing_keeps_no_other_waiting() {
     settle().await;
     let mut server = shared.server();
     let line = server.line().await;
-    server.say(progress(&token(&line), 1));
+    server.say(progress(token(&line), 1));
     settle().await;
     slow.pause(true);
     let text = "z".repeat(32 << 10);
     for value in 2..200 {
         let words = format!(r#""message":"{text}","progress":"#);
-        server.say(progress(&token(&line), value).replace(r#""progress":"#, &words));
+        server.say(progress(token(&line), value).replace(r#""progress":"#, &words));
     }
     let other = shared.post(&modern_call("1", "1"));
     pass(secs(1)).await;
     let line = server.told().await.pop().unwrap();
-    server.say(result(&id(&line)));
+    server.say(result(id(&line)));
     pass(secs(5)).await;
     assert_eq!(other.messages(), [result("1")]);
 }
@@ -135,7 +135,7 @@ async fn a_shared_server_that_nobody_uses_is_ended_and_started_anew() {
     pass(secs(120)).await;
     assert!(!server.is_closed(), "a call is open");
     let line = server.told().await.pop().unwrap();
-    server.say(result(&id(&line)));
+    server.say(result(id(&line)));
     settle().await;
     assert!(answer.is_over());
     pass(secs(70)).await;
@@ -144,7 +144,7 @@ async fn a_shared_server_that_nobody_uses_is_ended_and_started_anew() {
     settle().await;
     let mut server = shared.server();
     let line = server.line().await;
-    server.say(result(&id(&line)));
+    server.say(result(id(&line)));
     settle().await;
     assert_eq!(answer.text(), result("2"));
 }

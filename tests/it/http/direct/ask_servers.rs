@@ -89,7 +89,7 @@ async fn thousands_of_lines_are_ten_a_second_and_the_newest_comes_before_the_ans
     rig.session("s", "2025-06-18").await;
     let (answer, server) = called(&mut rig, &call("1", "5"), &copied("1", "5", "\"5\"")).await;
     for line in 1..=5000 {
-        server.say(report("\"5\"", &line.to_string(), &format!("line {line}")));
+        server.say(report("\"5\"", line.to_string(), &format!("line {line}")));
         if line % 1000 == 0 {
             pass(ms(500)).await;
         }
@@ -112,7 +112,7 @@ async fn the_newest_line_is_dropped_on_a_wire() {
     wire.post_as(call("1", "5").as_bytes(), wanted.as_bytes()).await;
     pass(secs(1)).await;
     for line in 1..=500 {
-        wire.server.say(report("\"5\"", &line.to_string(), "m"));
+        wire.server.say(report("\"5\"", line.to_string(), "m"));
     }
     pass(secs(1)).await;
     wire.server.say(report("\"5\"", "501", "the last"));
@@ -279,10 +279,10 @@ async fn clients_that_share_a_child_have_their_own_tokens_back() {
         assert_eq!(line["params"]["arguments"]["_meta"]["progressToken"], token);
         line["id"].to_string()
     });
-    server.say(progress(&format!("\"{second}\""), "1"));
-    server.say(progress(&format!("\"{first}\""), "2"));
+    server.say(progress(format!("\"{second}\""), "1"));
+    server.say(progress(format!("\"{first}\""), "2"));
     server.say(result(&first));
-    server.say(progress(&format!("\"{first}\""), "3"));
+    server.say(progress(format!("\"{first}\""), "3"));
     server.say(result(&second));
     settle().await;
     assert_eq!(one.messages(), [progress("0", "2"), result("5")]);

@@ -166,7 +166,7 @@ async fn a_large_request_reaches_the_server_byte_for_byte() {
     assert_eq!(answer.text(), result("1"));
     // What a route does not take is refused before the server hears of it.
     let mut rig = Rig::new("max_request_bytes = 1000");
-    let answer = rig.post(&[], call("1", &format!("\"{}\"", "t".repeat(1000))));
+    let answer = rig.post(&[], call("1", format!("\"{}\"", "t".repeat(1000))));
     settle().await;
     assert_eq!(answer.status(), 413);
     assert!(rig.try_asked().await.is_none());

@@ -2,6 +2,7 @@
 //! what becomes of a request whose client or server leaves.
 
 use crate::http::rig::{Answer, Asked, BOTH, Rig, check, ms, pass, secs, settle};
+use crate::observe::metrics::page::Page;
 use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
@@ -24,7 +25,7 @@ async fn ec_37_exchanges_without_a_session_may_have_the_same_names() {
         all.push(streamed(&mut rig, &[], &call("1", "1")).await);
     }
     for (number, (_, server)) in all.iter().enumerate() {
-        server.say(progress("1", &number.to_string()));
+        server.say(progress("1", number.to_string()));
         server.say(progress("\"invented\"", "10"));
     }
     for (_, server) in &all {
@@ -33,7 +34,7 @@ async fn ec_37_exchanges_without_a_session_may_have_the_same_names() {
     }
     settle().await;
     for (number, (answer, _)) in all.iter().enumerate() {
-        let own = progress("1", &number.to_string());
+        let own = progress("1", number.to_string());
         assert_eq!(answer.messages(), [own, report("1", "10", "work: running"), result("1")]);
         assert!(answer.is_over());
         check([answer]);
@@ -552,20 +553,26 @@ async fn ec_121_a_server_without_get_or_delete_says_so_itself() {
     assert_eq!(get.header("allow").as_deref(), Some("POST"));
     // A DELETE that is refused changes nothing; one that succeeds ends the session.
     let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
-    for (status, known) in [("405 Method Not Allowed", true), ("200 OK", false)] {
+    let sessions = |rig: &Rig| Page::read(&rig.metrics()).sum("milepost_sessions", &[]);
+    for (status, known, figure) in [("405 Method Not Allowed", 1.0, "1"), ("200 OK", 0.0, "2")] {
+        assert_eq!(sessions(&rig), 1.0);
         let delete = rig.send("DELETE /r", &[S], b"");
         let asked = rig.asked().await;
         assert_eq!(asked.what(), "DELETE /base/mcp");
         asked.answer(status, &[], "");
         settle().await;
         assert_eq!(delete.spoken().unwrap().start, format!("HTTP/1.1 {status}"));
+        assert_eq!(sessions(&rig), known, "{status}");
         let listens = rig.get(&[S]);
         let listened = rig.asked().await;
         listened.events(&[]);
-        listened.say(progress("7", "1"));
+        listened.say(progress("7", figure));
         settle().await;
+        // Of the session that has ended nobody knows the token.
         assert!(listens.messages().is_empty());
-        assert_eq!(answer.messages().len(), 1, "{known}");
+        assert_eq!(answer.messages(), [progress("7", "1")], "{status}");
+        listened.end();
+        settle().await;
     }
     server.say(result("1"));
     settle().await;

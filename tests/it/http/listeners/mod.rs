@@ -18,7 +18,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
 use milepost::config::routes::{Admin, Route, Server, Upstream};
-use milepost::gateway::listen::{Admitted, Handler, ServeError, Site};
+use milepost::gateway::listen::{Admitted, Handler, Listeners, ServeError};
 use milepost::transport::http::via::Via;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -117,10 +117,10 @@ fn server() -> Server {
     Server { listen: loopback(), ..Server::default() }
 }
 
-async fn bind(server: &Server, admin: &Admin) -> Result<Site<Talker>, ServeError> {
+async fn bind(server: &Server, admin: &Admin) -> Result<Listeners<Talker>, ServeError> {
     let routes = [Route::new("/a".to_owned(), Upstream::Demo)];
     let handler = Arc::new(Talker::default());
-    Site::bind(server, admin, &routes, Via::named(1), handler).await
+    Listeners::bind(server, admin, &routes, Via::named(1), handler).await
 }
 
 async fn start(server: Server) -> Running {

@@ -1,0 +1,56 @@
+//! Error answers of ours, in the place of a server that did not answer or was not asked.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::progress::correlate::ledger::Tomb;
+use crate::progress::correlate::summary::Outcome;
+use crate::progress::filter::Filter;
+use crate::progress::gate::stream::{Item, ItemKind};
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::payload::Payload;
+use crate::protocol::jsonrpc::own_error;
+
+impl Filter {
+    /// Answers a call in the server's place with an error.
+    pub(crate) fn answer_with_error(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        why: &str,
+        status: Option<u16>,
+        outcome: Outcome,
+    ) {
+        let Some(call) = self.correlator.ledger.get(id) else { return };
+        let (stream, client_id) = (call.stream, call.id.client.clone());
+        let guards = vec![self.guard_of(id)];
+        self.end_call(now, id, Tomb::Cancelled, outcome);
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Answer,
+            payload: Payload::own(own_error(&client_id, why, status)),
+            guards,
+            verdicts: Vec::new(),
+        };
+        self.enqueue_own(stream, item);
+    }
+
+    /// Answers a request that was not passed on, or that has no other answer.
+    pub(crate) fn refuse(
+        &mut self,
+        stream: StreamId,
+        client_id: &Bytes,
+        why: &str,
+        status: Option<u16>,
+    ) {
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Answer,
+            payload: Payload::own(own_error(client_id, why, status)),
+            guards: Vec::new(),
+            verdicts: Vec::new(),
+        };
+        self.enqueue_own(stream, item);
+    }
+}
