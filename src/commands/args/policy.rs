@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::config::settings::{Change, Flag, Scope, Setting, Settings};
+use crate::config::settings::{Flag, Setting, SettingChange, SettingScope, Settings};
 use crate::config::values::{DEFAULT_DIALECTS, dialects};
 use crate::progress::dialect::{self, Dialect};
 use crate::progress::{CallPolicy, Policy};
@@ -52,12 +52,12 @@ struct Flags {
 
 /// A flag that is given.
 #[derive(Debug)]
-struct Given<S: Scope> {
+struct Given<S: SettingScope> {
     setting: &'static Setting<S>,
     texts: Vec<String>,
 }
 
-impl<S: Scope> Given<S> {
+impl<S: SettingScope> Given<S> {
     fn all(matches: &ArgMatches) -> Vec<Self> {
         let given = |setting: &'static Setting<S>| {
             let (flag, name) = (setting.flag()?, setting.flag_name()?);
@@ -71,13 +71,16 @@ impl<S: Scope> Given<S> {
         S::SETTINGS.iter().filter_map(given).collect()
     }
 
-    fn changes(given: &[Self]) -> Result<Vec<Change<S>>, String> {
+    fn changes(given: &[Self]) -> Result<Vec<SettingChange<S>>, String> {
         given.iter().map(|one| (one.setting.read)(&one.texts)).collect()
     }
 }
 
 /// The flag of a setting, in a part of `--help`.
-fn argument<S: Scope>(setting: &'static Setting<S>, heading: Option<&'static str>) -> Option<Arg> {
+fn argument<S: SettingScope>(
+    setting: &'static Setting<S>,
+    heading: Option<&'static str>,
+) -> Option<Arg> {
     let flag = setting.flag().filter(|flag| flag.heading == heading)?;
     let name = setting.flag_name()?.into_owned();
     let arg = Arg::new(name.clone()).long(name).help(setting.help());
@@ -130,7 +133,7 @@ impl PolicyArgs {
         let mut call = Given::changes(&self.flags.call)?;
         let dialects = dialects(self.dialects.iter().map(|name| &**name), own)?;
         if !dialects.is_empty() {
-            call.push(Change::dialects(dialects));
+            call.push(SettingChange::dialects(dialects));
         }
         Ok(Settings { route: Given::changes(&self.flags.route)?, call, tools: Vec::new() })
     }

@@ -15,7 +15,7 @@ use toml::Spanned;
 
 use super::file::{Headers, Upstream};
 use super::route::Route;
-use crate::config::settings::{Change, Scope, Settings};
+use crate::config::settings::{SettingChange, SettingScope, Settings};
 use crate::config::values::text::{RoutePath, Spelling, Text};
 use crate::progress::{CallPolicy, Policy};
 
@@ -29,8 +29,8 @@ const DIALECTS: &str = "dialects";
 
 /// Tables of settings within a table: the name, the type in the JSON Schema for a route and for a tool,
 /// what it is for and what is expected there.
-const GROUPS: [Group; 2] = [
-    Group {
+const GROUPS: [KeyGroup; 2] = [
+    KeyGroup {
         name: "heartbeat",
         types: ["Heartbeat", "Heartbeat"],
         key_docs: ["When silences of a call are broken."; 2],
@@ -38,7 +38,7 @@ const GROUPS: [Group; 2] = [
             2],
         expected: "a table such as { enabled = false }",
     },
-    Group {
+    KeyGroup {
         name: "ask",
         types: ["RouteAsk", "ToolAsk"],
         key_docs: [
@@ -53,7 +53,7 @@ const GROUPS: [Group; 2] = [
     },
 ];
 
-struct Group {
+struct KeyGroup {
     name: &'static str,
     types: [&'static str; 2],
     key_docs: [&'static str; 2],
@@ -62,7 +62,7 @@ struct Group {
 }
 
 /// A table that holds settings.
-pub(super) trait Table {
+pub(super) trait SettingsTable {
     /// Whether it holds the settings of a route, and not of a tool alone.
     const IS_ROUTE: bool;
     /// The keys that are no settings.
@@ -78,9 +78,9 @@ pub(super) trait Table {
 #[derive(Default)]
 pub(super) struct TableSettings {
     dialects: Option<Vec<Spanned<String>>>,
-    connection: Vec<Change<Route>>,
-    route: Vec<Change<Policy>>,
-    call: Vec<Change<CallPolicy>>,
+    connection: Vec<SettingChange<Route>>,
+    route: Vec<SettingChange<Policy>>,
+    call: Vec<SettingChange<CallPolicy>>,
 }
 
 impl TableSettings {
@@ -101,7 +101,7 @@ impl TableSettings {
 
 /// The keys of settings, within a group or outside of all.
 fn keys(is_route: bool, group: Option<&str>) -> Vec<&'static str> {
-    fn of<S: Scope>() -> impl Iterator<Item = &'static str> {
+    fn of<S: SettingScope>() -> impl Iterator<Item = &'static str> {
         S::SETTINGS.iter().map(|setting| setting.key)
     }
     let of_route = of::<Policy>().chain(of::<Route>()).filter(|_| is_route);
@@ -118,9 +118,9 @@ fn keys(is_route: bool, group: Option<&str>) -> Vec<&'static str> {
 }
 
 /// A key that is one of those that are known.
-struct Known<'a>(&'a [&'static str]);
+struct KnownKey<'a>(&'a [&'static str]);
 
-impl<'de> DeserializeSeed<'de> for Known<'_> {
+impl<'de> DeserializeSeed<'de> for KnownKey<'_> {
     type Value = String;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<String, D::Error> {
@@ -135,9 +135,9 @@ impl<'de> DeserializeSeed<'de> for Known<'_> {
 }
 
 /// Reads a table.
-struct Reader<T>(PhantomData<T>);
+struct TableReader<T>(PhantomData<T>);
 
-impl<'de, T: Table + Default> Visitor<'de> for Reader<T> {
+impl<'de, T: SettingsTable + Default> Visitor<'de> for TableReader<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -147,7 +147,7 @@ impl<'de, T: Table + Default> Visitor<'de> for Reader<T> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
         let mut table = T::default();
         let known: Vec<_> = T::KEYS.iter().copied().chain(keys(T::IS_ROUTE, None)).collect();
-        while let Some(key) = map.next_key_seed(Known(&known))? {
+        while let Some(key) = map.next_key_seed(KnownKey(&known))? {
             if T::KEYS.contains(&&*key) {
                 table.read_key(&key, &mut map)?;
             } else if let Some(group) = GROUPS.iter().find(|group| group.name == key) {
@@ -163,7 +163,7 @@ impl<'de, T: Table + Default> Visitor<'de> for Reader<T> {
 
 /// Reads a group of settings.
 struct GroupReader<'a> {
-    group: &'static Group,
+    group: &'static KeyGroup,
     is_route: bool,
     settings: &'a mut TableSettings,
 }
@@ -185,7 +185,7 @@ impl<'de> Visitor<'de> for GroupReader<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let known = keys(self.is_route, Some(self.group.name));
-        while let Some(key) = map.next_key_seed(Known(&known))? {
+        while let Some(key) = map.next_key_seed(KnownKey(&known))? {
             self.settings.read(&format!("{}.{key}", self.group.name), &mut map)?;
         }
         Ok(())
@@ -199,7 +199,11 @@ fn schema(
     is_route: bool,
     mut keys: Map<String, Value>,
 ) -> Schema {
-    fn add<S: Scope>(keys: &mut Map<String, Value>, group: &str, generator: &mut SchemaGenerator) {
+    fn add<S: SettingScope>(
+        keys: &mut Map<String, Value>,
+        group: &str,
+        generator: &mut SchemaGenerator,
+    ) {
         for setting in S::SETTINGS {
             let (table, key) = setting.key.rsplit_once('.').unwrap_or(("", setting.key));
             if table == group {
@@ -257,7 +261,7 @@ macro_rules! table {
             $(pub(super) $key: $type,)*
         }
 
-        impl Table for $name {
+        impl SettingsTable for $name {
             const IS_ROUTE: bool = $is_route;
             const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
 
@@ -280,7 +284,7 @@ macro_rules! table {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                from.deserialize_map(Reader(PhantomData))
+                from.deserialize_map(TableReader(PhantomData))
             }
         }
 

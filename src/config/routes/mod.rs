@@ -11,7 +11,7 @@ mod keys;
 mod print;
 mod referenced_files;
 mod resolve;
-pub(in crate::config) mod route;
+pub(crate) mod route;
 mod route_file;
 mod schema;
 

@@ -15,7 +15,7 @@ use super::route::{
 };
 use super::route_file::Routes;
 use crate::config::settings::format::{ShowText, key, list, plain as quote, table};
-use crate::config::settings::{Scope, Setting};
+use crate::config::settings::{Setting, SettingScope};
 use crate::config::values::{self, OFF, StateDir, Word};
 use crate::progress::Policy;
 use crate::progress::dialect::{CustomDialect, Dialect, Pointer};
@@ -343,7 +343,7 @@ fn shown(url: &Url) -> Url {
 }
 
 /// The settings in effect, by key.
-fn settings<S: Scope>(scope: &S, show: ShowText<'_>) -> Vec<(&'static str, String)> {
+fn settings<S: SettingScope>(scope: &S, show: ShowText<'_>) -> Vec<(&'static str, String)> {
     let print = |setting: &Setting<S>| Some((setting.key, (setting.print)(scope, show)?));
     S::SETTINGS.iter().filter_map(print).collect()
 }

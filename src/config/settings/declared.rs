@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, MapAccess};
 use super::format::{
     CorsTable, DialectNames, Format, Maybe, Meta, NoRepair, Object, Strings, Switch,
 };
-use super::{Change, Flag, Options, Scope, Setting};
+use super::{Flag, Setting, SettingChange, SettingOptions, SettingScope};
 use crate::config::routes::route::{Route, Upstream};
 use crate::config::values::compound::Patterns;
 use crate::config::values::text::{AnyScale, AnyTime, Count, LevelOrOff, OneOf, Period, TimeOrOff};
@@ -48,16 +48,16 @@ macro_rules! settings {
         $(#[doc = $doc:literal])+
         $key:literal $format:ty => $field:ident $(.$part:ident)* { $($option:ident: $value:expr),* }
     )+) => {
-        impl Scope for $scope {
+        impl SettingScope for $scope {
             const SETTINGS: &'static [Setting<Self>] = &[$(Setting {
                 key: $key,
                 doc: concat!($($doc),+),
-                options: Options { $($option: $value,)* ..Options::NONE },
+                options: SettingOptions { $($option: $value,)* ..SettingOptions::NONE },
                 schema: |generator| <$format>::schema(generator),
                 print: |scope, show| <$format>::print(&scope.$field $(.$part)*, show),
                 read: |texts| {
                     let value = <$format as Format>::read(texts)?;
-                    Ok(Change::new($key, value, |scope: &mut $scope, value| {
+                    Ok(SettingChange::new($key, value, |scope: &mut $scope, value| {
                         <$format as Format>::put(&mut scope.$field $(.$part)*, value);
                     }))
                 },
@@ -78,11 +78,11 @@ macro_rules! settings {
             fn read<'de, A: MapAccess<'de>>(
                 key: &str,
                 table: &mut A,
-            ) -> Result<Option<Change<Self>>, A::Error> {
+            ) -> Result<Option<SettingChange<Self>>, A::Error> {
                 match key {
                     $($key => {
                         let value = table.next_value_seed(Seed::<$format>(PhantomData))?;
-                        Ok(Some(Change::new($key, value, |scope: &mut $scope, value| {
+                        Ok(Some(SettingChange::new($key, value, |scope: &mut $scope, value| {
                             <$format as Format>::put(&mut scope.$field $(.$part)*, value);
                         })))
                     })+

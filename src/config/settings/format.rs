@@ -25,7 +25,7 @@ use crate::progress::{AnswerRepairs, Scale};
 pub type ShowText<'a> = &'a dyn Fn(Option<&str>, &str) -> String;
 
 /// A kind of values.
-pub(in crate::config) trait Format: 'static {
+pub(crate) trait Format: 'static {
     /// A value as it is read.
     type Value: Clone + std::fmt::Debug + Send + Sync + 'static;
     /// The field that holds the value in effect.
@@ -68,12 +68,12 @@ fn last(texts: &[String]) -> &str {
 }
 
 /// `text` as a TOML string.
-pub(in crate::config) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
 /// A kind of values that are spelled as strings, and can be spelled back.
-pub(in crate::config) trait Spelled: Spelling + 'static {
+pub(crate) trait Spelled: Spelling + 'static {
     const EXAMPLES: [&'static str; 2];
     fn spell(value: &Self::Value) -> String;
     fn choices() -> Vec<&'static str> {
@@ -184,7 +184,7 @@ impl Spelled for AnyScale {
 }
 
 /// A value that has no default.
-pub(in crate::config) struct Maybe<F>(F);
+pub(crate) struct Maybe<F>(F);
 
 impl<F: Format<Field = <F as Format>::Value>> Format for Maybe<F> {
     type Value = F::Value;
@@ -230,7 +230,7 @@ macro_rules! value_is_field {
 }
 
 /// `true` or `false`.
-pub(in crate::config) struct Switch;
+pub(crate) struct Switch;
 
 impl Format for Switch {
     type Value = bool;
@@ -282,7 +282,7 @@ impl<const MIN: usize> Format for Count<MIN> {
 }
 
 /// A list of strings.
-pub(in crate::config) struct Strings;
+pub(crate) struct Strings;
 
 impl Format for Strings {
     type Value = Vec<String>;
@@ -307,7 +307,7 @@ impl Format for Strings {
 /// CORS, answered in the place of the upstream.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(rename = "Cors", deny_unknown_fields, expecting = "a table such as { origins = [\"*\"] }")]
-pub(in crate::config) struct CorsTable {
+pub(crate) struct CorsTable {
     /// The origins that may read answers; "*" stands for each that is admitted.
     origins: Vec<Text<OriginOrAny>>,
 }
@@ -338,7 +338,7 @@ impl Format for CorsTable {
 }
 
 /// The repairs of answers that are not made.
-pub(in crate::config) struct NoRepair;
+pub(crate) struct NoRepair;
 
 impl NoRepair {
     /// The switch of each repair.
@@ -425,10 +425,10 @@ impl<T: FromPatterns> Format for Patterns<T> {
 const DATE: &str = "$__toml_private_datetime";
 
 /// Members of a JSON object.
-pub(in crate::config) struct Object;
+pub(crate) struct Object;
 
 /// Members of `_meta`, without those that are the client's to say.
-pub(in crate::config) struct Meta;
+pub(crate) struct Meta;
 
 /// Whether a value is what was written.
 fn is_json(value: &Value) -> bool {
@@ -489,7 +489,7 @@ impl Format for Meta {
 
 /// Dialects by name: those that are built in. Names of a route file's own are looked up once all of
 /// its tables are read.
-pub(in crate::config) struct DialectNames;
+pub(crate) struct DialectNames;
 
 impl Format for DialectNames {
     type Value = Vec<Dialect>;
@@ -523,7 +523,7 @@ impl Format for DialectNames {
 }
 
 /// `name` as a TOML key.
-pub(in crate::config) fn key(name: &str) -> String {
+pub(crate) fn key(name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.chars().all(is_bare) {
         return name.to_owned();
@@ -532,11 +532,11 @@ pub(in crate::config) fn key(name: &str) -> String {
     String::from_utf8_lossy(&crate::protocol::json::quote(name)).replace('\u{7f}', "\\u007f")
 }
 
-pub(in crate::config) fn list(items: impl IntoIterator<Item = String>) -> String {
+pub(crate) fn list(items: impl IntoIterator<Item = String>) -> String {
     format!("[{}]", items.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-pub(in crate::config) fn table(items: impl IntoIterator<Item = String>) -> String {
+pub(crate) fn table(items: impl IntoIterator<Item = String>) -> String {
     let items: Vec<String> = items.into_iter().collect();
     if items.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", items.join(", ")) }
 }

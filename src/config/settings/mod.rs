@@ -19,7 +19,7 @@ use crate::progress::dialect::Dialect;
 use crate::progress::{CallPolicy, Policy};
 
 /// A place where settings are in effect.
-pub trait Scope: Sized + 'static {
+pub trait SettingScope: Sized + 'static {
     /// The settings of this scope, in the order of `check --print`.
     const SETTINGS: &'static [Setting<Self>];
 
@@ -33,20 +33,20 @@ pub trait Scope: Sized + 'static {
     fn read<'de, A: MapAccess<'de>>(
         key: &str,
         table: &mut A,
-    ) -> Result<Option<Change<Self>>, A::Error>;
+    ) -> Result<Option<SettingChange<Self>>, A::Error>;
 }
 
 /// The declaration of one setting.
 #[derive(Debug)]
-pub struct Setting<S: Scope> {
+pub struct Setting<S: SettingScope> {
     /// The key in a route file, with that of its table: `heartbeat.after`.
     pub key: &'static str,
     doc: &'static str,
-    options: Options<S>,
-    pub(in crate::config) schema: fn(&mut SchemaGenerator) -> Schema,
-    pub(in crate::config) print: fn(&S, ShowText<'_>) -> Option<String>,
+    options: SettingOptions<S>,
+    pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
+    pub(crate) print: fn(&S, ShowText<'_>) -> Option<String>,
     /// Reads the texts of a flag, which may be given more than once.
-    pub read: fn(&[String]) -> Result<Change<S>, String>,
+    pub read: fn(&[String]) -> Result<SettingChange<S>, String>,
     /// The words that a flag takes, if those are few.
     pub choices: fn() -> Vec<&'static str>,
     words: fn() -> &'static [&'static str],
@@ -59,7 +59,7 @@ pub struct Setting<S: Scope> {
 
 /// The parts of a declaration that few settings have.
 #[derive(Debug)]
-struct Options<S> {
+struct SettingOptions<S> {
     flag: Option<Flag>,
     /// The default in words, where it depends on something or is no value.
     default: &'static str,
@@ -71,7 +71,7 @@ struct Options<S> {
     is_recorded: bool,
 }
 
-impl<S> Options<S> {
+impl<S> SettingOptions<S> {
     const NONE: Self =
         Self { flag: None, default: "", flag_default: "", also: |_| {}, is_recorded: true };
 }
@@ -127,7 +127,7 @@ impl Flag {
     }
 }
 
-impl<S: Scope> Setting<S> {
+impl<S: SettingScope> Setting<S> {
     /// The setting with a key.
     pub fn named(key: &str) -> Option<&'static Self> {
         S::SETTINGS.iter().find(|setting| setting.key == key)
@@ -230,15 +230,15 @@ fn dashed(key: &'static str) -> Cow<'static, str> {
 }
 
 /// The value that a source says for one setting.
-pub struct Change<S> {
+pub struct SettingChange<S> {
     key: &'static str,
     /// The value in all its parts, by which two changes are compared.
     value: String,
     set: Arc<dyn Fn(&mut S) + Send + Sync>,
 }
 
-impl<S: Scope> Change<S> {
-    pub(in crate::config) fn new<V: Clone + fmt::Debug + Send + Sync + 'static>(
+impl<S: SettingScope> SettingChange<S> {
+    pub(crate) fn new<V: Clone + fmt::Debug + Send + Sync + 'static>(
         key: &'static str,
         value: V,
         set: impl Fn(&mut S, V) + Send + Sync + 'static,
@@ -256,25 +256,25 @@ impl<S: Scope> Change<S> {
     }
 }
 
-impl<S> Clone for Change<S> {
+impl<S> Clone for SettingChange<S> {
     fn clone(&self) -> Self {
         Self { key: self.key, value: self.value.clone(), set: Arc::clone(&self.set) }
     }
 }
 
-impl<S> PartialEq for Change<S> {
+impl<S> PartialEq for SettingChange<S> {
     fn eq(&self, other: &Self) -> bool {
         (self.key, &self.value) == (other.key, &other.value)
     }
 }
 
-impl<S> fmt::Debug for Change<S> {
+impl<S> fmt::Debug for SettingChange<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} = {}", self.key, self.value)
     }
 }
 
-impl Change<CallPolicy> {
+impl SettingChange<CallPolicy> {
     /// The dialects that are understood, which only their users can look up.
     pub fn dialects(dialects: Vec<Dialect>) -> Self {
         Self::new("dialects", dialects, |call, dialects| call.dialects = dialects)
@@ -285,18 +285,18 @@ impl Change<CallPolicy> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     /// For the route.
-    pub route: Vec<Change<Policy>>,
+    pub route: Vec<SettingChange<Policy>>,
     /// For every tool.
-    pub call: Vec<Change<CallPolicy>>,
+    pub call: Vec<SettingChange<CallPolicy>>,
     /// For single tools, by name.
-    pub tools: Vec<(String, Vec<Change<CallPolicy>>)>,
+    pub tools: Vec<(String, Vec<SettingChange<CallPolicy>>)>,
 }
 
 impl Settings {
     /// Lays the settings over `policy`: first those for every tool, then those of single tools.
     pub fn apply(&self, policy: &mut Policy) {
         self.route.iter().for_each(|change| change.apply(policy));
-        let apply = |changes: &[Change<CallPolicy>], call: &mut CallPolicy| {
+        let apply = |changes: &[SettingChange<CallPolicy>], call: &mut CallPolicy| {
             changes.iter().for_each(|change| change.apply(call));
         };
         apply(&self.call, &mut policy.call);

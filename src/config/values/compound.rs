@@ -17,7 +17,7 @@ use crate::progress::policy::masks::Masks;
 use crate::protocol::json;
 
 /// A string, or a list of strings.
-pub(in crate::config) struct OneOrMore(pub(in crate::config) Vec<String>);
+pub(crate) struct OneOrMore(pub(crate) Vec<String>);
 
 impl<'de> Deserialize<'de> for OneOrMore {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -57,12 +57,10 @@ impl JsonSchema for OneOrMore {
 }
 
 /// A list of patterns, read together.
-pub(in crate::config) struct Patterns<T>(pub(in crate::config) T);
+pub(crate) struct Patterns<T>(pub(crate) T);
 
 /// What a list of patterns is read into.
-pub(in crate::config) trait FromPatterns:
-    Sized + Clone + fmt::Debug + Send + Sync + 'static
-{
+pub(crate) trait FromPatterns: Sized + Clone + fmt::Debug + Send + Sync + 'static {
     /// Reads them, or says which is wrong and what would be right.
     fn read(patterns: &[String]) -> Result<Self, String>;
     /// The patterns as they were written.
@@ -111,7 +109,7 @@ impl<T> JsonSchema for Patterns<T> {
 }
 
 /// One of the sources of a dialect, or a list of them.
-pub(in crate::config) struct Sources(pub(in crate::config) Vec<TextSource>);
+pub(crate) struct Sources(pub(crate) Vec<TextSource>);
 
 impl<'de> Deserialize<'de> for Sources {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -137,10 +135,10 @@ impl JsonSchema for Sources {
 }
 
 /// What marks the last message: a pointer to `true`, or a pointer and the value there.
-pub(in crate::config) struct Final {
-    pub(in crate::config) pointer: Text<JsonPointer>,
+pub(crate) struct Final {
+    pub(crate) pointer: Text<JsonPointer>,
     /// The value as JSON text.
-    pub(in crate::config) equals: Bytes,
+    pub(crate) equals: Bytes,
 }
 
 /// A pointer, and the value there.

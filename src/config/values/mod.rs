@@ -1,7 +1,7 @@
 //! Values of settings as text: how each kind is written, and what is said of anything else.
 
-pub(in crate::config) mod compound;
-pub(in crate::config) mod text;
+pub(crate) mod compound;
+pub(crate) mod text;
 
 use std::ffi::OsString;
 use std::fmt;

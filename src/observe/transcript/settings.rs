@@ -3,7 +3,7 @@
 //! The words are those of the declarations in [`crate::config::settings`]; a setting that has none is
 //! named as missing, so that no recording loses one silently.
 
-use crate::config::settings::Scope;
+use crate::config::settings::SettingScope;
 use crate::config::values::{OFF, read_switch};
 use crate::progress::{CallPolicy, Policy};
 
@@ -44,7 +44,11 @@ pub fn write(policy: &Policy) -> Written {
     Written { words: words.join(" "), missing }
 }
 
-fn write_scope<S: Scope>(scope: &S, words: &mut Vec<String>, missing: &mut Vec<&'static str>) {
+fn write_scope<S: SettingScope>(
+    scope: &S,
+    words: &mut Vec<String>,
+    missing: &mut Vec<&'static str>,
+) {
     for setting in S::SETTINGS {
         let name = match setting.key.split('.').next().unwrap_or_default() {
             "dialects" => "dialects of a route file",
@@ -106,7 +110,7 @@ mod tests {
 
     /// Sets each setting to another value than its default: its words bring the value back, or it is
     /// named as missing.
-    fn nothing_is_lost<S: Scope>(put: impl Fn(&mut Policy) -> &mut S) {
+    fn nothing_is_lost<S: SettingScope>(put: impl Fn(&mut Policy) -> &mut S) {
         for setting in S::SETTINGS {
             let mut lost = 0;
             for example in setting.examples {

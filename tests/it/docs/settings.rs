@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use milepost::config::routes::{Environment, Route, Routes, schema};
-use milepost::config::settings::Scope;
+use milepost::config::settings::SettingScope;
 use milepost::progress::{CallPolicy, Policy};
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ const TABLES: [(&str, &str, &str); 11] = [
     ("DialectTable", "[[dialect]]", "dialect"),
 ];
 
-fn declared<S: Scope>(page: &mut String, place: &str) {
+fn declared<S: SettingScope>(page: &mut String, place: &str) {
     for setting in S::SETTINGS {
         let _ = write!(page, "\n### `{}`\n\n{}\n\n", setting.key, setting.doc());
         let _ = writeln!(page, "- Default: {}", code(&setting.default()));
@@ -80,7 +80,7 @@ fn page() -> String {
 }
 
 fn keys_of_settings() -> Vec<String> {
-    fn of<S: Scope>() -> impl Iterator<Item = String> {
+    fn of<S: SettingScope>() -> impl Iterator<Item = String> {
         S::SETTINGS.iter().map(|one| one.key.split('.').next().unwrap().to_owned())
     }
     of::<CallPolicy>().chain(of::<Policy>()).chain(of::<Route>()).collect()

@@ -7,7 +7,7 @@ use toml::Spanned;
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::file::DialectTable;
 use crate::config::routes::keys::said;
-use crate::config::settings::{Change, Settings};
+use crate::config::settings::{SettingChange, Settings};
 use crate::config::values::compound::{OneOrMore, Sources};
 use crate::config::values::{DEFAULT_DIALECTS, dialects};
 use crate::progress::dialect::{self, CustomDialect, Dialect, Final, TextSource};
@@ -83,7 +83,7 @@ pub(super) fn choose<'a>(
     own: &[Dialect],
 ) -> Result<Settings, ConfigError> {
     for (tool, names) in named {
-        let chosen = Change::dialects(chosen(names, own)?);
+        let chosen = SettingChange::dialects(chosen(names, own)?);
         match tool {
             None => settings.call.push(chosen),
             Some(tool) => {
