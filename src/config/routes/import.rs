@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::route_file::RoutesError;
 use crate::config::routes::diagnostics::ConfigError;
-use crate::config::settings::format::{key, list, plain as quote, table};
+use crate::config::settings::toml_text::{key, list, plain as quote, table};
 use crate::config::values::text::{RoutePath, Spelling};
 use crate::protocol::secret::{is_secret, is_secret_value};
 

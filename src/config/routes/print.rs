@@ -14,7 +14,7 @@ use super::route::{
     Upstream,
 };
 use super::route_file::Routes;
-use crate::config::settings::format::{ShowText, key, list, plain as quote, table};
+use crate::config::settings::toml_text::{ShowText, key, list, plain as quote, table};
 use crate::config::settings::{Setting, SettingScope};
 use crate::config::values::{self, OFF, StateDir, Word};
 use crate::progress::Policy;

@@ -1,28 +1,17 @@
 //! The kinds of values that settings have: how each stands in a route file, a flag and a recording.
 
-use std::time::Duration;
-
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 
+use super::toml_text::{ShowText, list, object, plain};
 use crate::config::routes::route::Cors;
 use crate::config::values::compound::{FromPatterns, Patterns};
-use crate::config::values::text::{
-    AnswerRepair, AnyScale, AnyTime, Count, LevelOrOff, OneOf, OriginOrAny, Period, Spelling, Text,
-    TimeOrOff,
-};
-use crate::config::values::{
-    ANSWER_REPAIRS, OFF, Word, checked_meta, dialects, exact_time, members, read_exact_time,
-    read_switch, word,
-};
+use crate::config::values::text::{AnswerRepair, Count, OriginOrAny, Spelling, Text};
+use crate::config::values::{ANSWER_REPAIRS, OFF, checked_meta, dialects, members, read_switch};
+use crate::progress::AnswerRepairs;
 use crate::progress::dialect::{self, Dialect};
-use crate::progress::policy::ask::{LogLevel, Members};
-use crate::progress::{AnswerRepairs, Scale};
-
-/// Writes a string of a route file as TOML; a member of an object comes with its name, by which
-/// secrets are known.
-pub type ShowText<'a> = &'a dyn Fn(Option<&str>, &str) -> String;
+use crate::progress::policy::ask::Members;
 
 /// A kind of values.
 pub(crate) trait Format: 'static {
@@ -63,124 +52,8 @@ pub(crate) trait Format: 'static {
 }
 
 /// The last text of a flag.
-fn last(texts: &[String]) -> &str {
+pub(super) fn last(texts: &[String]) -> &str {
     texts.last().map_or("", String::as_str)
-}
-
-/// `text` as a TOML string.
-pub(crate) fn plain(text: &str) -> String {
-    toml::Value::from(text).to_string()
-}
-
-/// A kind of values that are spelled as strings, and can be spelled back.
-pub(crate) trait Spelled: Spelling + 'static {
-    const EXAMPLES: [&'static str; 2];
-    fn spell(value: &Self::Value) -> String;
-    fn choices() -> Vec<&'static str> {
-        Vec::new()
-    }
-    fn word(value: &Self::Value) -> String {
-        Self::spell(value)
-    }
-    fn read_word(text: &str) -> Result<Self::Value, String> {
-        Self::read(text)
-    }
-}
-
-impl<S: Spelled<Value: Clone + std::fmt::Debug + Send + Sync>> Format for S {
-    type Value = S::Value;
-    type Field = S::Value;
-    const EXAMPLES: [&'static str; 2] = <S as Spelled>::EXAMPLES;
-
-    fn put(field: &mut S::Value, value: S::Value) {
-        *field = value;
-    }
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<S::Value, D::Error> {
-        Text::<S>::deserialize(from).map(|text| text.0)
-    }
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        Text::<S>::json_schema(generator)
-    }
-    fn print(field: &S::Value, _: ShowText<'_>) -> Option<String> {
-        Some(plain(&S::spell(field)))
-    }
-    fn read(texts: &[String]) -> Result<S::Value, String> {
-        <S as Spelling>::read(last(texts))
-    }
-    fn choices() -> Vec<&'static str> {
-        <S as Spelled>::choices()
-    }
-    fn word(field: &S::Value, _: &str) -> Option<String> {
-        Some(<S as Spelled>::word(field))
-    }
-    fn read_word(field: &mut S::Value, _: &str, text: &str) -> Result<(), String> {
-        *field = <S as Spelled>::read_word(text)?;
-        Ok(())
-    }
-}
-
-impl<T: Word + PartialEq> Spelled for OneOf<T> {
-    const EXAMPLES: [&'static str; 2] = [T::WORDS[0].0, T::WORDS[1].0];
-    fn spell(value: &T) -> String {
-        word(*value).to_owned()
-    }
-    fn choices() -> Vec<&'static str> {
-        T::WORDS.iter().map(|(word, _)| *word).collect()
-    }
-    fn read_word(text: &str) -> Result<T, String> {
-        // Recordings may have dashes for the underscores of `request_id`.
-        T::read(text).or_else(|error| T::read(&text.replace('-', "_")).map_err(|_| error))
-    }
-}
-
-macro_rules! times {
-    ($($format:ty),*) => {$(
-        impl Spelled for $format {
-            const EXAMPLES: [&'static str; 2] = ["7s", "7m 1ms"];
-            fn spell(value: &Duration) -> String {
-                humantime::format_duration(*value).to_string()
-            }
-            fn word(value: &Duration) -> String {
-                exact_time(*value)
-            }
-            fn read_word(text: &str) -> Result<Duration, String> {
-                read_exact_time(text)
-            }
-        }
-    )*};
-}
-
-times!(AnyTime, Period);
-
-impl Spelled for TimeOrOff {
-    const EXAMPLES: [&'static str; 2] = ["7s", "7m 1ms"];
-    fn spell(value: &Option<Duration>) -> String {
-        value.map_or_else(|| OFF.to_owned(), |time| AnyTime::spell(&time))
-    }
-    fn word(value: &Option<Duration>) -> String {
-        value.map_or_else(|| OFF.to_owned(), exact_time)
-    }
-    fn read_word(text: &str) -> Result<Option<Duration>, String> {
-        if text == OFF { Ok(None) } else { read_exact_time(text).map(Some) }
-    }
-}
-
-impl Spelled for LevelOrOff {
-    const EXAMPLES: [&'static str; 2] = ["off", "warning"];
-    fn spell(value: &Option<LogLevel>) -> String {
-        value.map_or(OFF, word).to_owned()
-    }
-}
-
-impl Spelled for AnyScale {
-    const EXAMPLES: [&'static str; 2] = ["percent", "250"];
-    fn spell(value: &Scale) -> String {
-        match value {
-            Scale::Percent => "percent".to_owned(),
-            Scale::Unit => "unit".to_owned(),
-            Scale::Of(total) => total.to_string(),
-        }
-    }
 }
 
 /// A value that has no default.
@@ -519,37 +392,5 @@ impl Format for DialectNames {
         let named = |name| dialect::named(name).ok_or_else(|| format!("{name:?} is not known"));
         *field = text.split(',').map(named).collect::<Result<_, _>>()?;
         Ok(())
-    }
-}
-
-/// `name` as a TOML key.
-pub(crate) fn key(name: &str) -> String {
-    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if !name.is_empty() && name.chars().all(is_bare) {
-        return name.to_owned();
-    }
-    // Keys know no strings of several lines.
-    String::from_utf8_lossy(&crate::protocol::json::quote(name)).replace('\u{7f}', "\\u007f")
-}
-
-pub(crate) fn list(items: impl IntoIterator<Item = String>) -> String {
-    format!("[{}]", items.into_iter().collect::<Vec<_>>().join(", "))
-}
-
-pub(crate) fn table(items: impl IntoIterator<Item = String>) -> String {
-    let items: Vec<String> = items.into_iter().collect();
-    if items.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", items.join(", ")) }
-}
-
-fn object(members: &Members, show: ShowText<'_>) -> String {
-    table(members.iter().map(|(name, one)| format!("{} = {}", key(name), value(name, one, show))))
-}
-
-fn value(name: &str, one: &Value, show: ShowText<'_>) -> String {
-    match one {
-        Value::String(text) => show(Some(name), text),
-        Value::Array(elements) => list(elements.iter().map(|one| value(name, one, show))),
-        Value::Object(members) => object(members, show),
-        scalar => scalar.to_string(),
     }
 }

@@ -6,6 +6,8 @@
 
 pub mod declared;
 pub mod format;
+mod spelled;
+pub mod toml_text;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use schemars::{Schema, SchemaGenerator};
 use serde::de::MapAccess;
 
-use self::format::{ShowText, plain};
+use self::toml_text::{ShowText, plain};
 use crate::progress::dialect::Dialect;
 use crate::progress::{CallPolicy, Policy};
 
