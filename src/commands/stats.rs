@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::config::settings::{StateDir, nearest};
+use crate::config::values::{StateDir, nearest};
 use crate::observe::durations;
 use crate::observe::durations::{Entry, FILE, Store, StoreError, state_dir};
 

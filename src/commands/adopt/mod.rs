@@ -16,7 +16,7 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use crate::commands::args::Adopt;
-use crate::config::settings::nearest;
+use crate::config::values::nearest;
 
 use document::{Edit, Entry};
 use entry::{Alone, Fate};

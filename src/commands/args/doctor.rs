@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::remote::{RemoteArgs, at_address};
 use super::{WrapError, address};
 use crate::commands::doctor::{Ask, Options, Place};
-use crate::config::settings::positive_time;
+use crate::config::values::positive_time;
 use crate::protocol::mcp::Revision;
 use crate::transport::child::Program;
 

@@ -1,7 +1,6 @@
 //! The command line: as typed, then as meant.
 
 mod adopt;
-mod ask;
 mod doctor;
 mod policy;
 mod record;
@@ -22,7 +21,7 @@ use self::record::RecordArgs;
 use self::remote::{RemoteArgs, at_address};
 use crate::commands::stats;
 use crate::config::routes::{Route, Routes, RoutesError, StdioUpstream, Upstream};
-use crate::config::settings::{StateDir, time};
+use crate::config::values::{StateDir, time};
 use crate::observe::durations;
 use crate::observe::log::LogFormat;
 use crate::observe::record::Recording;

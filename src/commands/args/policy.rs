@@ -1,19 +1,14 @@
-//! Flags for the settings of a route.
+//! Flags for the settings of a route, made from their declarations.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use super::ask::AskArgs;
-use crate::config::settings::{
-    ANSWER_REPAIRS, CallSettings, Settings, Word, dialects, positive_time, scale, time,
-};
-use crate::progress::dialect::Dialect;
-use crate::progress::extract::Extract;
-use crate::progress::policy::masks::Masks;
-use crate::progress::{Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, TokenIs};
+use crate::config::settings::{Change, Flag, Scope, Setting, Settings};
+use crate::config::values::{DEFAULT_DIALECTS, dialects};
+use crate::progress::dialect::{self, Dialect};
+use crate::progress::{CallPolicy, Policy};
 
 #[derive(Debug, Args)]
 pub(super) struct PolicyArgs {
@@ -24,170 +19,119 @@ pub(super) struct PolicyArgs {
     /// The path of that route, if the file has several
     #[arg(long, value_name = "PATH", requires = "config")]
     pub(super) route: Option<String>,
-    /// observe: report only; enforce: repair and withhold; full: also break silences [default: full]
-    #[arg(long, value_name = "MODE", value_parser = words::<Mode>())]
-    mode: Option<Mode>,
-    /// A way of saying progress that is understood; repeat for more. Replaces the defaults, unless
-    /// one of them is `defaults`. There are standard, tools-progress, tool-notifications (those are
-    /// the defaults), text-chunk, lsp, tasks-progress, log, stderr, stdout, and those of the file
-    #[arg(long = "dialect", value_name = "NAME", value_delimiter = ',')]
+    #[arg(long = "dialect", value_name = "NAME", value_delimiter = ',', help = dialect_help())]
     dialects: Vec<String>,
-    #[command(flatten, next_help_heading = "Silence")]
-    heartbeat: HeartbeatArgs,
-    #[command(flatten, next_help_heading = "Timing")]
-    timing: TimingArgs,
-    #[command(flatten, next_help_heading = "Figures and words")]
-    figures: FigureArgs,
-    #[command(flatten, next_help_heading = "Answers")]
-    answers: AnswerArgs,
-    #[command(flatten, next_help_heading = "Requests")]
-    ask: AskArgs,
+    #[command(flatten)]
+    flags: Flags,
 }
 
-#[derive(Debug, Args)]
-struct HeartbeatArgs {
-    /// No heartbeats
-    #[arg(long)]
-    no_heartbeat: bool,
-    /// Silence before the first heartbeat of a call [default: 2s]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    heartbeat_after: Option<Duration>,
-    /// Time between heartbeats; twice this once the server has said something for the call
-    /// [default: 5s]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
-    heartbeat_every: Option<Duration>,
-    /// Age of a call after which it gets no more heartbeats, and the client's own time-out applies
-    /// again [default: 30m]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    heartbeat_max: Option<Duration>,
-    /// lift: the smallest step above the last figure; elapsed: seconds since the call began
-    /// [default: lift]
-    #[arg(long, value_name = "VALUE", value_parser = words::<HeartbeatValue>())]
-    heartbeat_value: Option<HeartbeatValue>,
-    /// Let heartbeats of a silent call tell how much of its usual time has passed, from the third call
-    /// of a tool on: 12s of about 40s
-    #[arg(long)]
-    estimate: bool,
-    /// Answer a call with an error, and cancel it, when it is this old [default: never]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
-    call_timeout: Option<Duration>,
+/// Names every dialect.
+fn dialect_help() -> String {
+    let names = |is_default: bool| {
+        let all = dialect::ALL.iter().map(Dialect::name);
+        let is_wanted = move |name: &&str| {
+            dialect::defaults().any(|default| default.name() == *name) == is_default
+        };
+        all.filter(is_wanted).collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "A way of saying progress that is understood; repeat for more. Replaces the defaults, unless \
+         one of them is `{DEFAULT_DIALECTS}`. There are {} (those are the defaults), {}, and those of \
+         the file",
+        names(true),
+        names(false)
+    )
 }
 
-#[derive(Debug, Args)]
-struct TimingArgs {
-    /// No progress before its call is this old [default: 150ms, 0 for the Python and Rust SDKs]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    first_after: Option<Duration>,
-    /// A notification waits this long and is dropped if the answer comes meanwhile [default: 30ms,
-    /// 0 for the Python and Rust SDKs]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    hold: Option<Duration>,
-    /// An answer is written no sooner than this after the last notification of its call [default:
-    /// 50ms, 0 for the Python and Rust SDKs]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    guard: Option<Duration>,
-    /// Thinned notifications of one call come no closer than this [default: 100ms]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    min_interval: Option<Duration>,
-    /// Which notifications are thinned: repaired or all [default: repaired]
-    #[arg(long, value_name = "WHICH", value_parser = words::<Coalesce>())]
-    coalesce: Option<Coalesce>,
+/// The flags of settings.
+#[derive(Debug)]
+struct Flags {
+    route: Vec<Given<Policy>>,
+    call: Vec<Given<CallPolicy>>,
 }
 
-#[derive(Debug, Args)]
-struct FigureArgs {
-    /// A figure that repeats or falls is set just above the last (lift), on top of it (rebase), or
-    /// withheld (drop) [default: lift]
-    #[arg(long, value_name = "RULE", value_parser = words::<OnFall>())]
-    on_fall: Option<OnFall>,
-    /// What a figure without total counts: percent, unit (parts of 1), or a total such as 250
-    #[arg(long, value_name = "SCALE", value_parser = scale)]
-    scale: Option<Scale>,
-    /// How figures are found in words: `{progress}/{total}`, `{percent}%`, a regular expression with
-    /// groups of these names, or `presets` for those that are known; repeat for more [default: presets
-    /// in text of log, stderr and stdout, none in messages]
-    #[arg(long, value_name = "PATTERN")]
-    extract: Vec<String>,
-    /// A regular expression of what is not shown of text of log, stderr and stdout, besides what looks
-    /// like a secret; repeat for more
-    #[arg(long, value_name = "REGEX")]
-    mask: Vec<String>,
-    /// replace: each message stands for itself; append: they are pieces of one text
-    /// [default: replace]
-    #[arg(long, value_name = "HOW", value_parser = words::<Messages>())]
-    messages: Option<Messages>,
-    /// What the server's progress names: the client's token, or the id of the request [default:
-    /// learned]
-    #[arg(long, value_name = "WHAT", value_parser = words::<TokenIs>())]
-    token_is: Option<TokenIs>,
-    /// Also put words of Milepost's own into progress of 2024-11-05, which has no `message` yet
-    #[arg(long)]
-    words_in_2024: bool,
-    /// Forward a translated message as well, for clients written for it
-    #[arg(long)]
-    keep_original: bool,
+/// A flag that is given.
+#[derive(Debug)]
+struct Given<S: Scope> {
+    setting: &'static Setting<S>,
+    texts: Vec<String>,
 }
 
-#[derive(Debug, Args)]
-struct AnswerArgs {
-    /// Leave this fault of answers as it is; repeat for more
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(ANSWER_REPAIRS))]
-    no_repair: Vec<String>,
+impl<S: Scope> Given<S> {
+    fn all(matches: &ArgMatches) -> Vec<Self> {
+        let given = |setting: &'static Setting<S>| {
+            let (flag, name) = (setting.flag()?, setting.flag_name()?);
+            let texts = match flag.value {
+                Some(_) => matches.get_many::<String>(&name)?.cloned().collect(),
+                None if matches.get_flag(&name) => vec![flag.switches_to.to_owned()],
+                None => return None,
+            };
+            Some(Self { setting, texts })
+        };
+        S::SETTINGS.iter().filter_map(given).collect()
+    }
+
+    fn changes(given: &[Self]) -> Result<Vec<Change<S>>, String> {
+        given.iter().map(|one| (one.setting.read)(&one.texts)).collect()
+    }
 }
 
-/// The words of a setting, and what they mean.
-pub(super) fn words<T: Word + Send + Sync>() -> impl TypedValueParser<Value = T> {
-    let known = T::WORDS.iter().map(|(word, _)| *word);
-    PossibleValuesParser::new(known).try_map(|word| T::read(&word))
+/// The flag of a setting, in a part of `--help`.
+fn argument<S: Scope>(setting: &'static Setting<S>, heading: Option<&'static str>) -> Option<Arg> {
+    let flag = setting.flag().filter(|flag| flag.heading == heading)?;
+    let name = setting.flag_name()?.into_owned();
+    let arg = Arg::new(name.clone()).long(name).help(setting.help());
+    let arg = heading.map_or_else(|| arg.clone(), |heading| arg.clone().help_heading(heading));
+    let Some(value) = flag.value else { return Some(arg.action(ArgAction::SetTrue)) };
+    let choices = (setting.choices)();
+    let parser = if !choices.is_empty() {
+        ValueParser::new(PossibleValuesParser::new(choices))
+    } else if flag.repeats {
+        // Patterns are read together: one may not be there twice.
+        ValueParser::new(clap::builder::StringValueParser::new())
+    } else {
+        ValueParser::new(
+            clap::builder::StringValueParser::new()
+                .try_map(|text: String| (setting.read)(std::slice::from_ref(&text)).map(|_| text)),
+        )
+    };
+    let action = if flag.repeats { ArgAction::Append } else { ArgAction::Set };
+    Some(arg.value_name(value).value_parser(parser).action(action))
+}
+
+impl Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        Flag::HEADINGS.into_iter().fold(command, |command, heading| {
+            let of_calls = CallPolicy::SETTINGS.iter().filter_map(|one| argument(one, heading));
+            let of_route = Policy::SETTINGS.iter().filter_map(|one| argument(one, heading));
+            command.args(of_calls.chain(of_route))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self { route: Given::all(matches), call: Given::all(matches) })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 impl PolicyArgs {
-    /// What the flags say; `own`: dialects that a route file describes.
+    /// The settings that the flags name; `own`: dialects that a route file describes.
     pub(super) fn settings(&self, own: &[Dialect]) -> Result<Settings, String> {
-        let on = |flag: bool| flag.then_some(true);
-        let (timing, figures, beats) = (&self.timing, &self.figures, &self.heartbeat);
+        let mut call = Given::changes(&self.flags.call)?;
         let dialects = dialects(self.dialects.iter().map(|name| &**name), own)?;
-        Ok(Settings {
-            mode: self.mode,
-            first_after: timing.first_after,
-            hold: timing.hold,
-            guard: timing.guard,
-            min_interval: timing.min_interval,
-            coalesce: timing.coalesce,
-            no_repair: self.answers.no_repair.clone(),
-            keep_original: on(figures.keep_original),
-            token_is: figures.token_is,
-            words_in_2024: on(figures.words_in_2024),
-            capabilities: self.ask.capabilities(),
-            log_level: self.ask.log_level(),
-            call: CallSettings {
-                dialects: (!dialects.is_empty()).then_some(dialects),
-                heartbeat: beats.no_heartbeat.then_some(false),
-                heartbeat_after: beats.heartbeat_after,
-                heartbeat_every: beats.heartbeat_every,
-                heartbeat_max: beats.heartbeat_max,
-                heartbeat_value: beats.heartbeat_value,
-                on_fall: figures.on_fall,
-                scale: figures.scale,
-                extract: read_some(&figures.extract, |patterns| Extract::read(patterns))?,
-                masks: read_some(&figures.mask, |patterns| Masks::read(patterns))?,
-                messages: figures.messages,
-                call_timeout: beats.call_timeout.map(Some),
-                estimate: on(beats.estimate),
-                ask: self.ask.settings(),
-            },
-            tools: Vec::new(),
-        })
+        if !dialects.is_empty() {
+            call.push(Change::dialects(dialects));
+        }
+        Ok(Settings { route: Given::changes(&self.flags.route)?, call, tools: Vec::new() })
     }
-}
-
-/// What a flag that may be repeated says, if it is there.
-fn read_some<'a, T>(
-    said: &'a [String],
-    read: impl FnOnce(&mut dyn Iterator<Item = &'a str>) -> Result<T, String>,
-) -> Result<Option<T>, String> {
-    if said.is_empty() {
-        return Ok(None);
-    }
-    read(&mut said.iter().map(|one| &**one)).map(Some)
 }

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use url::Url;
 
 use crate::config::routes::{HttpUpstream, Route, RoutesError, Upstream};
-use crate::config::settings::nearest;
+use crate::config::values::nearest;
 use crate::gateway::listen::StartError;
 use crate::observe::error_chain::error_chain;
 use crate::relay::child_session::Signals;

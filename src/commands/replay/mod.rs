@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::commands::args::{Replay, WrapError};
+use crate::config::values::exact_time;
 use crate::observe::transcript::{At, Line, SAME, settings, words};
 use crate::progress::input::Input;
 use crate::progress::policy::masks::MASK;
@@ -351,12 +352,7 @@ fn shown(recorded: &Recorded<'_>, tracks: &Tracks, steps: &[Step], path: &Path) 
     let passed = players().map(Player::time).max().unwrap_or_default();
     let verdicts = || players().flat_map(|player| player.verdicts.values());
     let beats = players().map(|player| player.beats).sum();
-    let _ = writeln!(
-        text,
-        "{} passed; {}",
-        crate::observe::transcript::time(passed),
-        words::count(verdicts, beats)
-    );
+    let _ = writeln!(text, "{} passed; {}", exact_time(passed), words::count(verdicts, beats));
     let is_equal = differences(&mut text, tracks, path);
     Played { text, is_equal }
 }

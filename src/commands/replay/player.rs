@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::config::values::read_exact_time;
 use crate::observe::events::APART;
-use crate::observe::transcript::{At, Line, escape, read_time, settings, summary, unescape};
+use crate::observe::transcript::{At, Line, escape, settings, summary, unescape};
 use crate::progress::durations::Learned;
 use crate::progress::input::{Beginning, Input, MessageLine, Output, upstream_stream};
 use crate::progress::{
@@ -245,7 +246,7 @@ impl Player {
     /// # Errors
     /// If that is no time.
     pub(super) fn pass(&mut self, text: &str) -> Result<(), String> {
-        let end = self.clock + read_time(text)?;
+        let end = self.clock + read_exact_time(text)?;
         while self.eager
             && self.waits.is_empty()
             && let Some(due) = self.filter.poll_timeout()
@@ -267,7 +268,7 @@ impl Player {
     /// If that is no time.
     pub(super) fn pass_exactly(&mut self, text: &str) -> Result<(), String> {
         let begin = self.now;
-        let end = begin + read_time(text)?;
+        let end = begin + read_exact_time(text)?;
         while let Some(due) = self.filter.poll_timeout()
             && due <= end
         {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use super::schema;
-use crate::config::settings::nearest;
+use crate::config::values::nearest;
 
 /// What is wrong, and where in the text.
 #[derive(Debug)]

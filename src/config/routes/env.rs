@@ -7,7 +7,7 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::routes::diagnostics::ConfigError;
-use crate::config::settings::nearest;
+use crate::config::values::nearest;
 
 /// The variables that a route file can name.
 #[derive(Debug, Clone, Default)]

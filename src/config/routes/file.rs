@@ -9,8 +9,8 @@ use toml::Spanned;
 use crate::progress::dialect;
 
 use super::keys::{Defaults, RouteTable};
-use crate::config::routes::compound_values::{Final, OneOrMore, Sources};
-use crate::config::routes::values::{
+use crate::config::values::compound::{Final, OneOrMore, Sources};
+use crate::config::values::text::{
     Address, AnyTime, Count, Endpoint, Hidden, HostName, JsonPointer, OneOf, Origin, Period,
     Reference, Text, TimeOrOff,
 };

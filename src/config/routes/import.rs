@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::RoutesError;
-use super::print::{key, list, quote, table};
+use super::route_file::RoutesError;
 use crate::config::routes::diagnostics::ConfigError;
-use crate::config::routes::values::{RoutePath, Spelling};
+use crate::config::settings::format::{key, list, plain as quote, table};
+use crate::config::values::text::{RoutePath, Spelling};
 use crate::protocol::secret::{is_secret, is_secret_value};
 
 /// Where clients keep their servers, by the keys that lead there.

@@ -9,14 +9,16 @@ use http::HeaderValue;
 use url::Url;
 
 use super::env::EnvValues;
-use super::{
-    HeaderRules, HttpUpstream, Lifecycle, Route, Routes, Server, ServerInfo, ServerTls,
-    StdioUpstream, Upstream, ask,
+use super::route::{
+    HeaderRules, HttpUpstream, Lifecycle, Route, Server, ServerInfo, ServerTls, StdioUpstream,
+    Upstream,
 };
-use crate::config::settings::{ANSWER_REPAIRS, OFF, StateDir, Word};
+use super::route_file::Routes;
+use crate::config::settings::format::{ShowText, key, list, plain as quote, table};
+use crate::config::settings::{Scope, Setting};
+use crate::config::values::{self, OFF, StateDir, Word};
+use crate::progress::Policy;
 use crate::progress::dialect::{CustomDialect, Dialect, Pointer};
-use crate::progress::extract::Extract;
-use crate::progress::{CallPolicy, Policy, Scale};
 use crate::protocol::secret::{is_secret, is_secret_value};
 
 /// What is shown of a secret.
@@ -155,18 +157,9 @@ impl Page<'_> {
         self.key("opaque", route.opaque);
         self.headers("request", &route.request_headers);
         self.headers("response", &route.response_headers);
-        self.key("connect_timeout", time(route.connect_timeout));
-        self.key("idle_timeout", time_or_off(route.idle_timeout));
-        self.key("upgrade_after", time_or_off(route.upgrade_after));
-        self.key("upgrade_methods", self.texts(&route.upgrade_methods));
-        self.key("keep_alive", time_or_off(route.keep_alive));
-        self.key("own_get", route.own_get);
-        if let Some(cors) = &route.cors {
-            self.key("cors", format!("{{ origins = {} }}", self.texts(&cors.origins)));
+        for (key, value) in settings(route, &|_, text| self.text(text)) {
+            self.key(key, value);
         }
-        self.key("max_request_bytes", route.max_request_bytes);
-        self.key("max_streams", route.max_streams);
-        self.key("max_sessions", route.max_sessions);
         self.policy(policy);
     }
 
@@ -284,53 +277,35 @@ impl Page<'_> {
     }
 
     fn policy(&mut self, policy: &Policy) {
-        self.key("mode", word(policy.mode));
-        let pacing = policy.pacing;
-        let (first_after, hold, guard) =
-            (time(pacing.first_after), time(pacing.hold), time(pacing.guard));
+        let show = |name: Option<&str>, text: &str| match name {
+            Some(name) => quote(&self.discreet(name, text)),
+            None => quote(text),
+        };
+        let mut of_route = settings(policy, &show);
+        let of_calls = settings(&policy.call, &show);
+        let tools = policy.tools.iter().map(|(tool, policy)| {
+            let keys = grouped(settings(policy, &show)).into_iter();
+            let keys = keys.map(|(name, value)| format!("{name} = {value}"));
+            (format!("tools.{}", key(tool)), table(keys))
+        });
+        let tools: Vec<_> = tools.collect();
+        // Whether a client needs the times of pacing is known when it is there.
+        let is_paced = |(key, _): &(&str, String)| ["first_after", "hold", "guard"].contains(key);
         if policy.spare_known_clients {
-            let _ = writeln!(
-                self.out,
-                "# first_after = {first_after}, hold = {hold}, guard = {guard}; 0 where none is needed"
-            );
-        } else {
-            self.key("first_after", first_after);
-            self.key("hold", hold);
-            self.key("guard", guard);
+            let paced = of_route.extract_if(.., |setting| is_paced(setting));
+            let paced: Vec<_> = paced.map(|(key, value)| format!("{key} = {value}")).collect();
+            of_route.insert(1, ("#", paced.join(", ")));
         }
-        self.key("min_interval", time(policy.min_interval));
-        self.key("coalesce", word(policy.coalesce));
-        let answers = &policy.answers;
-        let made = [
-            answers.response_id,
-            answers.error_shape,
-            answers.bare_result,
-            answers.orphan_answer,
-            answers.missing_id,
-        ];
-        let left = ANSWER_REPAIRS.iter().zip(made).filter(|(_, made)| !made);
-        self.key("no_repair", list(left.map(|(name, _)| quote(name))));
-        self.key("keep_original", policy.keep_original);
-        if let Some(token_is) = policy.token_is {
-            self.key("token_is", word(token_is));
+        let is_asked = |(key, _): &(&str, String)| key.starts_with("ask.");
+        let (asked, plain): (Vec<_>, Vec<_>) = of_route.into_iter().partition(is_asked);
+        for (key, value) in grouped(plain.into_iter().chain(of_calls).chain(asked)) {
+            match key {
+                "#" => drop(writeln!(self.out, "# {value}; 0 where none is needed")),
+                key => self.key(key, value),
+            }
         }
-        self.key("words_in_2024", policy.words_in_2024);
-        for (name, value) in call(&policy.call) {
-            self.key(name, value);
-        }
-        let text = |name: &str, text: &str| quote(&self.discreet(name, text));
-        let route = [
-            format!("capabilities = {}", ask::object(&policy.capabilities, &text)),
-            format!("log_level = {}", ask::log_level(policy.log_level)),
-        ];
-        let asked = table(ask::keys(&policy.call.ask, &text).into_iter().chain(route));
-        self.key("ask", asked);
-        for (tool, settings) in &policy.tools {
-            let text = |name: &str, text: &str| quote(&self.discreet(name, text));
-            let ask = table(ask::keys(&settings.ask, &text));
-            let keys = call(settings).into_iter().map(|(name, value)| format!("{name} = {value}"));
-            let keys = keys.chain([format!("ask = {ask}")]);
-            self.key(&format!("tools.{}", key(tool)), table(keys));
+        for (key, value) in tools {
+            self.key(&key, value);
         }
     }
 
@@ -367,64 +342,34 @@ fn shown(url: &Url) -> Url {
     shown
 }
 
-/// The settings of a call by name.
-fn call(policy: &CallPolicy) -> Vec<(&'static str, String)> {
-    let beats = policy.heartbeat;
-    let heartbeat = table([
-        format!("enabled = {}", beats.enabled),
-        format!("after = {}", time(beats.after)),
-        format!("every = {}", time(beats.every)),
-        format!("max = {}", time(beats.max)),
-        format!("value = {}", word(beats.value)),
-    ]);
-    let scale = policy.scale.map(|scale| match scale {
-        Scale::Percent => "\"percent\"".to_owned(),
-        Scale::Unit => "\"unit\"".to_owned(),
-        Scale::Of(total) => format!("\"{total}\""),
-    });
-    let dialects = policy.dialects.iter().map(|dialect| quote(dialect.name()));
-    let patterns = |extract: &Extract| list(extract.patterns().map(quote));
-    let keys = [
-        ("dialects", Some(list(dialects))),
-        ("extract", policy.extract.as_ref().map(patterns)),
-        ("mask", Some(list(policy.masks.patterns().map(quote)))),
-        ("heartbeat", Some(heartbeat)),
-        ("on_fall", Some(word(policy.on_fall))),
-        ("scale", scale),
-        ("messages", Some(word(policy.messages))),
-        ("call_timeout", Some(time_or_off(policy.call_timeout))),
-        ("estimate", Some(policy.estimate.to_string())),
-    ];
-    keys.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+/// The settings in effect, by key.
+fn settings<S: Scope>(scope: &S, show: ShowText<'_>) -> Vec<(&'static str, String)> {
+    let print = |setting: &Setting<S>| Some((setting.key, (setting.print)(scope, show)?));
+    S::SETTINGS.iter().filter_map(print).collect()
 }
 
-/// `text` as a TOML string.
-pub(super) fn quote(text: &str) -> String {
-    toml::Value::from(text).to_string()
-}
-
-/// `name` as a TOML key.
-pub(super) fn key(name: &str) -> Cow<'_, str> {
-    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if !name.is_empty() && name.chars().all(is_bare) {
-        name.into()
-    } else {
-        quoted_key(name).into()
+/// Settings by key, those of one table as one value.
+fn grouped(
+    settings: impl IntoIterator<Item = (&'static str, String)>,
+) -> Vec<(&'static str, String)> {
+    let mut grouped: Vec<(&str, String, Vec<String>)> = Vec::new();
+    for (key, value) in settings {
+        match key.split_once('.') {
+            None => grouped.push((key, value, Vec::new())),
+            Some((group, key)) => {
+                let key = format!("{key} = {value}");
+                match grouped.iter_mut().find(|(known, ..)| *known == group) {
+                    Some((_, _, keys)) => keys.push(key),
+                    None => grouped.push((group, String::new(), vec![key])),
+                }
+            }
+        }
     }
-}
-
-/// Keys know no strings of several lines.
-fn quoted_key(name: &str) -> String {
-    String::from_utf8_lossy(&crate::protocol::json::quote(name)).replace('\u{7f}', "\\u007f")
-}
-
-pub(super) fn list(items: impl IntoIterator<Item = String>) -> String {
-    format!("[{}]", items.into_iter().collect::<Vec<_>>().join(", "))
-}
-
-pub(super) fn table(items: impl IntoIterator<Item = String>) -> String {
-    let items: Vec<String> = items.into_iter().collect();
-    if items.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", items.join(", ")) }
+    let whole = |(key, value, keys): (_, String, Vec<String>)| match &keys[..] {
+        [] => (key, value),
+        _ => (key, table(keys)),
+    };
+    grouped.into_iter().map(whole).collect()
 }
 
 fn time(time: Duration) -> String {
@@ -435,9 +380,8 @@ fn time_or_off(limit: Option<Duration>) -> String {
     limit.map_or_else(|| format!("\"{OFF}\""), time)
 }
 
-pub(super) fn word<T: Word + PartialEq>(meaning: T) -> String {
-    let word = T::WORDS.iter().find(|(_, known)| *known == meaning);
-    format!("\"{}\"", word.map_or("", |(word, _)| word))
+fn word<T: Word + PartialEq>(meaning: T) -> String {
+    quote(values::word(meaning))
 }
 
 /// Where a file is, wherever the page is read.

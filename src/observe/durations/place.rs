@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use url::Url;
 
-use crate::config::settings::StateDir;
+use crate::config::values::StateDir;
 use crate::progress::durations::fingerprint;
 
 /// The variable that names the folder, or says `off`.

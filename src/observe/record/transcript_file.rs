@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::Begins;
+use crate::config::values::exact_time;
 use crate::observe::events::{APART, Event, EventKind};
 use crate::observe::redact::Masking;
-use crate::observe::transcript;
-use crate::observe::transcript::{SAME, escape, settings};
+use crate::observe::transcript::{SAME, escape, settings, summary};
 use crate::progress::input::{Input, MessageLine};
 use crate::progress::{FilterEvent, Policy, Reason, Verdict};
 
@@ -182,7 +182,7 @@ impl TranscriptFile {
         if passed >= APART {
             let passed = Duration::from_micros(passed.as_micros().try_into().unwrap_or(u64::MAX));
             *at += passed;
-            self.line(number, &format!("+ {}", transcript::time(passed)));
+            self.line(number, &format!("+ {}", exact_time(passed)));
         }
         self.speaks |= match &event.kind {
             EventKind::Input(input, _) => input.message_line().is_some(),
@@ -207,7 +207,7 @@ impl TranscriptFile {
                 self.line(number, &format!("x {}", reason.name()));
             }
             EventKind::Decided(FilterEvent::Call(call)) => {
-                self.line(number, &format!("~ {}", transcript::summary(&call)));
+                self.line(number, &format!("~ {}", summary(&call)));
             }
             EventKind::Decided(_) => {}
         }

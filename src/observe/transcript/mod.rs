@@ -23,7 +23,6 @@ pub mod words;
 
 use std::borrow::Cow;
 use std::fmt::Write;
-use std::time::Duration;
 
 use crate::progress::Summary;
 
@@ -140,34 +139,6 @@ pub fn unescape(text: &str) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(bytes))
 }
 
-/// A time as it stands behind `+`: `1.5ms`, `2s`.
-pub fn time(time: Duration) -> String {
-    format!("{time:?}").replace('µ', "u")
-}
-
-/// Reads a time: a number and `ns`, `us`, `ms`, `s`, `m` or `h`.
-///
-/// # Errors
-/// What is expected instead.
-pub fn read_time(text: &str) -> Result<Duration, String> {
-    let expected = || format!("{text:?} is no time; one such as 30ms or 1.5s is expected");
-    let unit = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(expected)?;
-    let (number, unit) = text.split_at(unit);
-    let number: f64 = number.parse().map_err(|_| expected())?;
-    let seconds = match unit {
-        "ns" => number / 1e9,
-        "us" => number / 1e6,
-        "ms" => number / 1e3,
-        "s" => number,
-        "m" => number * 60.0,
-        "h" => number * 3600.0,
-        _ => return Err(expected()),
-    };
-    // Beyond a year no clock is asked.
-    let fits = (0.0..=366.0 * 24.0 * 3600.0).contains(&seconds);
-    fits.then(|| Duration::from_secs_f64(seconds)).ok_or_else(expected)
-}
-
 /// What a call came to.
 pub fn summary(call: &Summary) -> String {
     let account = &call.account;
@@ -200,15 +171,5 @@ mod tests {
         assert_eq!(&*unescape(&escape(&all)).unwrap(), all);
         assert_eq!(escape(b"{\"a\":\"\\n\"}"), "{\"a\":\"\\n\"}");
         assert!(unescape("\\x4").is_err());
-    }
-
-    #[test]
-    fn times_come_back() {
-        for micros in [1, 999, 1000, 30_412, 1_500_000, 3_600_000_000] {
-            let given = Duration::from_micros(micros);
-            let read = read_time(&time(given)).unwrap();
-            assert!(read.abs_diff(given) < Duration::from_nanos(500), "{given:?} {read:?}");
-        }
-        assert!(read_time("3").is_err() && read_time("x ms").is_err() && read_time("-1s").is_err());
     }
 }

@@ -1,18 +1,13 @@
 //! The settings of a conversation in the words of a transcript.
+//!
+//! The words are those of the declarations in [`crate::config::settings`]; a setting that has none is
+//! named as missing, so that no recording loses one silently.
 
-use std::time::Duration;
+use crate::config::settings::Scope;
+use crate::config::values::{OFF, read_switch};
+use crate::progress::{CallPolicy, Policy};
 
-use crate::config::settings::{OFF, Word};
-use crate::progress::dialect::{self, Dialect};
-use crate::progress::extract::Extract;
-use crate::progress::policy::masks::Masks;
-use crate::progress::{
-    CallPolicy, Coalesce, HeartbeatValue, Messages, Mode, OnFall, Policy, Scale, TokenIs,
-};
-
-use super::{read_time, time};
-
-/// What was set otherwise than it is by default.
+/// The settings that differ from the defaults.
 pub struct Written {
     /// `key=value`, separated by spaces.
     pub words: String,
@@ -20,87 +15,47 @@ pub struct Written {
     pub missing: Vec<&'static str>,
 }
 
-fn word<T: Word + PartialEq>(value: T) -> &'static str {
-    T::WORDS.iter().find(|(_, known)| *known == value).map_or("", |(word, _)| *word)
-}
-
-const fn switch(on: bool) -> &'static str {
-    if on { "on" } else { OFF }
+/// What a route's own way of working sets, and no setting: by name.
+fn switches(policy: &mut Policy) -> [(&'static str, &mut bool); 2] {
+    [
+        ("spare-known-clients", &mut policy.spare_known_clients),
+        ("bare-results", &mut policy.bare_results),
+    ]
 }
 
 /// Writes what differs from the defaults.
 pub fn write(policy: &Policy) -> Written {
-    let usual = Policy::default();
-    let mut words: Vec<String> = Vec::new();
-    let mut put = |key: &str, differs: bool, value: &dyn Fn() -> String| {
-        if differs {
-            words.push(format!("{key}={}", value()));
+    let mut words = Vec::new();
+    let mut missing = Vec::new();
+    if !policy.tools.is_empty() {
+        missing.push("settings of single tools");
+    }
+    write_scope(policy, &mut words, &mut missing);
+    let (mut own, mut usual) = (policy.clone(), Policy::default());
+    for ((name, on), (_, by_default)) in switches(&mut own).into_iter().zip(switches(&mut usual)) {
+        if on != by_default {
+            words.push(format!("{name}={}", if *on { "on" } else { OFF }));
         }
-    };
-    let millis = |given: Duration| time(given);
-    put("mode", policy.mode != usual.mode, &|| word(policy.mode).to_owned());
-    let (pacing, paced) = (policy.pacing, usual.pacing);
-    put("first-after", pacing.first_after != paced.first_after, &|| millis(pacing.first_after));
-    put("hold", pacing.hold != paced.hold, &|| millis(pacing.hold));
-    put("guard", pacing.guard != paced.guard, &|| millis(pacing.guard));
-    let spares = policy.spare_known_clients;
-    put("spare-known-clients", spares != usual.spare_known_clients, &|| switch(spares).to_owned());
-    put("min-interval", policy.min_interval != usual.min_interval, &|| millis(policy.min_interval));
-    put("coalesce", policy.coalesce != usual.coalesce, &|| word(policy.coalesce).to_owned());
-    for (name, on, by_default) in [
-        ("response-id", policy.answers.response_id, usual.answers.response_id),
-        ("error-shape", policy.answers.error_shape, usual.answers.error_shape),
-        ("bare-result", policy.answers.bare_result, usual.answers.bare_result),
-        ("orphan-answer", policy.answers.orphan_answer, usual.answers.orphan_answer),
-        ("missing-id", policy.answers.missing_id, usual.answers.missing_id),
-        ("bare-results", policy.bare_results, usual.bare_results),
-        ("keep-original", policy.keep_original, usual.keep_original),
-        ("words-in-2024", policy.words_in_2024, usual.words_in_2024),
-        ("estimate", policy.call.estimate, usual.call.estimate),
-        ("heartbeat", policy.call.heartbeat.enabled, usual.call.heartbeat.enabled),
-    ] {
-        put(name, on != by_default, &|| switch(on).to_owned());
     }
-    if let Some(token_is) = policy.token_is {
-        put("token-is", true, &|| word(token_is).to_owned());
+    write_scope(&policy.call, &mut words, &mut missing);
+    if policy.estimates() {
+        missing.push("what was known of durations");
     }
-    let (call, plain) = (&policy.call, &usual.call);
-    let (beat, beats) = (call.heartbeat, plain.heartbeat);
-    put("heartbeat-after", beat.after != beats.after, &|| millis(beat.after));
-    put("heartbeat-every", beat.every != beats.every, &|| millis(beat.every));
-    put("heartbeat-max", beat.max != beats.max, &|| millis(beat.max));
-    put("heartbeat-value", beat.value != beats.value, &|| word(beat.value).to_owned());
-    put("on-fall", call.on_fall != plain.on_fall, &|| word(call.on_fall).to_owned());
-    put("messages", call.messages != plain.messages, &|| word(call.messages).to_owned());
-    put("scale", call.scale != plain.scale, &|| match call.scale {
-        Some(Scale::Percent) => "percent".to_owned(),
-        Some(Scale::Of(total)) => total.to_string(),
-        _ => "unit".to_owned(),
-    });
-    if let Some(time) = call.call_timeout {
-        put("call-timeout", true, &|| millis(time));
-    }
-    let built_in = call.dialects.iter().all(|known| !matches!(known, Dialect::Custom(_)));
-    put("dialects", built_in && call.dialects != plain.dialects, &|| {
-        call.dialects.iter().map(Dialect::name).collect::<Vec<_>>().join(",")
-    });
-    let missing = missing(policy, call, built_in);
     Written { words: words.join(" "), missing }
 }
 
-fn missing(policy: &Policy, call: &CallPolicy, built_in: bool) -> Vec<&'static str> {
-    let asks = call.ask != CallPolicy::default().ask
-        || !policy.capabilities.is_empty()
-        || policy.log_level.is_some();
-    let all = [
-        (!policy.tools.is_empty(), "settings of single tools"),
-        (!built_in, "dialects of a route file"),
-        (call.extract.is_some(), "extract"),
-        (call.masks != Masks::default(), "mask"),
-        (asks, "ask"),
-        (policy.estimates(), "what was known of durations"),
-    ];
-    all.into_iter().filter_map(|(is, name)| is.then_some(name)).collect()
+fn write_scope<S: Scope>(scope: &S, words: &mut Vec<String>, missing: &mut Vec<&'static str>) {
+    for setting in S::SETTINGS {
+        let name = match setting.key.split('.').next().unwrap_or_default() {
+            "dialects" => "dialects of a route file",
+            key => key,
+        };
+        match setting.write_words(scope) {
+            Some(more) => words.extend(more),
+            None if missing.contains(&name) => {}
+            None => missing.push(name),
+        }
+    }
 }
 
 /// Lays the words of a line over `policy`.
@@ -117,51 +72,18 @@ pub fn read(policy: &mut Policy, words: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn on(value: &str) -> Result<bool, String> {
-    match value {
-        "on" => Ok(true),
-        OFF => Ok(false),
-        _ => Err(format!("{value:?} is neither on nor off")),
-    }
-}
-
 fn read_one(policy: &mut Policy, key: &str, value: &str) -> Result<(), String> {
-    let (call, answers) = (&mut policy.call, &mut policy.answers);
-    match key {
-        "mode" => policy.mode = Mode::read(value)?,
-        "first-after" => policy.pacing.first_after = read_time(value)?,
-        "hold" => policy.pacing.hold = read_time(value)?,
-        "guard" => policy.pacing.guard = read_time(value)?,
-        "spare-known-clients" => policy.spare_known_clients = on(value)?,
-        "min-interval" => policy.min_interval = read_time(value)?,
-        "coalesce" => policy.coalesce = Coalesce::read(value)?,
-        "response-id" => answers.response_id = on(value)?,
-        "error-shape" => answers.error_shape = on(value)?,
-        "bare-result" => answers.bare_result = on(value)?,
-        "orphan-answer" => answers.orphan_answer = on(value)?,
-        "missing-id" => answers.missing_id = on(value)?,
-        "bare-results" => policy.bare_results = on(value)?,
-        "keep-original" => policy.keep_original = on(value)?,
-        "words-in-2024" => policy.words_in_2024 = on(value)?,
-        "estimate" => call.estimate = on(value)?,
-        "heartbeat" => call.heartbeat.enabled = on(value)?,
-        "token-is" => policy.token_is = Some(TokenIs::read(&value.replace('-', "_"))?),
-        "heartbeat-after" => call.heartbeat.after = read_time(value)?,
-        "heartbeat-every" => call.heartbeat.every = read_time(value)?,
-        "heartbeat-max" => call.heartbeat.max = read_time(value)?,
-        "heartbeat-value" => call.heartbeat.value = HeartbeatValue::read(value)?,
-        "on-fall" => call.on_fall = OnFall::read(value)?,
-        "messages" => call.messages = Messages::read(value)?,
-        "scale" => call.scale = Some(crate::config::settings::scale(value)?),
-        "call-timeout" => call.call_timeout = Some(read_time(value)?),
-        "extract" => call.extract = Some(Extract::read([value])?),
-        "dialects" => {
-            let named = |name| dialect::named(name).ok_or_else(|| format!("{name:?} is not known"));
-            call.dialects = value.split(',').map(named).collect::<Result<_, _>>()?;
+    for (name, switch) in switches(policy) {
+        if name == key {
+            *switch = read_switch(value)?;
+            return Ok(());
         }
-        _ => return Err("no such setting is known".to_owned()),
     }
-    Ok(())
+    let of_route = Policy::SETTINGS.iter().find_map(|one| one.read_word(policy, key, value));
+    let call = || CallPolicy::SETTINGS.iter();
+    let read =
+        of_route.or_else(|| call().find_map(|one| one.read_word(&mut policy.call, key, value)));
+    read.unwrap_or_else(|| Err("no such setting is known".to_owned()))
 }
 
 #[cfg(test)]
@@ -170,15 +92,49 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let said = "mode=enforce first-after=0ns hold=1.5ms guard=2s spare-known-clients=off \
-                    coalesce=all response-id=off heartbeat=off token-is=request_id \
-                    heartbeat-value=elapsed on-fall=drop messages=append scale=250 \
-                    call-timeout=90s dialects=standard,log,stderr";
+        let said = "mode=enforce first-after=0ns hold=1.5ms guard=2s coalesce=all response-id=off \
+                    token-is=request_id spare-known-clients=off dialects=standard,log,stderr \
+                    heartbeat=off heartbeat-value=elapsed on-fall=drop scale=250 messages=append \
+                    call-timeout=90s";
         let mut policy = Policy::default();
         read(&mut policy, &said.replace("0ns", "0s")).unwrap();
         assert_eq!(write(&policy).words, said);
         assert_eq!(write(&Policy::default()).words, "");
         assert!(read(&mut policy, "hold").is_err() && read(&mut policy, "hold=1").is_err());
         assert!(read(&mut policy, "nonsense=on").is_err());
+    }
+
+    /// Sets each setting to another value than its default: its words bring the value back, or it is
+    /// named as missing.
+    fn nothing_is_lost<S: Scope>(put: impl Fn(&mut Policy) -> &mut S) {
+        for setting in S::SETTINGS {
+            let mut lost = 0;
+            for example in setting.examples {
+                let mut policy = Policy::default();
+                let change = (setting.read)(&[example.to_owned()]).unwrap();
+                change.apply(put(&mut policy));
+                if format!("{policy:?}") == format!("{:?}", Policy::default()) {
+                    lost += 1;
+                    continue;
+                }
+                let written = write(&policy);
+                let mut again = Policy::default();
+                read(&mut again, &written.words).unwrap();
+                let is_same = format!("{again:?}") == format!("{policy:?}");
+                assert!(
+                    is_same != !written.missing.is_empty(),
+                    "{}: {}",
+                    setting.key,
+                    written.words
+                );
+            }
+            assert!(lost < 2, "{}: both examples are the default", setting.key);
+        }
+    }
+
+    #[test]
+    fn no_setting_is_lost() {
+        nothing_is_lost(|policy| policy);
+        nothing_is_lost(|policy| &mut policy.call);
     }
 }

@@ -4,4 +4,4 @@ mod adopt;
 mod check;
 mod demo;
 mod doctor;
-mod route_files;
+pub(crate) mod route_files;

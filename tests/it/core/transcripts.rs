@@ -231,7 +231,7 @@ pub(crate) fn unprintable(text: &str) -> Vec<u8> {
 
 /// `30s`, `150ms`, `2m`, `1h`.
 pub(crate) fn duration(text: &str) -> Duration {
-    transcript::read_time(text).unwrap()
+    milepost::config::values::read_exact_time(text).unwrap()
 }
 
 /// The settings of a `!` line before the first message.

@@ -5,3 +5,4 @@ mod limits;
 mod links;
 mod metrics_examples;
 mod packages;
+mod settings;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use toml::Spanned;
 
-use crate::config::routes::compound_values::{OneOrMore, Sources};
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::file::DialectTable;
 use crate::config::routes::keys::said;
-use crate::config::settings::{DEFAULT_DIALECTS, Settings, dialects};
+use crate::config::settings::{Change, Settings};
+use crate::config::values::compound::{OneOrMore, Sources};
+use crate::config::values::{DEFAULT_DIALECTS, dialects};
 use crate::progress::dialect::{self, CustomDialect, Dialect, Final, TextSource};
 
 /// The dialects that a file describes.
@@ -82,12 +83,12 @@ pub(super) fn choose<'a>(
     own: &[Dialect],
 ) -> Result<Settings, ConfigError> {
     for (tool, names) in named {
-        let chosen = Some(chosen(names, own)?);
+        let chosen = Change::dialects(chosen(names, own)?);
         match tool {
-            None => settings.call.dialects = chosen,
+            None => settings.call.push(chosen),
             Some(tool) => {
                 let known = settings.tools.iter_mut().find(|(name, _)| name == tool);
-                known.into_iter().for_each(|(_, call)| call.dialects.clone_from(&chosen));
+                known.into_iter().for_each(|(_, call)| call.push(chosen.clone()));
             }
         }
     }

@@ -5,8 +5,9 @@ use toml::Spanned;
 
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::env::EnvValues;
-use crate::config::routes::{HeaderRules, file};
-use crate::config::settings::nearest;
+use crate::config::routes::file;
+use crate::config::routes::route::HeaderRules;
+use crate::config::values::nearest;
 
 /// Headers that speak of one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message:
 /// each side has its own.

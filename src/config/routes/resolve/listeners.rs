@@ -9,8 +9,8 @@ use super::pem;
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::file::{Certificate, File};
 use crate::config::routes::keys::said;
-use crate::config::routes::values::{Address, Text};
-use crate::config::routes::{Admin, Server, ServerTls};
+use crate::config::routes::route::{Admin, Server, ServerTls};
+use crate::config::values::text::{Address, Text};
 
 /// Where operators look unless told otherwise.
 const ADMIN: SocketAddr =

@@ -16,9 +16,10 @@ use toml::de::{DeTable, Deserializer};
 use super::env::{EnvValues, Environment, expand};
 use super::file::File;
 use super::keys::RouteTable;
-use super::{Admin, Route, Server, Upstream};
+use super::route::{Admin, Route, Server, Upstream};
 use crate::config::routes::diagnostics::ConfigError;
-use crate::config::settings::{OFF, Settings, StateDir, nearest};
+use crate::config::settings::Settings;
+use crate::config::values::{OFF, StateDir, nearest};
 use crate::progress::dialect::Dialect;
 
 /// What a route file means.
@@ -61,7 +62,8 @@ fn resolve(
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
-    let defaults = dialects::choose(file.defaults.settings(), file.defaults.dialects(), &own)?;
+    let defaults =
+        dialects::choose(file.defaults.all().settings(), file.defaults.all().dialects(), &own)?;
     Ok(ResolvedConfig {
         server,
         admin,
@@ -100,8 +102,8 @@ fn route(
     })?;
     let upstream = upstream::read(upstream, folder, env_values)?;
     let mut route = Route::new(path.get_ref().0.clone(), upstream);
-    file.defaults.merge_into(&mut route);
-    said.merge_into(&mut route);
+    file.defaults.all().merge_into(&mut route);
+    said.all().merge_into(&mut route);
     if let Some(opaque) = &said.opaque {
         if *opaque.get_ref() && !matches!(route.upstream, Upstream::Http(_)) {
             let what = "only a route to `upstream.url` or `upstream.sse` can be piped";
@@ -115,6 +117,6 @@ fn route(
     }
     route.request_headers = headers::read(&said.headers.request, env_values)?;
     route.response_headers = headers::read(&said.headers.response, env_values)?;
-    route.settings = dialects::choose(said.settings(), said.dialects(), own)?;
+    route.settings = dialects::choose(said.all().settings(), said.all().dialects(), own)?;
     Ok(route)
 }

@@ -2,9 +2,9 @@
 
 use toml::Spanned;
 
-use crate::config::routes::Route;
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::keys::RouteTable;
+use crate::config::routes::route::Route;
 
 /// What discovery of authorization looks for below the root (RFC 8615).
 const RESERVED: &str = "/.well-known";

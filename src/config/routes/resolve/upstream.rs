@@ -10,8 +10,9 @@ use url::Url;
 use super::{listeners, pem};
 use crate::config::routes::diagnostics::ConfigError;
 use crate::config::routes::env::EnvValues;
-use crate::config::routes::values::{Endpoint, Reference, Text};
-use crate::config::routes::{HttpUpstream, Lifecycle, ServerInfo, StdioUpstream, Upstream, file};
+use crate::config::routes::file;
+use crate::config::routes::route::{HttpUpstream, Lifecycle, ServerInfo, StdioUpstream, Upstream};
+use crate::config::values::text::{Endpoint, Reference, Text};
 
 /// The variables of a command, by name.
 type Variables = BTreeMap<Spanned<String>, String>;

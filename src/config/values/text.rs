@@ -11,8 +11,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use url::Url;
 
-use super::Secret;
-use crate::config::settings::{
+use crate::config::routes::route::Secret;
+use crate::config::values::{
     ANSWER_REPAIRS, OFF, Word, level_or_off, nearest, positive_time, scale, time, time_or_off,
 };
 use crate::progress::Scale;
@@ -20,7 +20,7 @@ use crate::progress::dialect::Pointer;
 use crate::progress::policy::ask::LogLevel;
 
 /// A way of spelling a value.
-pub(super) trait Spelling {
+pub(in crate::config) trait Spelling {
     /// What it is read into.
     type Value;
     /// What is expected, with an example.
@@ -36,7 +36,7 @@ pub(super) trait Spelling {
 }
 
 /// A string that is spelled in this way.
-pub(super) struct Text<S: Spelling>(pub(super) S::Value);
+pub(in crate::config) struct Text<S: Spelling>(pub(in crate::config) S::Value);
 
 impl<'de, S: Spelling> Deserialize<'de> for Text<S> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -69,13 +69,13 @@ impl<S: Spelling> JsonSchema for Text<S> {
 }
 
 /// Any string may hold a variable instead, whose value no editor knows.
-pub(super) fn or_variable(schema: Schema) -> Schema {
+pub(in crate::config) fn or_variable(schema: Schema) -> Schema {
     json_schema!({ "anyOf": [schema, { "type": "string", "pattern": r"\$\{" }] })
 }
 
 /// A whole number of at least `MIN`.
 #[derive(Clone, Copy)]
-pub(super) struct Count<const MIN: usize>(pub(super) usize);
+pub(in crate::config) struct Count<const MIN: usize>(pub(in crate::config) usize);
 
 impl<'de, const MIN: usize> Deserialize<'de> for Count<MIN> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -109,7 +109,7 @@ impl<const MIN: usize> JsonSchema for Count<MIN> {
 }
 
 /// One of a few words.
-pub(super) struct OneOf<T>(PhantomData<T>);
+pub(in crate::config) struct OneOf<T>(PhantomData<T>);
 
 impl<T: Word> Spelling for OneOf<T> {
     type Value = T;
@@ -134,7 +134,7 @@ impl<T: Word> Spelling for OneOf<T> {
 const TIME: &str = r"^(0|([0-9]+ ?[a-zµ]+ ?)+)$";
 
 /// A time.
-pub(super) struct AnyTime;
+pub(in crate::config) struct AnyTime;
 
 impl Spelling for AnyTime {
     type Value = Duration;
@@ -150,7 +150,7 @@ impl Spelling for AnyTime {
 }
 
 /// A time that is more than none.
-pub(super) struct Period;
+pub(in crate::config) struct Period;
 
 impl Spelling for Period {
     type Value = Duration;
@@ -166,7 +166,7 @@ impl Spelling for Period {
 }
 
 /// A time, or `off`.
-pub(super) struct TimeOrOff;
+pub(in crate::config) struct TimeOrOff;
 
 impl Spelling for TimeOrOff {
     type Value = Option<Duration>;
@@ -183,7 +183,7 @@ impl Spelling for TimeOrOff {
 }
 
 /// A level of log messages, or `off`.
-pub(super) struct LevelOrOff;
+pub(in crate::config) struct LevelOrOff;
 
 impl Spelling for LevelOrOff {
     type Value = Option<LogLevel>;
@@ -201,7 +201,7 @@ impl Spelling for LevelOrOff {
 }
 
 /// What a bare figure counts.
-pub(super) struct AnyScale;
+pub(in crate::config) struct AnyScale;
 
 impl Spelling for AnyScale {
     type Value = Scale;
@@ -221,7 +221,7 @@ impl Spelling for AnyScale {
 }
 
 /// Where a listener listens.
-pub(super) struct Address;
+pub(in crate::config) struct Address;
 
 impl Spelling for Address {
     type Value = SocketAddr;
@@ -243,7 +243,7 @@ impl Spelling for Address {
 }
 
 /// A host as clients name it, with or without a port.
-pub(super) struct HostName;
+pub(in crate::config) struct HostName;
 
 impl Spelling for HostName {
     type Value = String;
@@ -267,7 +267,7 @@ impl Spelling for HostName {
 }
 
 /// Where a page of a browser comes from.
-pub(super) struct Origin;
+pub(in crate::config) struct Origin;
 
 impl Spelling for Origin {
     type Value = String;
@@ -296,7 +296,7 @@ impl Spelling for Origin {
 }
 
 /// An origin, or `*`.
-pub(super) struct OriginOrAny;
+pub(in crate::config) struct OriginOrAny;
 
 impl Spelling for OriginOrAny {
     type Value = String;
@@ -312,7 +312,7 @@ impl Spelling for OriginOrAny {
 }
 
 /// An HTTP endpoint. What is wrong with one is said without it: it may hold a key.
-pub(super) struct Endpoint;
+pub(in crate::config) struct Endpoint;
 
 impl Spelling for Endpoint {
     type Value = (Url, String);
@@ -342,7 +342,7 @@ impl Spelling for Endpoint {
 }
 
 /// A URL, or what leads to one from another. It may hold a key, too.
-pub(super) struct Reference;
+pub(in crate::config) struct Reference;
 
 impl Spelling for Reference {
     type Value = String;
@@ -364,7 +364,7 @@ impl Spelling for Reference {
 }
 
 /// What nobody is to see.
-pub(super) struct Hidden;
+pub(in crate::config) struct Hidden;
 
 impl Spelling for Hidden {
     type Value = Secret;
@@ -386,7 +386,7 @@ impl Spelling for Hidden {
 }
 
 /// The path of a route.
-pub(super) struct RoutePath;
+pub(in crate::config) struct RoutePath;
 
 impl Spelling for RoutePath {
     type Value = String;
@@ -411,7 +411,7 @@ impl Spelling for RoutePath {
 }
 
 /// A repair of answers, by name.
-pub(super) struct AnswerRepair;
+pub(in crate::config) struct AnswerRepair;
 
 impl Spelling for AnswerRepair {
     type Value = String;
@@ -435,7 +435,7 @@ impl Spelling for AnswerRepair {
 }
 
 /// A JSON Pointer into a message.
-pub(super) struct JsonPointer;
+pub(in crate::config) struct JsonPointer;
 
 impl Spelling for JsonPointer {
     type Value = Pointer;

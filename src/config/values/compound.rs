@@ -9,15 +9,15 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use crate::config::routes::values::{JsonPointer, OneOf, Spelling, Text, or_variable};
-use crate::config::settings::Word;
+use crate::config::values::Word;
+use crate::config::values::text::{JsonPointer, OneOf, Spelling, Text, or_variable};
 use crate::progress::dialect::TextSource;
 use crate::progress::extract::Extract;
 use crate::progress::policy::masks::Masks;
 use crate::protocol::json;
 
 /// A string, or a list of strings.
-pub(super) struct OneOrMore(pub(super) Vec<String>);
+pub(in crate::config) struct OneOrMore(pub(in crate::config) Vec<String>);
 
 impl<'de> Deserialize<'de> for OneOrMore {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -57,23 +57,35 @@ impl JsonSchema for OneOrMore {
 }
 
 /// A list of patterns, read together.
-pub(super) struct Patterns<T>(pub(super) T);
+pub(in crate::config) struct Patterns<T>(pub(in crate::config) T);
 
 /// What a list of patterns is read into.
-pub(super) trait FromPatterns: Sized {
+pub(in crate::config) trait FromPatterns:
+    Sized + Clone + fmt::Debug + Send + Sync + 'static
+{
     /// Reads them, or says which is wrong and what would be right.
     fn read(patterns: &[String]) -> Result<Self, String>;
+    /// The patterns as they were written.
+    fn patterns(&self) -> Vec<&str>;
 }
 
 impl FromPatterns for Extract {
     fn read(patterns: &[String]) -> Result<Self, String> {
         Self::read(patterns.iter().map(|pattern| &**pattern))
     }
+
+    fn patterns(&self) -> Vec<&str> {
+        self.patterns().collect()
+    }
 }
 
 impl FromPatterns for Masks {
     fn read(patterns: &[String]) -> Result<Self, String> {
         Self::read(patterns.iter().map(|pattern| &**pattern))
+    }
+
+    fn patterns(&self) -> Vec<&str> {
+        self.patterns().collect()
     }
 }
 
@@ -99,7 +111,7 @@ impl<T> JsonSchema for Patterns<T> {
 }
 
 /// One of the sources of a dialect, or a list of them.
-pub(super) struct Sources(pub(super) Vec<TextSource>);
+pub(in crate::config) struct Sources(pub(in crate::config) Vec<TextSource>);
 
 impl<'de> Deserialize<'de> for Sources {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -125,10 +137,10 @@ impl JsonSchema for Sources {
 }
 
 /// What marks the last message: a pointer to `true`, or a pointer and the value there.
-pub(super) struct Final {
-    pub(super) pointer: Text<JsonPointer>,
+pub(in crate::config) struct Final {
+    pub(in crate::config) pointer: Text<JsonPointer>,
     /// The value as JSON text.
-    pub(super) equals: Bytes,
+    pub(in crate::config) equals: Bytes,
 }
 
 /// A pointer, and the value there.

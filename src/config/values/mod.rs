@@ -1,7 +1,7 @@
-//! The settings of a route by name, as flags and route files give them.
-//!
-//! Each setting is optional, so that several sources can be merged with each other and with the
-//! defaults of [`Policy`].
+//! Values of settings as text: how each kind is written, and what is said of anything else.
+
+pub(in crate::config) mod compound;
+pub(in crate::config) mod text;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,14 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::progress::dialect::{self, Count, Dialect, TextSource};
-use crate::progress::extract::Extract;
 use crate::progress::policy::ask;
-use crate::progress::policy::ask::{Ask, LogLevel, Members, TokenType};
-use crate::progress::policy::masks::Masks;
-use crate::progress::{
-    AnswerRepairs, CallPolicy, Coalesce, HeartbeatValue, Messages, Mode, OnFall, Policy, Scale,
-    TokenIs,
-};
+use crate::progress::policy::ask::{LogLevel, Members, TokenType};
+use crate::progress::{Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, TokenIs};
 
 /// A setting that is one of a few words.
 pub trait Word: Copy + 'static {
@@ -30,6 +25,11 @@ pub trait Word: Copy + 'static {
             .map(|(_, meaning)| *meaning)
             .ok_or_else(|| unknown(word, Self::WORDS.iter().map(|(known, _)| *known)))
     }
+}
+
+/// The word of a meaning.
+pub fn word<T: Word + PartialEq>(meaning: T) -> &'static str {
+    T::WORDS.iter().find(|(_, known)| *known == meaning).map_or("", |(word, _)| word)
 }
 
 fn unknown<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
@@ -168,11 +168,6 @@ pub fn members(text: &str) -> Result<Members, String> {
     serde_json::from_str(text).map_err(|error| format!("a JSON object is expected ({error})"))
 }
 
-/// Members of `_meta`, as JSON text.
-pub fn meta(text: &str) -> Result<Members, String> {
-    checked_meta(members(text)?)
-}
-
 /// What may be put into `_meta`: nothing that is the client's to say.
 pub fn checked_meta(members: Members) -> Result<Members, String> {
     match members.keys().find(|name| ask::is_clients_own(name)) {
@@ -231,158 +226,61 @@ impl From<OsString> for StateDir {
     }
 }
 
-/// What is put into requests, and may differ from tool to tool.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct AskSettings {
-    /// Whether the token is copied into the arguments.
-    pub token_in_arguments: Option<bool>,
-    /// The type of tokens.
-    pub token_type: Option<TokenType>,
-    /// Put into `_meta`.
-    pub meta: Option<Members>,
-    /// Put into the arguments.
-    pub arguments: Option<Members>,
-}
-
-impl AskSettings {
-    fn apply(&self, ask: &mut Ask) {
-        put(&mut ask.token_in_arguments, &self.token_in_arguments);
-        put(&mut ask.token_type, &self.token_type);
-        put(&mut ask.meta, &self.meta);
-        put(&mut ask.arguments, &self.arguments);
+/// Reads a switch of a recording.
+///
+/// # Errors
+/// What is expected instead.
+pub fn read_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        OFF => Ok(false),
+        _ => Err(format!("{text:?} is neither on nor off")),
     }
 }
 
-/// What may differ from tool to tool.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct CallSettings {
-    /// The dialects that are understood.
-    pub dialects: Option<Vec<Dialect>>,
-    /// Whether silences are broken.
-    pub heartbeat: Option<bool>,
-    /// Silence before the first heartbeat.
-    pub heartbeat_after: Option<Duration>,
-    /// Time between heartbeats.
-    pub heartbeat_every: Option<Duration>,
-    /// Age of a call after which it gets none.
-    pub heartbeat_max: Option<Duration>,
-    /// The figure of a heartbeat.
-    pub heartbeat_value: Option<HeartbeatValue>,
-    /// What becomes of figures that repeat or fall.
-    pub on_fall: Option<OnFall>,
-    /// What a bare figure counts.
-    pub scale: Option<Scale>,
-    /// How figures are found in words.
-    pub extract: Option<Extract>,
-    /// What is not shown of text that is overheard.
-    pub masks: Option<Masks>,
-    /// How messages follow each other.
-    pub messages: Option<Messages>,
-    /// Age at which a call is given up; `Some(None)`: never.
-    pub call_timeout: Option<Option<Duration>>,
-    /// Whether silent calls are measured by those before.
-    pub estimate: Option<bool>,
-    /// What is put into requests.
-    pub ask: AskSettings,
+/// A time as recordings have it, with everything behind the point: `1.5ms`, `2s`.
+pub fn exact_time(time: Duration) -> String {
+    format!("{time:?}").replace('µ', "u")
 }
 
-/// What may differ from route to route.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Settings {
-    /// How much is done.
-    pub mode: Option<Mode>,
-    /// No progress before its call is this old.
-    pub first_after: Option<Duration>,
-    /// How long a notification waits for an answer.
-    pub hold: Option<Duration>,
-    /// How long an answer waits after a notification.
-    pub guard: Option<Duration>,
-    /// The least time between thinned notifications.
-    pub min_interval: Option<Duration>,
-    /// Which notifications are thinned.
-    pub coalesce: Option<Coalesce>,
-    /// Repairs of answers that are not made, by name.
-    pub no_repair: Vec<String>,
-    /// Whether a translated message is forwarded as well.
-    pub keep_original: Option<bool>,
-    /// What the server puts where the token belongs.
-    pub token_is: Option<TokenIs>,
-    /// Whether words of ours go into progress of 2024-11-05.
-    pub words_in_2024: Option<bool>,
-    /// Put into the capabilities of clients.
-    pub capabilities: Option<Members>,
-    /// The log messages that the server is asked for; `Some(None)`: none.
-    pub log_level: Option<Option<LogLevel>>,
-    /// For every tool.
-    pub call: CallSettings,
-    /// For single tools.
-    pub tools: Vec<(String, CallSettings)>,
+/// Reads a time of a recording: a number and `ns`, `us`, `ms`, `s`, `m` or `h`.
+///
+/// # Errors
+/// What is expected instead.
+pub fn read_exact_time(text: &str) -> Result<Duration, String> {
+    let expected = || format!("{text:?} is no time; one such as 30ms or 1.5s is expected");
+    let unit = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(expected)?;
+    let (number, unit) = text.split_at(unit);
+    let number: f64 = number.parse().map_err(|_| expected())?;
+    let seconds = match unit {
+        "ns" => number / 1e9,
+        "us" => number / 1e6,
+        "ms" => number / 1e3,
+        "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(expected()),
+    };
+    // Beyond a year no clock is asked.
+    let fits = (0.0..=366.0 * 24.0 * 3600.0).contains(&seconds);
+    fits.then(|| Duration::from_secs_f64(seconds)).ok_or_else(expected)
 }
 
-fn put<T: Clone>(place: &mut T, said: &Option<T>) {
-    if let Some(said) = said {
-        place.clone_from(said);
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl CallSettings {
-    /// Lays what is said over `policy`.
-    pub fn apply(&self, policy: &mut CallPolicy) {
-        put(&mut policy.dialects, &self.dialects);
-        put(&mut policy.heartbeat.enabled, &self.heartbeat);
-        put(&mut policy.heartbeat.after, &self.heartbeat_after);
-        put(&mut policy.heartbeat.every, &self.heartbeat_every);
-        put(&mut policy.heartbeat.max, &self.heartbeat_max);
-        put(&mut policy.heartbeat.value, &self.heartbeat_value);
-        put(&mut policy.on_fall, &self.on_fall);
-        policy.extract = self.extract.clone().or_else(|| policy.extract.take());
-        put(&mut policy.masks, &self.masks);
-        put(&mut policy.messages, &self.messages);
-        policy.scale = self.scale.or(policy.scale);
-        put(&mut policy.call_timeout, &self.call_timeout);
-        put(&mut policy.estimate, &self.estimate);
-        self.ask.apply(&mut policy.ask);
-    }
-}
-
-impl Settings {
-    /// Lays what is said over `policy`: first what holds for every tool, then single tools.
-    pub fn apply(&self, policy: &mut Policy) {
-        put(&mut policy.mode, &self.mode);
-        put(&mut policy.pacing.first_after, &self.first_after);
-        put(&mut policy.pacing.hold, &self.hold);
-        put(&mut policy.pacing.guard, &self.guard);
-        // Whoever sets a time means it, whatever client comes.
-        let paced = [self.first_after, self.hold, self.guard].iter().any(Option::is_some);
-        policy.spare_known_clients &= !paced;
-        put(&mut policy.min_interval, &self.min_interval);
-        put(&mut policy.coalesce, &self.coalesce);
-        put(&mut policy.keep_original, &self.keep_original);
-        put(&mut policy.words_in_2024, &self.words_in_2024);
-        put(&mut policy.capabilities, &self.capabilities);
-        put(&mut policy.log_level, &self.log_level);
-        policy.token_is = self.token_is.or(policy.token_is);
-        self.switch_off(&mut policy.answers);
-        self.call.apply(&mut policy.call);
-        for tool in policy.tools.values_mut() {
-            self.call.apply(tool);
+    #[test]
+    fn times_come_back() {
+        for micros in [1, 999, 1000, 30_412, 1_500_000, 3_600_000_000] {
+            let given = Duration::from_micros(micros);
+            let read = read_exact_time(&exact_time(given)).unwrap();
+            assert!(read.abs_diff(given) < Duration::from_nanos(500), "{given:?} {read:?}");
         }
-        for (name, settings) in &self.tools {
-            let base = policy.call.clone();
-            settings.apply(policy.tools.entry(name.clone()).or_insert(base));
-        }
-    }
-
-    fn switch_off(&self, answers: &mut AnswerRepairs) {
-        for name in &self.no_repair {
-            match &**name {
-                "response-id" => answers.response_id = false,
-                "error-shape" => answers.error_shape = false,
-                "bare-result" => answers.bare_result = false,
-                "orphan-answer" => answers.orphan_answer = false,
-                "missing-id" => answers.missing_id = false,
-                _ => {}
-            }
-        }
+        assert!(
+            read_exact_time("3").is_err()
+                && read_exact_time("x ms").is_err()
+                && read_exact_time("-1s").is_err()
+        );
     }
 }

@@ -1,0 +1,201 @@
+//! A route file that has been read: its routes and listeners, and what is wrong in it otherwise.
+
+use std::path::{Path, PathBuf};
+
+use super::diagnostics::{self, ConfigError};
+use super::env::{EnvValues, Environment};
+use super::resolve::{self, ResolvedConfig};
+use super::route::{Admin, HeaderRules, Route, Secret, Server};
+use crate::config::settings::Settings;
+use crate::config::values::{StateDir, nearest};
+use crate::progress::Policy;
+use crate::progress::dialect::Dialect;
+
+/// Why a route file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RoutesError {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Something in it is not as it should be.
+    #[error("{}:{line}:{column}: {}{what}", path.display(), key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The column, in characters, from 1.
+        column: usize,
+        /// The key, such as `route.upstream.command`, where the text is TOML.
+        key: Option<String>,
+        /// What is wrong, and what would be right.
+        what: String,
+    },
+    /// The route that was asked for is not there.
+    #[error("{}: {asked}; {known}", path.display())]
+    NoRoute {
+        /// The file.
+        path: PathBuf,
+        /// What was asked for.
+        asked: String,
+        /// The routes that are there.
+        known: String,
+    },
+}
+
+impl RoutesError {
+    /// What is wrong in the text of a file.
+    pub(super) fn invalid(
+        path: &Path,
+        text: &str,
+        error: ConfigError,
+        key: Option<String>,
+    ) -> Self {
+        let before = text.get(..error.at).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Self::Invalid {
+            path: path.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            what: diagnostics::at_key(key.as_deref(), error.what),
+            key,
+        }
+    }
+}
+
+/// A route file as it is meant.
+#[derive(Debug, Clone)]
+pub struct Routes {
+    pub(super) path: PathBuf,
+    /// As it was read, with what may be secret in it.
+    text: Secret,
+    pub(super) server: Server,
+    pub(super) admin: Admin,
+    pub(super) state: Option<StateDir>,
+    defaults: Settings,
+    pub(super) routes: Vec<Route>,
+    pub(super) env_values: EnvValues,
+    pub(super) dialects: Vec<Dialect>,
+}
+
+impl Routes {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read or anything in it is not as it should be.
+    pub fn load(path: &Path) -> Result<Self, RoutesError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| RoutesError::Unreadable { path: path.to_owned(), source })?;
+        Self::parse(path, &text, &Environment::of_process())
+    }
+
+    /// Reads the text of a file of this name. Files that it names are read as well.
+    ///
+    /// # Errors
+    /// If anything in it is not as it should be.
+    pub fn parse(path: &Path, text: &str, environment: &Environment) -> Result<Self, RoutesError> {
+        let folder = path.parent().unwrap_or_else(|| Path::new(""));
+        let resolved = resolve::read(text, folder, environment).map_err(|error| {
+            let key = diagnostics::key_at(text, error.at);
+            RoutesError::invalid(path, text, error, key)
+        })?;
+        let ResolvedConfig { server, admin, state, defaults, routes, dialects, env_values } =
+            resolved;
+        let (path, text) = (path.to_owned(), Secret::new(text.to_owned()));
+        Ok(Self { path, text, server, admin, state, defaults, routes, dialects, env_values })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        self.text.reveal()
+    }
+
+    /// Where clients are listened to.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Where operators look.
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
+    /// Where is kept what is to outlive the process, if the file says so.
+    pub fn state(&self) -> Option<&StateDir> {
+        self.state.as_ref()
+    }
+
+    /// Whether the same holds for every route here and there.
+    pub fn has_defaults_of(&self, other: &Self) -> bool {
+        self.defaults == other.defaults
+    }
+
+    /// Lays what holds for every route over `policy`.
+    pub fn apply_defaults(&self, policy: &mut Policy) {
+        self.defaults.apply(policy);
+    }
+
+    /// What a route wants: its settings over those of the file.
+    pub fn policy(&self, route: &Route) -> Policy {
+        let mut policy = Policy::default();
+        self.apply_defaults(&mut policy);
+        route.apply(&mut policy);
+        policy
+    }
+
+    /// The dialects that the file describes.
+    pub fn dialects(&self) -> &[Dialect] {
+        &self.dialects
+    }
+
+    /// Requests of every route have the headers of these rules.
+    pub fn set_request_headers(&mut self, rules: &HeaderRules) {
+        for route in &mut self.routes {
+            route.request_headers = rules.clone();
+        }
+    }
+
+    /// Every route, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Route> {
+        self.routes.iter()
+    }
+
+    /// The route of a path, or the only one.
+    ///
+    /// # Errors
+    /// If there is no such route, or none is named and there are several.
+    pub fn find(&self, name: Option<&str>) -> Result<&Route, RoutesError> {
+        let found = match (name, &self.routes[..]) {
+            (Some(name), routes) => routes.iter().find(|route| route.path == name),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        };
+        found.ok_or_else(|| self.no_route(name))
+    }
+
+    fn no_route(&self, name: Option<&str>) -> RoutesError {
+        let paths: Vec<&str> = self.routes.iter().map(|route| &*route.path).collect();
+        let asked = match name {
+            Some(name) => format!("there is no route {name:?}"),
+            None => "say which route is meant with --route".to_owned(),
+        };
+        let near = name.and_then(|name| nearest(name, paths.iter().copied()));
+        let known = match (near, &paths[..]) {
+            (Some(near), _) => format!("did you mean {near:?}?"),
+            (None, []) => "the file has none".to_owned(),
+            (None, paths) => format!("the file has {}", paths.join(", ")),
+        };
+        RoutesError::NoRoute { path: self.path.clone(), asked, known }
+    }
+}

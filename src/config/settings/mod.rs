@@ -1,0 +1,309 @@
+//! The settings of a route, each declared once in [`declared`].
+//!
+//! Flags, keys of the route file, the JSON Schema, `check --print`, the words of a recording and
+//! `docs/settings.md` are made from the declarations. A source of settings (flags, `[defaults]`, a
+//! route, a tool) is a list of changes: a setting that the source does not name stays as it is.
+
+pub mod declared;
+pub mod format;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::{Schema, SchemaGenerator};
+use serde::de::MapAccess;
+
+use self::format::{ShowText, plain};
+use crate::progress::dialect::Dialect;
+use crate::progress::{CallPolicy, Policy};
+
+/// A place where settings are in effect.
+pub trait Scope: Sized + 'static {
+    /// The settings of this scope, in the order of `check --print`.
+    const SETTINGS: &'static [Setting<Self>];
+
+    /// The scope with every setting at its default.
+    fn defaults() -> Self;
+
+    /// Reads the value of a key; `None` if no setting of this scope has the key.
+    ///
+    /// # Errors
+    /// What is wrong with the value.
+    fn read<'de, A: MapAccess<'de>>(
+        key: &str,
+        table: &mut A,
+    ) -> Result<Option<Change<Self>>, A::Error>;
+}
+
+/// The declaration of one setting.
+#[derive(Debug)]
+pub struct Setting<S: Scope> {
+    /// The key in a route file, with that of its table: `heartbeat.after`.
+    pub key: &'static str,
+    doc: &'static str,
+    options: Options<S>,
+    pub(in crate::config) schema: fn(&mut SchemaGenerator) -> Schema,
+    pub(in crate::config) print: fn(&S, ShowText<'_>) -> Option<String>,
+    /// Reads the texts of a flag, which may be given more than once.
+    pub read: fn(&[String]) -> Result<Change<S>, String>,
+    /// The words that a flag takes, if those are few.
+    pub choices: fn() -> Vec<&'static str>,
+    words: fn() -> &'static [&'static str],
+    word: fn(&S, &str) -> Option<String>,
+    read_word: fn(&mut S, &str, &str) -> Result<(), String>,
+    debug: fn(&S) -> String,
+    /// Two values as texts of a flag; one of them is not the default.
+    pub examples: [&'static str; 2],
+}
+
+/// The parts of a declaration that few settings have.
+#[derive(Debug)]
+struct Options<S> {
+    flag: Option<Flag>,
+    /// The default in words, where it depends on something or is no value.
+    default: &'static str,
+    /// The default as `--help` has it, where that is said otherwise.
+    flag_default: &'static str,
+    /// A further change, made whenever a flag or a route file names the setting.
+    also: fn(&mut S),
+    /// Whether a recording has a word for it.
+    is_recorded: bool,
+}
+
+impl<S> Options<S> {
+    const NONE: Self =
+        Self { flag: None, default: "", flag_default: "", also: |_| {}, is_recorded: true };
+}
+
+/// The flag of a setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Flag {
+    /// The part of `--help` in which it stands; `None`: the first.
+    pub heading: Option<&'static str>,
+    /// The name of its value; `None`: it has none and says `switches_to`.
+    pub value: Option<&'static str>,
+    /// What it says where it has no value.
+    pub switches_to: &'static str,
+    /// Whether it may be given more than once.
+    pub repeats: bool,
+    name: &'static str,
+    help: &'static str,
+}
+
+impl Flag {
+    /// The parts of `--help`, in their order.
+    pub const HEADINGS: [Option<&'static str>; 6] = [
+        None,
+        Some("Silence"),
+        Some("Timing"),
+        Some("Figures and words"),
+        Some("Answers"),
+        Some("Requests"),
+    ];
+
+    const fn new(heading: usize, value: &'static str) -> Self {
+        let heading = Self::HEADINGS[heading];
+        Self {
+            heading,
+            value: Some(value),
+            switches_to: "true",
+            repeats: false,
+            name: "",
+            help: "",
+        }
+    }
+
+    const fn switch(heading: usize) -> Self {
+        Self { value: None, ..Self::new(heading, "") }
+    }
+
+    const fn repeats(self) -> Self {
+        Self { repeats: true, ..self }
+    }
+
+    const fn help(self, help: &'static str) -> Self {
+        Self { help, ..self }
+    }
+}
+
+impl<S: Scope> Setting<S> {
+    /// The setting with a key.
+    pub fn named(key: &str) -> Option<&'static Self> {
+        S::SETTINGS.iter().find(|setting| setting.key == key)
+    }
+
+    /// What the setting does, in a sentence or two.
+    pub fn doc(&self) -> &'static str {
+        self.doc.trim()
+    }
+
+    /// The flag of `milepost wrap`, if the setting has one.
+    pub fn flag(&self) -> Option<&Flag> {
+        self.options.flag.as_ref()
+    }
+
+    /// The name of the flag, without `--`.
+    pub fn flag_name(&self) -> Option<Cow<'static, str>> {
+        let flag = self.flag()?;
+        Some(if flag.name.is_empty() { dashed(self.key) } else { flag.name.into() })
+    }
+
+    /// What `--help` says of the flag.
+    pub fn help(&self) -> String {
+        let help = self.flag().map(|flag| flag.help).filter(|help| !help.is_empty());
+        let help = help.unwrap_or(self.doc()).trim_end_matches('.');
+        let has_value = self.flag().is_some_and(|flag| flag.value.is_some());
+        let default = match self.options.flag_default {
+            "" if has_value && self.options.default.is_empty() => {
+                let printed = self.printed_default().unwrap_or_default();
+                printed.trim_matches('"').to_owned()
+            }
+            default => default.to_owned(),
+        };
+        match &*default {
+            "" | "[]" | "{}" => help.to_owned(),
+            default => format!("{help} [default: {default}]"),
+        }
+    }
+
+    /// The default as a value of a route file, if that is what it is.
+    pub fn printed_default(&self) -> Option<String> {
+        (self.print)(&S::defaults(), &|_, text| plain(text))
+    }
+
+    /// The default in words.
+    pub fn default(&self) -> String {
+        let printed = || self.printed_default().filter(|printed| printed != "[]");
+        match self.options.default {
+            "" => printed().unwrap_or_else(|| "none".to_owned()),
+            words => words.to_owned(),
+        }
+    }
+
+    /// What editors are told of the key.
+    pub fn description(&self) -> String {
+        format!("{} Default: {}.", self.doc(), self.default())
+    }
+
+    /// The names that the setting has in a recording.
+    pub fn words(&self) -> Vec<Cow<'static, str>> {
+        match (self.words)() {
+            _ if !self.options.is_recorded => Vec::new(),
+            [] => vec![dashed(self.key)],
+            names => names.iter().map(|name| Cow::Borrowed(*name)).collect(),
+        }
+    }
+
+    /// The words of a recording that say how `scope` differs from the defaults; `None` if it differs
+    /// and there are no words for that.
+    pub fn write_words(&self, scope: &S) -> Option<Vec<String>> {
+        let usual = S::defaults();
+        if (self.debug)(scope) == (self.debug)(&usual) {
+            return Some(Vec::new());
+        }
+        let word = |name: Cow<'static, str>| {
+            let differs = |word: &String| Some(word) != (self.word)(&usual, &name).as_ref();
+            Some(format!("{name}={}", (self.word)(scope, &name).filter(differs)?))
+        };
+        let words: Vec<String> = self.words().into_iter().filter_map(word).collect();
+        (!words.is_empty()).then_some(words)
+    }
+
+    /// Reads a word of a recording; `None` if the setting has no such name.
+    pub fn read_word(&self, scope: &mut S, name: &str, text: &str) -> Option<Result<(), String>> {
+        let is_name = match (self.words)() {
+            [] => dashed(self.key) == name,
+            names => names.contains(&name),
+        };
+        is_name.then(|| (self.read_word)(scope, name, text))
+    }
+}
+
+/// The name of a key among flags and words: `heartbeat-after`.
+fn dashed(key: &'static str) -> Cow<'static, str> {
+    match key.strip_suffix(".enabled") {
+        Some(table) => table.into(),
+        None if key.contains(['.', '_']) => key.replace(['.', '_'], "-").into(),
+        None => key.into(),
+    }
+}
+
+/// The value that a source says for one setting.
+pub struct Change<S> {
+    key: &'static str,
+    /// The value in all its parts, by which two changes are compared.
+    value: String,
+    set: Arc<dyn Fn(&mut S) + Send + Sync>,
+}
+
+impl<S: Scope> Change<S> {
+    pub(in crate::config) fn new<V: Clone + fmt::Debug + Send + Sync + 'static>(
+        key: &'static str,
+        value: V,
+        set: impl Fn(&mut S, V) + Send + Sync + 'static,
+    ) -> Self {
+        let text = format!("{value:?}");
+        Self { key, value: text, set: Arc::new(move |scope| set(scope, value.clone())) }
+    }
+
+    /// Sets the value.
+    pub fn apply(&self, scope: &mut S) {
+        (self.set)(scope);
+        if let Some(setting) = Setting::<S>::named(self.key) {
+            (setting.options.also)(scope);
+        }
+    }
+}
+
+impl<S> Clone for Change<S> {
+    fn clone(&self) -> Self {
+        Self { key: self.key, value: self.value.clone(), set: Arc::clone(&self.set) }
+    }
+}
+
+impl<S> PartialEq for Change<S> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.key, &self.value) == (other.key, &other.value)
+    }
+}
+
+impl<S> fmt::Debug for Change<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}", self.key, self.value)
+    }
+}
+
+impl Change<CallPolicy> {
+    /// The dialects that are understood, which only their users can look up.
+    pub fn dialects(dialects: Vec<Dialect>) -> Self {
+        Self::new("dialects", dialects, |call, dialects| call.dialects = dialects)
+    }
+}
+
+/// What one source says of how progress is treated.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settings {
+    /// For the route.
+    pub route: Vec<Change<Policy>>,
+    /// For every tool.
+    pub call: Vec<Change<CallPolicy>>,
+    /// For single tools, by name.
+    pub tools: Vec<(String, Vec<Change<CallPolicy>>)>,
+}
+
+impl Settings {
+    /// Lays the settings over `policy`: first those for every tool, then those of single tools.
+    pub fn apply(&self, policy: &mut Policy) {
+        self.route.iter().for_each(|change| change.apply(policy));
+        let apply = |changes: &[Change<CallPolicy>], call: &mut CallPolicy| {
+            changes.iter().for_each(|change| change.apply(call));
+        };
+        apply(&self.call, &mut policy.call);
+        policy.tools.values_mut().for_each(|tool| apply(&self.call, tool));
+        for (name, changes) in &self.tools {
+            let base = policy.call.clone();
+            apply(changes, policy.tools.entry(name.clone()).or_insert(base));
+        }
+    }
+}
