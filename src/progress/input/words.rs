@@ -1,0 +1,346 @@
+//! The words of an input in a recording: `Display` writes these words, `FromStr` reads them.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::progress::clients::Client;
+use crate::progress::input::{
+    Beginning, EXPECTED, Input, MessageLine, ONLY, UPSTREAM_STREAMS, stream_of, upstream_stream,
+};
+use crate::progress::{Origin, Pacing, Reason, StreamId, StreamKind};
+use crate::protocol::json;
+use crate::protocol::jsonrpc::{Key, Message, Scan};
+use crate::protocol::mcp::Revision;
+
+impl Input {
+    /// Whether the input belongs to the one before, and has no time of its own in a recording.
+    pub fn is_sequel(&self) -> bool {
+        matches!(
+            self,
+            Self::Pairs(..)
+                | Self::Client(_)
+                | Self::Leaves(_)
+                | Self::OutOfPlace(_)
+                | Self::Settings(..)
+                | Self::Failed
+        )
+    }
+
+    /// The words of the input in a recording, if it has any: the text of a line that begins with `!`.
+    pub fn words(&self) -> Option<String> {
+        let mut words = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write_words(&mut words);
+        Some(words).filter(|words| !words.is_empty())
+    }
+
+    /// The message of the input in a recording, if it has one.
+    pub fn message_line(&self) -> Option<MessageLine> {
+        let (sign, stream, text) = match self {
+            Self::ClientMessage(stream, message) => ('>', Some(*stream), message.raw().clone()),
+            Self::ClientLarge(stream, scan) => ('>', Some(*stream), scan.stand_in(0)),
+            Self::Refused(message) => ('>', None, message.raw().clone()),
+            Self::ServerMessage(origin, message)
+            | Self::Moved(origin, message)
+            | Self::Whose(origin, message)
+            | Self::Learns(origin, message) => ('<', stream_of(*origin), message.raw().clone()),
+            Self::ServerProgress(stream, text) => ('<', Some(*stream), text.clone()),
+            Self::Settled(message) => ('<', None, message.raw().clone()),
+            Self::ServerLarge(origin, text, _) => ('<', stream_of(*origin), text.clone()),
+            Self::Stderr(line) => ('2', None, Bytes::copy_from_slice(line.as_bytes())),
+            _ => return None,
+        };
+        Some(MessageLine { sign, stream, text })
+    }
+
+    fn write_words(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        match self {
+            Self::ClientMessage(..)
+            | Self::ServerMessage(..)
+            | Self::ServerProgress(..)
+            | Self::Stderr(_) => Ok(()),
+            Self::Begins(begins) => write!(f, "begins {begins}"),
+            Self::ClientLarge(..) | Self::ServerLarge(_, _, None) => f.write_str("large"),
+            Self::ServerLarge(_, _, Some(why)) => write!(f, "large broken {why}"),
+            Self::Refused(_) => f.write_str("refused"),
+            Self::Here(_) => f.write_str("here"),
+            Self::Moved(..) => f.write_str("moved"),
+            Self::Settled(_) => f.write_str("settled"),
+            Self::Whose(..) => f.write_str("whose"),
+            Self::Learns(..) => f.write_str("learns"),
+            Self::Passes(_) => f.write_str("passes"),
+            Self::Pairs(_, upstream) => {
+                write!(f, "on {}", upstream.0.saturating_sub(UPSTREAM_STREAMS) + 1)
+            }
+            Self::Apart(id) => write!(f, "apart {}", Lossy(&id.to_json())),
+            Self::Opens(stream, kind, pacing) => {
+                let kind = if *kind == StreamKind::Shared { "shared" } else { "exchange" };
+                let paced = if *pacing == Pacing::IMMEDIATE { "" } else { " paced" };
+                write!(f, "opens {} {kind}{paced}", stream.0)
+            }
+            Self::Replays(stream) => write!(f, "opens {} replay", stream.0),
+            Self::Closes(stream, cancels) => {
+                write!(f, "closes {}{}", stream.0, if *cancels { " cancels" } else { "" })
+            }
+            Self::Settles(stream) => write!(f, "settles {}", stream.0),
+            Self::Written(stream) => write_of(f, "written", *stream),
+            Self::Waits(stream) => write_of(f, "waits", *stream),
+            Self::Looks(stream) => write_of(f, "looks", *stream),
+            Self::Slow(slow) => f.write_str(if *slow { "slow" } else { "quick" }),
+            Self::Left => f.write_str("left"),
+            Self::Gone(why) => write!(f, "gone {why}"),
+            Self::Fails(Some(status), why) => write!(f, "fails {status} {why}"),
+            Self::Fails(None, why) => write!(f, "fails - {why}"),
+            Self::Ending => f.write_str("ending"),
+            Self::Flush => f.write_str("flush"),
+            Self::Settings(words, _) if words.is_empty() => f.write_str("settings"),
+            Self::Settings(words, _) => write!(f, "settings {words}"),
+            Self::OutOfPlace(reason) => write!(f, "out of place {}", reason.name()),
+            Self::KnowsNotAll => f.write_str("knows not all"),
+            Self::Client(client) => {
+                let (name, version) =
+                    client.as_ref().map_or(("", ""), |client| (client.name(), client.version()));
+                let (name, version) = (json::quote(name), json::quote(version));
+                write!(f, "client [{},{}]", Lossy(&name), Lossy(&version))
+            }
+            Self::Leaves(tokens) => {
+                let tokens: Vec<Bytes> = tokens.iter().map(Key::to_json).collect();
+                write!(f, "leaves [{}]", Lossy(&tokens.join(&b","[..])))
+            }
+            Self::TasksOver => f.write_str("tasks over"),
+            Self::TakesOver(from) => write!(f, "takes over from {from}"),
+            Self::Failed => f.write_str("failed"),
+            Self::Ends => f.write_str("ends"),
+        }
+    }
+
+    /// Whether a message follows on these words in a recording.
+    pub fn announces_message(words: &str) -> bool {
+        matches!(
+            first_word(words).0,
+            "large" | "refused" | "moved" | "settled" | "whose" | "learns"
+        )
+    }
+
+    /// Reads the words of a recording, and the message behind them.
+    ///
+    /// # Errors
+    /// What is expected instead.
+    pub fn read(words: &str, line: Option<MessageLine>) -> Result<Self, String> {
+        let Some(MessageLine { sign, stream, text }) = line else { return Self::read_words(words) };
+        let (command, rest) = first_word(words);
+        let origin = stream.map_or(Origin::Shared, Origin::Stream);
+        Ok(match (sign, command) {
+            ('2', _) => Self::Stderr(String::from_utf8_lossy(&text).into()),
+            ('>', "large") => {
+                let mut scan = Scan::default();
+                scan.feed(&text);
+                Self::ClientLarge(stream.unwrap_or(ONLY), scan)
+            }
+            ('>', "refused") => Self::Refused(Message::parse(text)),
+            ('>', _) => Self::ClientMessage(stream.unwrap_or(ONLY), Message::parse(text)),
+            (_, "large") => {
+                Self::ServerLarge(origin, text, rest.strip_prefix("broken ").map(Into::into))
+            }
+            (_, "moved") => Self::Moved(origin, Message::parse(text)),
+            (_, "settled") => Self::Settled(Message::parse(text)),
+            (_, "whose") => Self::Whose(origin, Message::parse(text)),
+            (_, "learns") => Self::Learns(origin, Message::parse(text)),
+            _ => Self::ServerMessage(origin, Message::parse(text)),
+        })
+    }
+
+    fn read_words(words: &str) -> Result<Self, String> {
+        let (command, rest) = first_word(words);
+        Ok(match command {
+            "begins" => Self::Begins(rest.parse()?),
+            "here" => Self::Here(None),
+            "passes" => Self::Passes(None),
+            "on" => Self::Pairs(None, upstream_stream(number(rest)?)),
+            "apart" => {
+                let id = Key::read(&Bytes::copy_from_slice(rest.as_bytes()));
+                Self::Apart(id.ok_or("the id of a request is expected")?)
+            }
+            "opens" => {
+                let (stream, kind) = first_word(rest);
+                let stream = StreamId(number(stream)?);
+                let (kind, paced) = first_word(kind);
+                // Only a policy knows the times.
+                let pacing = if paced == "paced" { Pacing::PACED } else { Pacing::IMMEDIATE };
+                match kind {
+                    "shared" => Self::Opens(stream, StreamKind::Shared, pacing),
+                    "exchange" => Self::Opens(stream, StreamKind::Exchange, pacing),
+                    "replay" => Self::Replays(stream),
+                    _ => {
+                        let expected = "shared, exchange or replay is expected behind the number";
+                        return Err(expected.to_owned());
+                    }
+                }
+            }
+            "closes" => {
+                let (stream, cancels) = first_word(rest);
+                Self::Closes(StreamId(number(stream)?), cancels == "cancels")
+            }
+            "settles" => Self::Settles(StreamId(number(rest)?)),
+            "written" => Self::Written(stream_or_first(rest)?),
+            "waits" => Self::Waits(stream_or_first(rest)?),
+            "looks" => Self::Looks(stream_or_first(rest)?),
+            "slow" => Self::Slow(true),
+            "quick" => Self::Slow(false),
+            "left" => Self::Left,
+            "gone" => Self::Gone(rest.into()),
+            "fails" => {
+                let (status, why) = first_word(rest);
+                Self::Fails(status.parse().ok(), why.into())
+            }
+            "ending" => Self::Ending,
+            "flush" => Self::Flush,
+            "settings" => Self::Settings(rest.into(), None),
+            "out" => {
+                let name = rest.trim_start_matches("of place ");
+                let reason = Reason::ALL.into_iter().find(|reason| reason.name() == name);
+                Self::OutOfPlace(reason.ok_or("a reason of docs/verdicts.md is expected")?)
+            }
+            "knows" => Self::KnowsNotAll,
+            "client" => {
+                let said = values(rest)?;
+                let word = |at: usize| said.get(at).and_then(|text| json::decode_str(text));
+                let version = word(1).unwrap_or_default();
+                let client = word(0).and_then(|name| Client::new(&name, &version));
+                Self::Client(client.map(Arc::new))
+            }
+            "leaves" => Self::Leaves(values(rest)?.iter().filter_map(Key::read).collect()),
+            "tasks" => Self::TasksOver,
+            "takes" => {
+                let from = rest.trim_start_matches("over from ").parse();
+                Self::TakesOver(from.map_err(|_| "a number is expected")?)
+            }
+            "failed" => Self::Failed,
+            "ends" => Self::Ends,
+            _ => return Err(format!("{command:?} is not known; {EXPECTED}")),
+        })
+    }
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_words(f)?;
+        let Some(line) = self.message_line() else { return Ok(()) };
+        if self.words().is_some() {
+            f.write_char('\n')?;
+        }
+        let text = line.text.strip_suffix(b"\n").unwrap_or(&line.text);
+        write!(f, "{}{} {}", line.sign, line.stream_words(), Lossy(text))
+    }
+}
+
+impl FromStr for Input {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (words, line) = match text.split_once('\n') {
+            Some((words, line)) => (words, line),
+            None if text.starts_with(['>', '<', '2']) => ("", text),
+            None => (text, ""),
+        };
+        let Some(sign) = line.chars().next() else { return Self::read(words, None) };
+        let (stream, text) = first_word(line.get(1..).unwrap_or_default());
+        let stream = match (stream, stream.strip_prefix('@')) {
+            ("", _) => None,
+            ("-", _) => Some(StreamId::NOWHERE),
+            (_, Some(client)) => Some(StreamId(number(client)?)),
+            (upstream, None) if sign == '<' => Some(upstream_stream(number(upstream)?)),
+            (client, None) => Some(StreamId(number(client)?)),
+        };
+        let text = Bytes::copy_from_slice(text.as_bytes());
+        Self::read(words, Some(MessageLine { sign, stream, text }))
+    }
+}
+
+impl MessageLine {
+    /// The stream as a recording has it behind the sign.
+    pub fn stream_words(&self) -> String {
+        match self.stream {
+            None => String::new(),
+            Some(StreamId::NOWHERE) => "-".to_owned(),
+            Some(StreamId(upstream)) if upstream >= UPSTREAM_STREAMS => {
+                (upstream - UPSTREAM_STREAMS + 1).to_string()
+            }
+            Some(StreamId(client)) if self.sign == '<' => format!("@{client}"),
+            Some(ONLY) => String::new(),
+            Some(StreamId(client)) => client.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Beginning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, revision) = match self {
+            Self::Open => ("open", None),
+            Self::Shared => ("shared", None),
+            Self::Exchange(revision) => ("exchange", *revision),
+            Self::Request(revision) => ("request", *revision),
+            Self::Session => ("session", None),
+        };
+        f.write_str(word)?;
+        revision.map_or(Ok(()), |revision| write!(f, " {}", revision.date()))
+    }
+}
+
+impl FromStr for Beginning {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (word, date) = first_word(text);
+        let revision = Revision::from_date(date);
+        Ok(match word {
+            "open" => Self::Open,
+            "shared" => Self::Shared,
+            "exchange" => Self::Exchange(revision),
+            "request" => Self::Request(revision),
+            "session" => Self::Session,
+            _ => {
+                let expected = "open, shared, exchange, request or session is expected";
+                return Err(format!("nothing begins as {word:?}; {expected}"));
+            }
+        })
+    }
+}
+
+/// Bytes as text.
+struct Lossy<'a>(&'a [u8]);
+
+impl fmt::Display for Lossy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.0))
+    }
+}
+
+/// Words about a stream; the first stream is not named.
+fn write_of(f: &mut dyn fmt::Write, words: &str, stream: StreamId) -> fmt::Result {
+    if stream == ONLY { f.write_str(words) } else { write!(f, "{words} {}", stream.0) }
+}
+
+fn first_word(text: &str) -> (&str, &str) {
+    text.split_once(' ').unwrap_or((text, ""))
+}
+
+/// The values of an array.
+fn values(text: &str) -> Result<Vec<Bytes>, String> {
+    let text = Bytes::copy_from_slice(text.as_bytes());
+    let (all, _) = json::elements(&text).ok_or("an array is expected")?;
+    Ok(all.into_iter().map(|at| text.slice(at)).collect())
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "the number of a stream is expected".to_owned())
+}
+
+/// The stream that is named, else the first.
+fn stream_or_first(text: &str) -> Result<StreamId, String> {
+    if text.is_empty() { Ok(ONLY) } else { number(text).map(StreamId) }
+}
