@@ -154,7 +154,7 @@ impl<S: SettingScope> Setting<S> {
     /// What `--help` says of the flag.
     pub fn help(&self) -> String {
         let help = self.flag().map(|flag| flag.help).filter(|help| !help.is_empty());
-        let help = help.unwrap_or(self.doc()).trim_end_matches('.');
+        let help = help.unwrap_or_else(|| self.doc()).trim_end_matches('.');
         let has_value = self.flag().is_some_and(|flag| flag.value.is_some());
         let default = match self.options.flag_default {
             "" if has_value && self.options.default.is_empty() => {

@@ -142,7 +142,8 @@ fn is_same(one: &toml::Value, other: &toml::Value) -> bool {
 
 /// The values of a key in every table at a place.
 fn find<'a>(table: &'a toml::Table, at: &str, key: &str) -> Vec<&'a toml::Value> {
-    let Some((name, rest)) = at.split_once('.').or((!at.is_empty()).then_some((at, ""))) else {
+    let Some((name, rest)) = at.split_once('.').or_else(|| (!at.is_empty()).then_some((at, "")))
+    else {
         return table.get(key).into_iter().collect();
     };
     match table.get(name) {
