@@ -10,9 +10,11 @@ use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Method, Response};
+use tokio::time::sleep;
 
 use crate::config::routes::{Route, Routes, Upstream};
 use crate::gateway::demo_upstream;
@@ -34,6 +36,9 @@ use crate::transport::mcp_http::target::{TargetError, targets};
 /// Previous servers of a route that are remembered while calls to them are open. Clients can no
 /// longer answer requests of older servers.
 const PREVIOUS_MAX: usize = 8;
+
+/// Time between two looks at whether a retired route is still held.
+const HELD_LOOK: Duration = Duration::from_secs(1);
 
 /// A route with all that serves it: its state, and the two ways of a request through it.
 pub(crate) struct LiveRoute {
@@ -111,9 +116,12 @@ impl Retired {
                 shared.over.end();
                 let route = &live.state.route.path;
                 tracing::debug!(route, "the last call to the server before is over");
-                // The task holds the route until here: the route's newer value finds this one for the
-                // answers and cancellations that belong to calls that are open.
-                drop(live);
+                // The route's newer value must find this one for the answers and cancellations of calls
+                // that are open. A request whose body was still being read is counted late, so the task
+                // holds the route as long as a request, a response or a session does.
+                while live.is_held() {
+                    sleep(HELD_LOOK).await;
+                }
             });
         }
     }
@@ -404,6 +412,15 @@ impl LiveRoute {
         self.direct.sessions.keep(self.state.route.max_sessions);
         self.state.publish();
         self.bridge.sessions.look();
+    }
+
+    /// Whether a request, a response or a session holds the route or a part of it. The state itself has
+    /// three holders: this value, `direct` and `bridge`.
+    fn is_held(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1
+            || Arc::strong_count(&self.direct) > 1
+            || Arc::strong_count(&self.bridge) > 1
+            || Arc::strong_count(&self.state) > 3
     }
 
     /// The load of its tables.

@@ -97,8 +97,9 @@ pub struct ChildSession<C> {
 }
 
 impl<C: ClientLeg> ChildSession<C> {
-    /// Starts a server. `noise` gets its standard error and what it writes that is no message; `era` is
-    /// what is known of it; `shared` if it has more than one client stream; `log` is told; `relay` makes the relay.
+    /// Starts a server. Its standard error and stray text go to `noise`. `era`: the revisions that it is
+    /// known to speak. `shared`: limits for large messages, if several streams share it. `relay` builds the
+    /// relay from its leg; `log` counts its events.
     ///
     /// # Errors
     /// If it does not start.

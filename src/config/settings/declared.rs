@@ -1,8 +1,8 @@
 //! The declaration of each setting: its key, what it does, the kind of its values, the field that it
 //! sets, its flag and its default where that is no value.
 //!
-//! To add a setting, add it to a policy with its default and declare it here: everything that names
-//! settings follows from this file.
+//! To add a setting, add it to a policy with its default, declare it here, and write its row in
+//! `proxy.toml`; all else follows. A kind of values without a word (`format.rs`) is not recorded.
 
 use std::marker::PhantomData;
 
@@ -231,7 +231,7 @@ settings! { CallPolicy, Self::default();
         )),
         is_recorded: false
     }
-    /// Whether they are broken at all.
+    /// Whether heartbeats break silences.
     "heartbeat.enabled" Switch => heartbeat.enabled {
         flag: Some(Flag {
             name: "no-heartbeat",
@@ -245,7 +245,7 @@ settings! { CallPolicy, Self::default();
     }
     /// Time between heartbeats; twice this once the server has said something for the call.
     "heartbeat.every" Period => heartbeat.every { flag: Some(Flag::new(SILENCE, "TIME")) }
-    /// Age of a call after which it gets none.
+    /// Age of a call after which it gets no more heartbeats.
     "heartbeat.max" AnyTime => heartbeat.max {
         flag: Some(Flag::new(SILENCE, "TIME").help(
             "Age of a call after which it gets no more heartbeats, and the client's own time-out \

@@ -27,7 +27,7 @@ use crate::transport::http::body::Body;
 
 /// A request for a session.
 pub(crate) struct SessionRequest<'a> {
-    /// SessionKind it will be.
+    /// The kind of session that is wanted.
     pub(crate) whose: SessionKind,
     /// The id of the request that asks for it.
     pub(crate) id: Option<&'a [u8]>,
@@ -138,13 +138,13 @@ impl Bridge {
         };
         let emitter = self.state.shared.observers.emitter(None, Scope::Whole, &policy);
         let shared = Arc::clone(&self.state.shared);
-        let ends = EndNotice { servers: Arc::clone(&self.shared), session: Arc::clone(session) };
+        let (servers, session) = (Arc::clone(&self.shared), Arc::clone(session));
         let limits = SpoolLimits { max_frame: stdio.max_frame, max_spill: stdio.max_spill };
         let era = Arc::clone(&self.era);
         if let Some(connect) = shared.in_process.clone() {
             tokio::spawn(async move {
                 let log = shared.observers.log();
-                let _ends = ends;
+                let _ends = EndNotice { servers, session };
                 let Ok(io) = connect().await else { return };
                 let (from, to) = tokio::io::split(io);
                 let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
@@ -172,6 +172,9 @@ impl Bridge {
             error_chain(&error)
         })?;
         let child = shared.counts.child_started();
+        // Not before: a notice that is dropped because nothing started would lock the table of shared
+        // servers, and the caller holds that lock.
+        let ends = EndNotice { servers, session };
         let span = tracing::info_span!("session", route = %self.state.route.path, pid = host.id());
         let task = async move {
             let (_running, _child, _ends) = (running, child, ends);

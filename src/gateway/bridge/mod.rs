@@ -1,13 +1,13 @@
 //! Clients of HTTP before a server of another transport: sessions, streams and event ids are ours here.
 //!
 //! ```text
-//! client ──> post ──> BridgeSession ──> SessionLeg ┐         ┌ Pipe ──> child
-//!               │ opens                      ├─ Relay ─┤
-//! client <── ResponseBody <── ReplayBuffer <────── ┘         └──────────
+//! client ──> post ──> BridgeSession ──> SessionLeg ─┐         ┌─ Pipe ──> child
+//!               │ opens                             ├─ Relay ─┤
+//! client <── ResponseBody <── ReplayBuffer <────────┘         └─ HttpUpstreamLeg ──> server
 //! ```
 //!
-//! Each session has one task, which runs the relay. What a stream is told is kept in its store; who
-//! answers a request takes it from there, as one JSON answer or as events, and so does a client that
+//! Each session has one task, which runs the relay. The messages of a stream are kept in its `ReplayBuffer`. Who
+//! answers a request takes them from there, as one JSON answer or as events, and so does a client that
 //! comes back for what it has missed.
 
 use std::sync::Arc;

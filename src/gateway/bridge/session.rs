@@ -61,7 +61,7 @@ struct StreamTable {
     agreed: Agreed,
 }
 
-/// SessionKind a session is.
+/// The kind of a session: who uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionKind {
     /// One client's of Streamable HTTP.

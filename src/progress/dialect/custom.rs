@@ -23,7 +23,7 @@ pub enum Count {
     Percent,
     /// Parts of one: `total` is 1.
     Unit,
-    /// The value in the message or the route.
+    /// Not known from the dialect: `total`, or the route's `scale`, gives the whole.
     #[default]
     Raw,
 }

@@ -1,8 +1,8 @@
 //! The ways in which servers say "progress", each read into one [`Report`] of what is claimed.
 //!
 //! A dialect judges nothing: whether the request is active, the figure rises or the client asked is
-//! decided elsewhere. A new dialect is one file here, one line in [`ALL`], one transcript in
-//! `tests/golden`.
+//! decided elsewhere. A new dialect is one file and its `mod` line here, one line in [`ALL`],
+//! one transcript in `tests/golden`, a row in `docs/dialects.md`, its name in `proxy.toml`.
 
 mod custom;
 pub(super) mod fields;

@@ -42,14 +42,11 @@ pub struct Pacing {
 }
 
 impl Pacing {
-    // Hold and guard: the official TypeScript SDK handles notifications one microtask later than
-    // answers. If both are read together, the progress is lost and reported as an unknown token,
-    // and hosts drop the connection over this error. So on stdio a notification waits 30 ms for an
-    // answer that may follow, and an answer 50 ms after a notification. Clients that are known not
-    // to need this are exempt (`clients/table.rs`).
-    /// For stdio and HTTP+SSE clients: the official TypeScript SDK loses a notification that it
-    /// reads together with the answer, reports it as an unknown token, and hosts drop the
-    /// connection on that.
+    /// For stdio and HTTP+SSE clients: a notification waits 30 ms for an answer that may follow, and an
+    /// answer 50 ms after a notification. The official TypeScript SDK handles notifications one
+    /// microtask later than answers: a notification that it reads together with the answer is lost and
+    /// reported as an unknown token, and hosts drop the connection over this error. Clients that are
+    /// known not to need this are exempt (`clients/table.rs`).
     pub const PACED: Self = Self {
         first_after: Duration::from_millis(150),
         hold: Duration::from_millis(30),

@@ -9,8 +9,8 @@ use crate::progress::dialect::{Dialect, Fields};
 use crate::progress::policy::{CallPolicy, Policy};
 use crate::protocol::jsonrpc::Message;
 
-/// The policies that hold in one filter. Whatever is said of `Policy` itself is said of the one for new
-/// calls; what is asked here, is asked of all: it is not known yet whose call a message is about.
+/// The policies that hold in one filter. Dereferences to the policy of new calls; the methods here ask all
+/// policies, because the call that a message is about is not known yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Policies {
     pub(crate) now: Arc<Policy>,

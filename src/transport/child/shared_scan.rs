@@ -1,4 +1,5 @@
-//! SharedScan at the process table, shared: it is long, and many servers may end at the same time.
+//! One scan of the process table for all who ask at the same time: the table is long, and many servers may
+//! end at once.
 
 use std::{
     io, mem,
@@ -17,7 +18,7 @@ type ScanResult<T> = Option<Arc<T>>;
 /// takes at most half of one processor, however many servers end.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// SharedScan on behalf of all who ask, in a thread that ends when nobody asks. A thread and not a task, so
+/// Scans on behalf of all callers, in a thread that ends when nobody asks. A thread and not a task, so
 /// that nobody waits for a runtime or a future that another has stopped to poll.
 pub(crate) struct SharedScan<T: 'static> {
     look: fn() -> Option<T>,

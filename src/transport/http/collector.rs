@@ -22,7 +22,7 @@ use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Traffic;
 use crate::observe::otlp::settings::Collector;
 
-/// Bytes of an answer that are read.
+/// Bytes of a trace collector's answer that are read.
 const ANSWER_MAX: usize = 64 << 10;
 
 /// Why a collector cannot be reached at all.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counts open calls.
+/// Counts open calls, or running servers.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     open: AtomicUsize,
@@ -18,7 +18,7 @@ pub(crate) struct InFlight {
 pub(crate) struct InFlightGuard(Arc<InFlight>);
 
 impl InFlight {
-    /// InFlight that also count among `all`.
+    /// A counter whose calls also count in `all`.
     pub(crate) fn among(all: &Arc<Self>) -> Arc<Self> {
         Arc::new(Self { all: Some(Arc::clone(all)), ..Self::default() })
     }

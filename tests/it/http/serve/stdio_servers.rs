@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::proxy::Start;
 use super::*;
+use crate::support::messages::modern;
 use crate::support::{example, milepost, runs, until};
 
 /// A stdio server: it has started another process in a session of its own, says so and its own number
@@ -165,6 +166,18 @@ fn a_command_that_does_not_start_is_told_to_who_asks() {
     assert_eq!(error["id"], 0);
     let why = error["error"]["message"].as_str().unwrap();
     assert!(why.contains("no-such-program-anywhere"), "{why}");
+}
+
+#[test]
+fn a_shared_command_that_does_not_start_is_told_to_everyone_who_asks() {
+    let proxy = Proxy::before_command("no-such-program-anywhere");
+    let headers = [&POST[..], &[("mcp-protocol-version", "2026-07-28")]].concat();
+    for id in 1..=4 {
+        let body = modern(id, "tools/list", "");
+        let mut answer = Exchange::send(proxy.address(), "POST", "/a", &headers, &body);
+        assert_eq!(answer.status(), 502);
+        assert_eq!(json(&answer.rest())["id"], id);
+    }
 }
 
 #[test]
