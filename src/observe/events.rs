@@ -46,13 +46,15 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// The bytes of the messages in an event.
+    /// The bytes of the messages and words in an event: what is counted against limits.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Input(input, _) => match (input.message_line(), input) {
-                (Some(line), _) => line.text.len(),
-                (None, Input::Settings(words, _)) => words.len(),
-                (None, _) => 0,
+            // Before the general arm, which copies the line.
+            Self::Input(Input::Stderr(line), _) => line.len(),
+            Self::Input(Input::Settings(words, _), _) => words.len(),
+            Self::Input(input, _) => match input.message_line() {
+                Some(line) => line.text.len(),
+                None => input.words().map_or(0, |words| words.len()),
             },
             Self::ToServer(text) | Self::ToClient(_, text) | Self::Noise(text) => text.len(),
             Self::Decided(_) => 0,

@@ -227,7 +227,13 @@ impl TranscriptFile {
             };
         }
         if let Some(words) = input.words() {
-            let words = self.masked_words(&words);
+            // These words are of the file's form and hold nothing of a conversation: a mask that matches
+            // one of them would make the file unreadable.
+            let is_fixed = matches!(
+                input,
+                Input::Refused(_) | Input::Settled(_) | Input::Whose(..) | Input::Learns(..)
+            );
+            let words = if is_fixed { words } else { self.masked_words(&words) };
             self.line(part, &format!("! {}", escape(words.as_bytes())));
         }
         let Some(said) = input.message_line() else { return };
