@@ -21,7 +21,7 @@ use crate::gateway::demo_upstream;
 use crate::gateway::direct::session::Sessions;
 use crate::gateway::dispatch::Proxy;
 use crate::gateway::refusals::{no_route, refuse};
-use crate::gateway::route_state::{RouteShared, RouteState};
+use crate::gateway::route_state::{RouteShared, RouteState, policy_of};
 use crate::observe::durations::DurationStore;
 use crate::observe::metrics::{RouteCounts, Tables};
 use crate::progress::Policy;
@@ -376,27 +376,6 @@ impl Proxy {
         tables.into_values().for_each(|(counts, tables)| counts.tables(tables));
         retiring.retain(|retired| retired.live.strong_count() > 0);
     }
-}
-
-/// The policy of a route, with what has been learned of its calls.
-fn policy_of(
-    routes: &Routes,
-    route: &Route,
-    old: Option<&RouteState>,
-    memory: &DurationStore,
-) -> Policy {
-    let mut policy = routes.policy(route);
-    policy.learned = match old {
-        None => memory.of(&route.path, policy.estimates()),
-        Some(old) => {
-            let learned = Arc::clone(&old.policy.learned);
-            if policy.estimates() && !old.policy.estimates() {
-                memory.load(&route.path, &learned);
-            }
-            learned
-        }
-    };
-    policy
 }
 
 impl RouteState {

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use http::{HeaderMap, header};
 
-use crate::config::routes::Route;
+use crate::config::routes::{Route, Routes};
 use crate::gateway::observers::Observers;
+use crate::observe::durations::DurationStore;
 use crate::observe::metrics::RouteCounts;
 use crate::progress::{Pacing, Policy};
 use crate::transport::http::client::InProcess;
@@ -167,4 +168,25 @@ impl RouteState {
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
         self.shared.hasher.hash_one(values)
     }
+}
+
+/// The policy of a route, with the durations that were learned of its calls.
+pub(crate) fn policy_of(
+    routes: &Routes,
+    route: &Route,
+    old: Option<&RouteState>,
+    memory: &DurationStore,
+) -> Policy {
+    let mut policy = routes.policy(route);
+    policy.learned = match old {
+        None => memory.of(&route.path, policy.estimates()),
+        Some(old) => {
+            let learned = Arc::clone(&old.policy.learned);
+            if policy.estimates() && !old.policy.estimates() {
+                memory.load(&route.path, &learned);
+            }
+            learned
+        }
+    };
+    policy
 }
